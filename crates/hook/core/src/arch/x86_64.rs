@@ -1,0 +1,83 @@
+//! x86-64 Linux: system calls, the time stamp counter.
+// The system call convention is that of the Linux kernel: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9;
+// result in rax; rcx and r11 are clobbered.
+
+use core::arch::asm;
+
+/// System call numbers used by Heapledger.
+#[allow(missing_docs, reason = "the names are the kernel's")]
+pub mod nr {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const OPEN: usize = 2;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
+    pub const SENDTO: usize = 44;
+    pub const RECVMSG: usize = 47;
+    pub const KILL: usize = 62;
+    pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
+}
+
+/// Enters the kernel. Returns the kernel's answer: −4095..=−1 is a negated error number.
+///
+/// # Safety
+///
+/// The call's own contract: every pointer argument valid for what the kernel does with it, and no effect on memory or
+/// process state that breaks what other code relies on.
+#[inline]
+pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let answer: isize;
+    // SAFETY: the kernel's calling convention as stated above; the caller vouches for the call's own contract. Not
+    // `nomem`: the kernel reads and writes what the arguments point to.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => answer,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer
+}
+
+/// The time stamp counter; may be read before earlier loads have finished.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    // SAFETY: rdtsc is available in user mode on every x86-64 Linux (the kernel leaves CR4.TSD clear unless the
+    // program itself asked for PR_TSC_SIGSEGV) and has no memory effect.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The time stamp counter, read only once all earlier loads have their values.
+///
+/// A free is stamped with this, so that its stamp cannot precede the moment the thread received the pointer.
+#[inline(always)]
+pub fn ticks_after_loads() -> u64 {
+    // SAFETY: lfence is part of SSE2, which x86-64 always has.
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    ticks()
+}
+
+/// The thread pointer (the FS base): on x86-64 glibc, the address of the thread control block, which lies at the top
+/// of the thread's stack mapping for every thread but the first.
+#[inline(always)]
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the x86-64 TLS ABI stores the FS base itself at %fs:0; reading it has no side effect.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    pointer
+}

@@ -1,0 +1,40 @@
+//! Typed ids and amounts.
+
+macro_rules! newtype {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(transparent)]
+        pub struct $name(pub $inner);
+    };
+}
+
+newtype! {
+    /// An amount of memory in bytes. Requested bytes, unless a name says usable.
+    Bytes(u64)
+}
+newtype! {
+    /// A number of blocks, or of calls that returned a block.
+    Blocks(u64)
+}
+newtype! {
+    /// A node of one process image's stack tree: the innermost frame of a stack, and through its parents the whole
+    /// stack. Only meaningful together with its image. 26 bits on the wire.
+    StackId(u32)
+}
+newtype! {
+    /// A thread of one process image, numbered from 0 in the order of its first allocator call.
+    ThreadId(u32)
+}
+newtype! {
+    /// The ordinal of an allocation in its process image, from 0: a block's name in a recording, where addresses are
+    /// not kept. A reallocation's outcome has a serial of its own. 38 bits.
+    Serial(u64)
+}
+
+impl StackId {
+    /// The empty stack: root of the tree, and the stack of blocks whose stack could not be taken.
+    pub const ROOT: StackId = StackId(0);
+    /// The largest id: ids have 26 bits on the wire.
+    pub const MAX: StackId = StackId((1 << 26) - 1);
+}

@@ -1,0 +1,18 @@
+//! The ground floor of Heapledger: everything here may run inside `malloc`.
+//!
+//! No dependencies, no `std`, no allocation, no panics on any path a hook can reach.
+//!
+//! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
+//! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
+//! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
+//! - [`lock`]: a futex lock.
+#![no_std]
+
+pub mod api;
+pub mod arch;
+pub mod ids;
+pub mod lock;
+pub mod sys;
+
+pub use api::Api;
+pub use ids::{Blocks, Bytes, Serial, StackId, ThreadId};

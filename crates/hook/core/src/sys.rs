@@ -1,0 +1,155 @@
+//! Raw system calls in safe or narrowly unsafe form. None touches `errno`, allocates or enters libc.
+
+use core::ptr;
+use core::sync::atomic::AtomicU32;
+
+use crate::arch::{nr, syscall};
+
+/// A negated kernel error: `Errno(2)` is `ENOENT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// Sorts the kernel's answer into a value or an error.
+pub fn check(answer: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&answer) { Err(Errno(-answer as i32)) } else { Ok(answer as usize) }
+}
+
+const PROT_READ_WRITE: usize = 1 | 2;
+const MAP_SHARED: usize = 1;
+const MAP_PRIVATE: usize = 2;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const MADV_DONTDUMP: usize = 16;
+const MADV_WIPEONFORK: usize = 18;
+const CLOCK_MONOTONIC: usize = 1;
+const FUTEX_WAIT: usize = 0;
+const FUTEX_WAKE: usize = 1;
+const PR_GET_NAME: usize = 16;
+
+/// Maps `length` bytes of zeroed private memory. Pages cost nothing until touched.
+pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    let answer = unsafe { syscall(nr::MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
+    check(answer).map(ptr::with_exposed_provenance_mut)
+}
+
+/// Maps `length` bytes of the file `fd` shared, for reading and writing.
+pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
+    // SAFETY: as in `map_private`; the descriptor is only read.
+    let answer = unsafe { syscall(nr::MMAP, [0, length, PROT_READ_WRITE, MAP_SHARED, fd as usize, 0]) };
+    check(answer).map(ptr::with_exposed_provenance_mut)
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+///
+/// The range was mapped by [`map_private`] or [`map_shared`], and nothing refers to it any more.
+pub unsafe fn unmap(start: *mut u8, length: usize) {
+    // SAFETY: the caller owns the range and gives it up. The kernel's answer is ignored: the only failures are
+    // unaligned ranges, which the two map functions never return.
+    unsafe { syscall(nr::MUNMAP, [start as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Asks that a forked child finds this private mapping zeroed. Kernel 4.14 and later.
+///
+/// # Safety
+///
+/// The range was mapped by [`map_private`], and its users bear to find it zeroed after a fork.
+pub unsafe fn wipe_on_fork(start: *mut u8, length: usize) -> Result<(), Errno> {
+    // SAFETY: the caller owns the range; the advice changes nothing in this process.
+    check(unsafe { syscall(nr::MADVISE, [start as usize, length, MADV_WIPEONFORK, 0, 0, 0]) }).map(drop)
+}
+
+/// Leaves a mapping out of core dumps.
+pub fn dont_dump(start: *mut u8, length: usize) {
+    // SAFETY: the advice affects core dumps only; a wrong range is refused by the kernel.
+    unsafe { syscall(nr::MADVISE, [start as usize, length, MADV_DONTDUMP, 0, 0, 0]) };
+}
+
+/// Sleeps while `*word == expected`, until woken, interrupted or `milliseconds` have passed.
+///
+/// The wait is a shared one: it works between processes. Every return may be spurious.
+pub fn futex_wait(word: &AtomicU32, expected: u32, milliseconds: Option<u32>) {
+    let timeout = milliseconds.map(|ms| [u64::from(ms / 1000), u64::from(ms % 1000) * 1_000_000]);
+    let timeout = timeout.as_ref().map_or(0, |timeout| timeout.as_ptr() as usize);
+    // SAFETY: the word is a live AtomicU32 and the timeout, where given, a live `struct timespec` of two 64-bit words.
+    unsafe { syscall(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAIT, expected as usize, timeout, 0, 0]) };
+}
+
+/// Wakes up to `count` sleepers on `word`.
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    // SAFETY: FUTEX_WAKE only uses the address as a key.
+    unsafe { syscall(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0]) };
+}
+
+/// This process's id, as its own pid namespace numbers it.
+pub fn process_id() -> u32 {
+    // SAFETY: no arguments, no effect.
+    unsafe { syscall(nr::GETPID, [0; 6]) as u32 }
+}
+
+/// This thread's id, as its own pid namespace numbers it.
+pub fn thread_id() -> u32 {
+    // SAFETY: no arguments, no effect.
+    unsafe { syscall(nr::GETTID, [0; 6]) as u32 }
+}
+
+/// This thread's name as the kernel has it, NUL-padded.
+pub fn thread_name() -> [u8; 16] {
+    let mut name = [0_u8; 16];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, terminator included, to its argument.
+    unsafe { syscall(nr::PRCTL, [PR_GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    name
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn monotonic_nanoseconds() -> u64 {
+    let mut time = [0_u64; 2];
+    // SAFETY: the kernel writes one `struct timespec`, two 64-bit words, to the second argument.
+    unsafe { syscall(nr::CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Closes a descriptor that the caller opened itself.
+pub fn close(fd: i32) {
+    // SAFETY: closing affects no memory. The callers own their descriptors.
+    unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Whether the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here.
+///
+/// One system call: the kernel copies a signal set from there before it looks at the (invalid) request.
+pub fn is_readable(address: usize) -> bool {
+    const EFAULT: isize = -14;
+    let invalid_request = usize::MAX;
+    // SAFETY: with a request that is none of SIG_BLOCK, SIG_UNBLOCK and SIG_SETMASK the kernel changes nothing: it
+    // answers EFAULT when the set cannot be read and EINVAL when it can.
+    let answer = unsafe { syscall(nr::RT_SIGPROCMASK, [invalid_request, address & !7, 0, 8, 0, 0]) };
+    answer != EFAULT
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_means_readable() {
+        let local = 1_u64;
+        assert!(is_readable(&raw const local as usize));
+        assert!(!is_readable(8));
+        let page = map_private(4096).unwrap();
+        assert!(is_readable(page as usize));
+        // SAFETY: the page was mapped above and is not used afterwards.
+        unsafe { unmap(page, 4096) };
+        assert!(!is_readable(page as usize));
+    }
+
+    #[test]
+    fn time_goes_forward() {
+        let (before, ticks_before) = (monotonic_nanoseconds(), crate::arch::ticks());
+        assert!(monotonic_nanoseconds() >= before && before > 0);
+        assert!(crate::arch::ticks_after_loads() > ticks_before);
+    }
+}

@@ -1,0 +1,1 @@
+//! The one state machine: block register, per-site totals, peaks and temporaries.

@@ -1,0 +1,1 @@
+//! The preload library: exports the malloc family and the bridge symbol.

@@ -1,0 +1,1 @@
+//! The recorder hook: allocator calls become events in this thread's ring.

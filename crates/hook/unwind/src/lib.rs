@@ -1,0 +1,1 @@
+//! Stack capture inside malloc: rule cache over .eh_frame, verified memo, stack-tree interning.

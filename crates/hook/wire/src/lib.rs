@@ -1,0 +1,1 @@
+//! How the observed program and the collector talk: session handshake, shared-memory rings and event encoding.

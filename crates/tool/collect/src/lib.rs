@@ -1,0 +1,1 @@
+//! The collector: launches the program, drains the rings, orders events, drives the ledger, writes the recording.
