@@ -1,0 +1,112 @@
+//! The producer's side of a ring: space, waiting, waking, writing whole events.
+
+use core::sync::atomic::Ordering;
+
+use heapledger_core::sys;
+
+use crate::event::{Words, units};
+use crate::ring::Ring;
+use crate::session::SessionPage;
+
+/// The producer's private state beside the shared ring.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Producer {
+    ring: Ring,
+    head: u64,
+    /// The consumer's position when it was last looked at.
+    tail_seen: u64,
+    /// The stamp of the last event, in units; compact events carry the difference.
+    pub last: u64,
+}
+
+/// The collector is gone, or has ended the session: nobody will make space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+impl Producer {
+    /// A producer that continues where the ring stands. There must be one producer for a ring at a time.
+    pub fn new(ring: Ring) -> Producer {
+        Producer { ring, head: ring.head(), tail_seen: ring.tail(), last: 0 }
+    }
+
+    /// The ring.
+    #[inline(always)]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Marks the start of an event: from here on a stamp may be taken.
+    #[inline(always)]
+    pub fn begin(&self) {
+        self.ring.set_busy(true);
+    }
+
+    /// Marks the end, whether an event was published or not.
+    #[inline(always)]
+    pub fn end(&self) {
+        self.ring.set_busy(false);
+    }
+
+    /// Writes and publishes an event, waiting for space where there is none. Wakes the collector when a quarter of the
+    /// ring was crossed.
+    ///
+    /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone.
+    #[inline(always)]
+    pub fn write(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, words: Words<'_>) -> Result<(), Gone> {
+        let count = words.len() as u64;
+        if self.head + count - self.tail_seen > self.ring.capacity() {
+            self.wait_for_space(session, is_gone, count)?;
+        }
+        for (offset, &word) in words.iter().enumerate() {
+            self.ring.put(self.head + offset as u64, word);
+        }
+        let quarter = self.ring.capacity() / 4;
+        let crossed = (self.head ^ (self.head + count)) & quarter != 0;
+        self.head += count;
+        self.ring.publish(self.head);
+        if crossed {
+            session.ring_doorbell();
+        }
+        Ok(())
+    }
+
+    /// The time difference a compact event carries for the stamp `ticks`, or `None` when a sync event must come first.
+    /// Stamps never go backwards: a difference below zero counts as zero.
+    #[inline(always)]
+    pub fn step(&mut self, ticks: u64) -> Option<u64> {
+        let now = units(ticks);
+        let step = now.saturating_sub(self.last);
+        if step >= 1 << 16 {
+            return None;
+        }
+        self.last += step;
+        Some(step)
+    }
+
+    #[cold]
+    fn wait_for_space(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, count: u64) -> Result<(), Gone> {
+        if count > self.ring.capacity() {
+            return Err(Gone);
+        }
+        let waiting = self.ring.waiting();
+        let mut rounds = 0_u32;
+        loop {
+            self.tail_seen = self.ring.tail();
+            if self.head + count - self.tail_seen <= self.ring.capacity() {
+                return Ok(());
+            }
+            if session.is_over() || (rounds % 5 == 4 && is_gone()) {
+                return Err(Gone);
+            }
+            waiting.store(1, Ordering::Relaxed);
+            core::sync::atomic::fence(Ordering::SeqCst);
+            if self.head + count - self.ring.tail() > self.ring.capacity() {
+                session.ring_doorbell();
+                sys::futex_wait(waiting, 1, Some(20));
+            }
+            waiting.store(0, Ordering::Relaxed);
+            rounds = rounds.wrapping_add(1);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The session page and the messages of the handshake.
+//!
+//! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract address; the answer is
+//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the session page, the common ring and the
+//! requester's own ring, in this order; for a ring just the ring.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::sys;
+
+/// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal.
+pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
+/// The abstract socket address is this followed by the session's name.
+pub const ADDRESS_PREFIX: &str = "heapledger-";
+/// Hexadecimal digits of a session's name, and of its token.
+pub const NAME_LENGTH: usize = 32;
+/// Bytes of the session page.
+pub const PAGE_LENGTH: usize = 4096;
+
+/// Values of [`SessionPage::state`].
+pub mod state {
+    /// The collector reads.
+    pub const RECORDING: u32 = 1;
+    /// The collector has finished: go on unrecorded.
+    pub const OVER: u32 = 2;
+}
+
+/// Memory shared by the collector and every process of the session.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SessionPage {
+    /// [`crate::VERSION`].
+    pub version: AtomicU32,
+    /// One of [`state`].
+    pub state: AtomicU32,
+    /// 1 while the collector sleeps; a futex.
+    pub sleeping: AtomicU32,
+}
+
+impl SessionPage {
+    /// Wakes the collector if it sleeps.
+    #[inline]
+    pub fn ring_doorbell(&self) {
+        if self.sleeping.load(Ordering::Relaxed) != 0 && self.sleeping.swap(0, Ordering::AcqRel) != 0 {
+            sys::futex_wake(&self.sleeping, 1);
+        }
+    }
+
+    /// Whether the session is over.
+    pub fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) == state::OVER
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RequestKind {
+    /// First contact of a program image: after launch or exec.
+    Image = 1,
+    /// First contact of a forked child.
+    Fork = 2,
+    /// One more ring for an image that is known.
+    Ring = 3,
+    /// Nothing: is anybody there?
+    Probe = 4,
+}
+
+/// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Request {
+    /// [`crate::VERSION`].
+    pub version: u32,
+    /// A [`RequestKind`].
+    pub kind: u32,
+    /// The session's token, as in the environment.
+    pub token: [u8; NAME_LENGTH],
+    /// For a ring: the image. For a fork: the parent's image.
+    pub image: u32,
+    /// The thread that asks, as its own pid namespace numbers it.
+    pub thread: u32,
+    /// For a fork: the sequence number of the parent's fork event, 0 where there is none.
+    pub fork: u32,
+    /// For a fork: the first stack id that the child will make itself.
+    pub node_base: u32,
+    /// For a ring: the smallest useful capacity in bytes, 0 for the collector's choice.
+    pub capacity: u64,
+}
+
+/// Bytes of a [`Request`].
+pub const REQUEST_LENGTH: usize = size_of::<Request>();
+
+impl Request {
+    /// The bytes to send.
+    pub fn to_bytes(self) -> [u8; REQUEST_LENGTH] {
+        // SAFETY: `Request` is repr(C), made of integers and a byte array whose offsets leave no padding (checked below),
+        // so all its bytes are initialised and every bit pattern is valid in the target type.
+        unsafe { core::mem::transmute(self) }
+    }
+
+    /// A request from received bytes. Any bytes make a request; its fields are to be checked.
+    pub fn from_bytes(bytes: [u8; REQUEST_LENGTH]) -> Request {
+        // SAFETY: every bit pattern is a valid `Request`: integers and bytes only; sizes are equal by type.
+        unsafe { core::mem::transmute(bytes) }
+    }
+}
+
+const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8, "padding in Request");
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Answer {
+    /// 0: granted, descriptors follow. Otherwise the session does not take this process or thread.
+    pub refused: u32,
+    /// The image's number in the session.
+    pub image: u32,
+    /// Bytes of the common ring's mapping.
+    pub common_length: u64,
+    /// Bytes of the own ring's mapping.
+    pub ring_length: u64,
+}
+
+/// Bytes of an [`Answer`].
+pub const ANSWER_LENGTH: usize = size_of::<Answer>();
+
+impl Answer {
+    /// The bytes to send.
+    pub fn to_bytes(self) -> [u8; ANSWER_LENGTH] {
+        // SAFETY: repr(C), integers only, no padding (checked below).
+        unsafe { core::mem::transmute(self) }
+    }
+
+    /// An answer from received bytes.
+    pub fn from_bytes(bytes: [u8; ANSWER_LENGTH]) -> Answer {
+        // SAFETY: every bit pattern is a valid `Answer`; sizes are equal by type.
+        unsafe { core::mem::transmute(bytes) }
+    }
+}
+
+const _: () = assert!(ANSWER_LENGTH == 24, "padding in Answer");
+
+/// What an image counts about itself, in the header of its common ring.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ImageCounters {
+    /// Bytes of private memory the recorder has mapped in the program.
+    pub private_bytes: AtomicU64,
+    /// Events lost because a signal handler interrupted the recorder and the common ring was taken.
+    pub lost_nested: AtomicU64,
+    /// Events lost because a thread found neither a ring of its own nor the common ring.
+    pub lost_no_ring: AtomicU64,
+    /// Stacks cut because they were deeper than the recorder follows.
+    pub stacks_truncated: AtomicU64,
+    /// Stacks given up because the tree was full.
+    pub stacks_dropped: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip() {
+        let request = Request {
+            version: 1,
+            kind: RequestKind::Fork as u32,
+            token: *b"0123456789abcdef0123456789abcdef",
+            image: 7,
+            thread: 8,
+            fork: 9,
+            node_base: 10,
+            capacity: 11,
+        };
+        assert_eq!(Request::from_bytes(request.to_bytes()), request);
+        let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };
+        assert_eq!(Answer::from_bytes(answer.to_bytes()), answer);
+    }
+}

@@ -1,0 +1,275 @@
+//! Whatever is written to a ring is read back, in order, across any number of wraps.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+use heapledger_core::{Api, StackId};
+use heapledger_wire::event::{self, Decoder, Event, Extended, NodeKind, Packed, ReallocOutcome, WORDS_MAX};
+use heapledger_wire::publish::Producer;
+use heapledger_wire::ring::Ring;
+use heapledger_wire::session::{SessionPage, state};
+use proptest::prelude::*;
+
+/// An owned ring in ordinary memory.
+struct TestRing {
+    ring: Ring,
+    memory: NonNull<u8>,
+    layout: Layout,
+}
+
+impl TestRing {
+    fn new(words: usize) -> TestRing {
+        let layout = Layout::from_size_align(Ring::mapping_length(words * 8), 4096).unwrap();
+        // SAFETY: the layout is not empty.
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
+        // SAFETY: the memory is zeroed, aligned, lives as long as `self`, and is used through the ring only.
+        let ring = unsafe { Ring::new(memory, layout.size()) }.unwrap();
+        TestRing { ring, memory, layout }
+    }
+}
+
+impl Drop for TestRing {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+    }
+}
+
+fn session() -> SessionPage {
+    SessionPage { version: AtomicU32::new(1), state: AtomicU32::new(state::RECORDING), sleeping: AtomicU32::new(0) }
+}
+
+/// An event that owns what it refers to.
+#[derive(Clone, Debug)]
+enum Owned {
+    Free(u64),
+    Malloc(u64, u64, u32),
+    Calloc(u64, u32, u16, u32),
+    ReallocBegin(u64),
+    ReallocEnd(u64, u64, u32),
+    Node(u32, u32, u64),
+    Alloc(u64, u64, u32, u64),
+    Ended(u8, u64),
+    Thread(u32, [u8; 16]),
+    Module(u64, Vec<u8>, Vec<u8>),
+    Annotation(u16, Vec<u64>),
+}
+
+fn address() -> impl Strategy<Value = u64> {
+    (0_u64..1 << 44).prop_map(|address| address << 3)
+}
+
+fn stack() -> impl Strategy<Value = u32> {
+    0..=StackId::MAX.0
+}
+
+fn owned() -> impl Strategy<Value = Owned> {
+    prop_oneof![
+        address().prop_map(Owned::Free),
+        (address(), 0..event::COMPACT_SIZE_END, stack()).prop_map(|(a, s, k)| Owned::Malloc(a, s, k)),
+        (address(), 0_u32..1 << 22, any::<u16>(), stack()).prop_map(|(a, c, e, k)| Owned::Calloc(a, c, e, k)),
+        address().prop_map(Owned::ReallocBegin),
+        (address(), 0..event::COMPACT_SIZE_END, stack()).prop_map(|(a, s, k)| Owned::ReallocEnd(a, s, k)),
+        (stack(), stack(), any::<u64>()).prop_map(|(i, p, a)| Owned::Node(i, p, a)),
+        (any::<u64>(), any::<u64>(), stack(), any::<u64>()).prop_map(|(a, s, k, l)| Owned::Alloc(a, s, k, l)),
+        (0_u8..3, any::<u64>()).prop_map(|(o, a)| Owned::Ended(o, a)),
+        (any::<u32>(), any::<[u8; 16]>()).prop_map(|(t, n)| Owned::Thread(t, n)),
+        (any::<u64>(), prop::collection::vec(any::<u8>(), 0..33), prop::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(s, b, p)| Owned::Module(s, b, p)),
+        (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
+    ]
+}
+
+fn outcome(number: u8) -> ReallocOutcome {
+    [ReallocOutcome::Returned, ReallocOutcome::Failed, ReallocOutcome::Freed][number as usize]
+}
+
+/// Calls `use_it` with the decoded form of the event, borrowed from buffers here.
+fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Event<'_>) -> R) -> R {
+    let (mut first, mut second) = ([0_u64; 8], [0_u64; 32]);
+    let event = match *owned {
+        Owned::Free(address) => Event::Free { address },
+        Owned::Malloc(address, size, stack) => Event::Malloc { address, size, stack: StackId(stack) },
+        Owned::Calloc(address, count, each, stack) => Event::Calloc {
+            address,
+            size: u64::from(count) * u64::from(each),
+            stack: StackId(stack),
+            count,
+            each: u32::from(each),
+        },
+        Owned::ReallocBegin(address) => Event::ReallocBegin { address },
+        Owned::ReallocEnd(address, size, stack) => Event::ReallocEnd { address, size, stack: StackId(stack) },
+        Owned::Node(id, parent, address) => {
+            Event::Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address }
+        }
+        Owned::Alloc(address, size, stack, alignment) => Event::Extended(Extended::Alloc {
+            api: Api::PosixMemalign,
+            address,
+            size,
+            stack: StackId(stack),
+            alignment,
+            count: 1,
+            usable: 2,
+            weight: 3,
+        }),
+        Owned::Ended(number, address) => Event::Extended(Extended::ReallocEnd {
+            api: Api::Reallocarray,
+            outcome: outcome(number),
+            address,
+            size: 5,
+            stack: StackId(6),
+            count: 7,
+        }),
+        Owned::Thread(thread, name) => Event::Extended(Extended::ThreadStart { thread, name }),
+        Owned::Module(start, ref build_id, ref path) => {
+            let build_words = event::pack(build_id, &mut first).unwrap();
+            let path_words = event::pack(path, &mut second).unwrap();
+            Event::Extended(Extended::Module {
+                start,
+                end: 1,
+                bias: 2,
+                epoch: 3,
+                build_id: Packed { words: &first[..build_words], length: build_id.len() },
+                path: Packed { words: &second[..path_words], length: path.len() },
+            })
+        }
+        Owned::Annotation(code, ref payload) => Event::Extended(Extended::Annotation { code, payload }),
+    };
+    use_it(event)
+}
+
+fn write(producer: &mut Producer, session: &SessionPage, ticks: u64, owned: &Owned) {
+    let put = |producer: &mut Producer, words: &[u64]| producer.write(session, || false, words).unwrap();
+    with_event(owned, |event| {
+        let mut step = || match producer.step(ticks) {
+            Some(step) => step,
+            None => {
+                producer.last = event::units(ticks);
+                put(producer, &event::sync(producer.last));
+                0
+            }
+        };
+        match event {
+            Event::Free { address } => {
+                let words = event::free(step(), address);
+                put(producer, &words);
+            }
+            Event::Malloc { address, size, stack } => {
+                let words = event::malloc(step(), address, size, stack);
+                put(producer, &words);
+            }
+            Event::Calloc { address, stack, count, each, .. } => {
+                let words = event::calloc(step(), address, count, each, stack);
+                put(producer, &words);
+            }
+            Event::ReallocBegin { address } => {
+                let words = event::realloc_begin(step(), address);
+                put(producer, &words);
+            }
+            Event::ReallocEnd { address, size, stack } => {
+                let words = event::realloc_end(step(), address, size, stack);
+                put(producer, &words);
+            }
+            Event::Node { id, parent, kind, address } => put(producer, &event::node(id, parent, kind, address)),
+            Event::Extended(extended) => {
+                let mut buffer = [0_u64; WORDS_MAX];
+                producer.last = event::units(ticks);
+                let words = event::extended(producer.last, &extended, &mut buffer).unwrap();
+                put(producer, words);
+            }
+            Event::Nothing | Event::Unknown => unreachable!(),
+        }
+    });
+}
+
+proptest! {
+    #[test]
+    fn what_goes_in_comes_out(
+        events in prop::collection::vec((owned(), 0_u64..1 << 22), 1..200),
+        drain_every in 1_usize..8,
+    ) {
+        let memory = TestRing::new(512);
+        let session = session();
+        let mut producer = Producer::new(memory.ring);
+        let mut decoder = Decoder::default();
+        let mut pending: Vec<u64> = Vec::new();
+        let (mut ticks, mut read) = (1_u64 << 40, 0);
+        let mut stamps = Vec::new();
+        for (index, (owned, pause)) in events.iter().enumerate() {
+            ticks += pause;
+            write(&mut producer, &session, ticks, owned);
+            stamps.push(event::units(ticks));
+            if index % drain_every == 0 || index + 1 == events.len() {
+                memory.ring.drain(|word| pending.push(word)).unwrap();
+                let mut at = 0;
+                while let Some((event, length)) = decoder.next(&pending[at..]).unwrap() {
+                    at += length;
+                    if event == Event::Nothing {
+                        continue;
+                    }
+                    with_event(&events[read].0, |expected| assert_eq!(event, expected));
+                    if !matches!(event, Event::Node { .. }) {
+                        prop_assert_eq!(decoder.stamp, stamps[read]);
+                    }
+                    read += 1;
+                }
+                pending.drain(..at);
+            }
+        }
+        prop_assert_eq!(read, events.len());
+        prop_assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn any_words_decode_or_are_refused(words in prop::collection::vec(any::<u64>(), 0..64)) {
+        let mut decoder = Decoder::default();
+        let mut at = 0;
+        while let Ok(Some((_, length))) = decoder.next(&words[at..]) {
+            prop_assert!(length > 0);
+            at += length;
+            prop_assert!(at <= words.len());
+        }
+    }
+}
+
+#[test]
+fn two_threads_lose_nothing() {
+    const EVENTS: u64 = if cfg!(miri) { 500 } else { 1_000_000 };
+    let memory = TestRing::new(256);
+    let ring = memory.ring;
+    let session = session();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut producer = Producer::new(ring);
+            for number in 0..EVENTS {
+                producer.write(&session, || false, &event::malloc(1, number << 3, number, StackId(1))).unwrap();
+            }
+            ring.close();
+        });
+        let (mut expected, mut decoder, mut pending) = (0, Decoder::default(), Vec::new());
+        loop {
+            let closed = ring.is_closed();
+            let count = ring.drain(|word| pending.push(word)).unwrap();
+            let mut at = 0;
+            while let Some((event, length)) = decoder.next(&pending[at..]).unwrap() {
+                assert_eq!(event, Event::Malloc { address: expected << 3, size: expected, stack: StackId(1) });
+                expected += 1;
+                at += length;
+            }
+            pending.drain(..at);
+            if closed && count == 0 {
+                break;
+            }
+        }
+        assert_eq!(expected, EVENTS);
+        assert_eq!(decoder.stamp, EVENTS);
+    });
+}
+
+#[test]
+fn a_wild_head_is_refused() {
+    let memory = TestRing::new(64);
+    memory.ring.publish(65);
+    assert!(memory.ring.drain(|_| panic!("nothing to take")).is_err());
+}
