@@ -121,8 +121,10 @@ fn a_command_that_stops() {
     let scratch = Scratch::new();
     let file = scratch.file("recording.hl");
     let running = Job::shell("kill -STOP $$; echo continued; exit 6").start(Some(&file));
-    let (pid, status) = waitpid(Some(running.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
-    assert_eq!((pid, status.stopped()), (running.pid(), true), "record did not stop with its command: {status:?}");
+    wait_until("record stops with its command", || {
+        let changed = waitpid(Some(running.pid()), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+        changed.inspect(|(_, status)| assert!(status.stopped(), "{status:?}")).is_some()
+    });
     kill_process(running.pid(), Signal::CONT).unwrap();
     let outcome = running.outcome();
     assert_eq!((outcome.status, outcome.text()), (exited(6), "continued\n".to_owned()), "{outcome:?}");

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
 
 /// Longer than any test should take on a busy machine: what is still running then hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---------------------------------------------------------------------------------------------------- programs
 
@@ -113,7 +113,8 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
 pub(crate) fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
     // Not by eprintln!, which the test runner keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {why}").unwrap();
+    let line = format!("skipped: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 // ---------------------------------------------------------------------------------------------------- scratch
@@ -184,10 +185,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The JSON objects that a truth program printed, one per line.
+    /// The JSON objects that a truth program printed, each on a line, perhaps among others.
     pub(crate) fn told(&self) -> Vec<Value> {
         let text = self.text();
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
+        let objects = text.lines().filter(|line| line.starts_with('{'));
+        objects.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
     }
 }
 
