@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 use serde_json::json;
 
-use crate::harness::{Job, Recording, Scratch, exited, heapledger, program, wait_until};
+use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, program, wait_until};
 
 #[test]
 fn the_default_name_is_never_overwritten() {
@@ -70,6 +71,46 @@ fn arguments_and_directory_arrive_as_given() {
     let (outcome, _) = Job::new(words).directory(scratch.path()).both(&scratch);
     assert!(outcome.text().contains("[--quiet]\n[-o]\n[a b]\n[]\n[--]\n[*]\n[--help]\n"), "{outcome:?}");
     assert_eq!(scratch.recordings().len(), 1);
+}
+
+/// Signals, descriptors, limits: the program inherits what it would inherit without us.
+#[test]
+fn surroundings_arrive_as_given() {
+    let scratch = Scratch::new();
+    let own = program("surroundings");
+    for before in
+        ["trap '' HUP PIPE INT QUIT TERM USR1 CHLD", "umask 0; ulimit -n 333", "exec 7< /dev/null 9>&1", "nice -n 5"]
+    {
+        let exec = if before.starts_with("nice") { " " } else { "; exec " };
+        let bare = Job::shell(&format!("{before}{exec}{} one", own.display())).bare();
+        let file = scratch.file("recording.hl");
+        let words = Job::fixture("surroundings", "one").option("--force").recording_words(&file);
+        let recorded = Job::shell(&format!("{before}{exec}{words}")).bare();
+        // The leader of the group is whom the test started: record.
+        let comparable = |outcome: &Outcome| outcome.text().replace("leader of its group 1", "leader of its group 0");
+        assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
+        assert_eq!(bare.status, recorded.status, "{before}");
+    }
+}
+
+/// A name may be any bytes but a slash.
+#[test]
+fn a_program_with_a_strange_name() {
+    let scratch = Scratch::new();
+    let names: [&[u8]; 4] = [b"two words", b"a\"quote\\\nline", b"\xff\xfe\x80", b"-o"];
+    for name in names {
+        let path = scratch.path().join(OsStr::from_bytes(name));
+        fs::hard_link(program("dies"), &path).unwrap();
+        let outcome = Job::new([path.as_os_str(), OsStr::new("10"), OsStr::new("exit")])
+            .directory(scratch.path())
+            .start(None)
+            .outcome();
+        assert_eq!(outcome.status, exited(3), "{outcome:?}");
+        let [file] = &scratch.recordings()[..] else { panic!("{:?}", scratch.recordings()) };
+        let recording = Recording::open(file.clone());
+        assert_eq!(recording.assert_whole().processes().len(), 1);
+        fs::remove_file(file).unwrap();
+    }
 }
 
 #[test]

@@ -109,6 +109,16 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Where an optional shared library is, or `None` after saying so.
+pub(crate) fn shared_library(name: &str) -> Option<PathBuf> {
+    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(Path::new);
+    let found = directories.into_iter().map(|directory| directory.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("{name} is not installed"));
+    }
+    found
+}
+
 /// Says that a test did not run, or fails it where nothing may be skipped.
 pub(crate) fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
@@ -146,6 +156,14 @@ impl Scratch {
         let path = self.file(name);
         fs::write(&path, content).unwrap();
         path
+    }
+
+    /// An executable file. Another process makes it: one that we had open for writing, and that another test's child had
+    /// inherited at that moment, could not be executed.
+    pub(crate) fn script(&self, name: &str, content: impl AsRef<[u8]>) {
+        let text = self.write(&format!("{name}.text"), content);
+        let done = Command::new("install").args(["-m", "755"]).arg(text).arg(self.file(name)).status();
+        assert!(done.unwrap().success());
     }
 
     /// The recordings in it, by name.
@@ -272,8 +290,14 @@ impl Job {
         command
     }
 
+    /// This job as one word of a shell's line: `heapledger record … -- …`.
+    pub(crate) fn recording_words(&self, output: &Path) -> String {
+        let quote = |word: &OsString| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+        self.recording_line(Some(output)).iter().map(quote).collect::<Vec<_>>().join(" ")
+    }
+
     /// The line that records this job.
-    pub(crate) fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
+    fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), "record".into()];
         line.extend(self.options.iter().cloned());
         line.extend(output.into_iter().flat_map(|path| ["-o".into(), path.into()]));
@@ -323,6 +347,16 @@ pub(crate) struct Running {
     stderr: mpsc::Receiver<Vec<u8>>,
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed midway leaves nobody behind.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
 impl Running {
     fn start(shown: &Command, mut command: Command, stdin: &[u8]) -> Self {
         // Some of these programs crash on purpose, and must not fill the disk.
@@ -366,7 +400,6 @@ impl Running {
             .filter(|line| line.split_whitespace().any(|word| word == group))
             .collect::<Vec<_>>()
             .join("\n");
-        let _ = kill_process_group(self.pid(), Signal::KILL);
         panic!("{} {how} after {PATIENCE:?}\n{family}", self.line);
     }
 }

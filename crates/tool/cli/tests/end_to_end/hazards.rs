@@ -141,12 +141,43 @@ fn standard_descriptors_that_are_closed() {
         let (_, recording) = Job::shell(&format!("exec \"$PROGRAMS/closes\" {closed}")).both(&scratch);
         recording.assert_whole();
         let file = scratch.file(&format!("{}.hl", closed.len()));
-        let line = Job::fixture("closes", "").recording_line(Some(&file));
-        let words: Vec<_> = line.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-        let outcome = Job::shell(&format!("exec {} {closed}", words.join(" "))).bare();
+        let words = Job::fixture("closes", "").recording_words(&file);
+        let outcome = Job::shell(&format!("exec {words} {closed}")).bare();
         assert_eq!(outcome.status.code(), Some(0), "{closed}: {outcome:?}");
         Recording::open(file).assert_whole();
     }
+}
+
+#[test]
+fn the_smallest_stacks() {
+    let scratch = Scratch::new();
+    let (_, idle) = Job::fixture("tiny_stacks", "0").recorded(&scratch);
+    let (outcome, recording) = Job::fixture("tiny_stacks", "100").both(&scratch);
+    // libc keeps one block for the one stack that all these threads had in turn.
+    let kept = recording.assert_whole().total("blocks_live_end") - idle.total("blocks_live_end");
+    assert_eq!(kept, number(&outcome.told()[0], "blocks_live_end") + 1, "{recording:?}");
+}
+
+#[test]
+fn a_main_thread_that_ends_first() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("main_exits", "").both(&scratch);
+    assert_eq!(outcome.status, exited(9), "{outcome:?}");
+    assert!(recording.assert_whole().total("allocations") >= 1001, "{recording:?}");
+}
+
+/// Nothing is recorded of an allocator that cannot be reached, and nothing goes wrong.
+#[test]
+fn a_program_with_an_allocator_of_its_own() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("own_malloc", "").both(&scratch);
+    recording.assert_whole();
+}
+
+#[test]
+fn a_program_that_locks_itself_in() {
+    let scratch = Scratch::new();
+    Job::fixture("sandbox", "").both(&scratch);
 }
 
 #[test]
