@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 
 use crate::harness::{Build, Job, Recording, Scratch, build, exited, number, program, wait_until};
@@ -220,13 +221,21 @@ fn a_collector_that_is_killed() {
     let file = scratch.file("recording.hl");
     let running = Job::shell(&line).start(Some(&file));
     wait_until("the program runs", || fs::read(&mark).is_ok_and(|bytes| bytes == b"ready\n"));
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    std::thread::sleep(Duration::from_millis(400));
     kill_process(running.pid(), Signal::KILL).unwrap();
     wait_until("the program has ended", || end.exists());
     assert_eq!(fs::read_to_string(&end).unwrap(), "42\n", "{:?}", fs::read_to_string(&mark));
     assert_eq!(fs::read_to_string(&mark).unwrap(), "ready\nfine\n");
     let recording = Recording::open(file);
     assert_eq!(recording.summary["complete"], false, "{recording:?}");
+
+    // Killed together with the program, by who wants the memory back.
+    let (file, tally) = (scratch.file("together.hl"), scratch.file("tally"));
+    let running = Job::fixture("tally", tally.to_str().unwrap()).start(Some(&file));
+    std::thread::sleep(Duration::from_millis(400));
+    kill_process_group(running.pid(), Signal::KILL).unwrap();
+    running.outcome();
+    assert_eq!(Recording::open(file).summary["complete"], false);
 }
 
 /// The collector is stopped for a while: the program waits at most, and nothing is lost.
@@ -235,9 +244,9 @@ fn a_collector_that_is_stopped_and_continued() {
     let scratch = Scratch::new();
     let file = scratch.file("recording.hl");
     let running = Job::fixture("mix_threads", "150000").start(Some(&file));
-    std::thread::sleep(std::time::Duration::from_millis(150));
+    std::thread::sleep(Duration::from_millis(150));
     kill_process(running.pid(), Signal::STOP).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    std::thread::sleep(Duration::from_millis(700));
     kill_process(running.pid(), Signal::CONT).unwrap();
     let outcome = running.outcome();
     assert!(outcome.status.success(), "{outcome:?}");
