@@ -156,58 +156,51 @@ impl Rule {
 /// What a step found.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// The calling frame.
-    Caller {
-        /// Its registers.
-        registers: Registers,
-        /// The words that led there, so that they can be checked later; `None` when they cannot be told in this form.
-        link: Option<Link>,
-    },
+    /// The calling frame's registers, and the word that held its rbp: an address, [`SLOT_UNCHANGED`] where rbp was not
+    /// saved, or [`SLOT_UNKNOWN`] where the words that led to the caller cannot be told in this form. The return
+    /// address was in the word below the caller's sp.
+    Caller(Registers, u64),
     /// There is none: the thread's first frame.
     End,
     /// It cannot be told.
     Lost,
 }
 
-/// The saved words that lead from a frame to its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// The canonical frame address: the return address is in the word below it.
-    pub cfa: u64,
-    /// Where rbp was saved, 0 where it was not.
-    pub rbp_slot: u64,
-}
+/// See [`Step::Caller`].
+pub const SLOT_UNCHANGED: u64 = 1;
+/// See [`Step::Caller`].
+pub const SLOT_UNKNOWN: u64 = 0;
 
 /// Steps from a frame to its caller by a rule. Reads the stack inside its bounds only.
 #[inline(always)]
 pub fn step(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
+    // Rsp and Rbp differ in one bit, and are nearly all there is.
     let kind = rule.kind();
-    let cfa = if kind == Kind::Rsp as u32 {
-        registers.sp.wrapping_add_signed(rule.offset())
-    } else if kind == Kind::Rbp as u32 {
-        registers.rbp.wrapping_add_signed(rule.offset())
-    } else {
+    if kind.wrapping_sub(Kind::Rsp as u32) > 1 {
         return step_rarely(registers, rule, stack);
-    };
-    let slot = rule.slot();
-    let rbp_slot = if slot == 0 { 0 } else { cfa.wrapping_sub(slot << 3) };
-    if cfa <= registers.sp || cfa & 7 != 0 || !stack.covers(cfa.wrapping_sub(8)) {
+    }
+    let base = if kind == Kind::Rsp as u32 { registers.sp } else { registers.rbp };
+    let cfa = base.wrapping_add_signed(rule.offset());
+    // Rules have offsets in multiples of 8, so only a wrong rbp can be unaligned.
+    if cfa <= registers.sp || cfa & 7 != 0 || !stack.covers_up_to(cfa) {
         return Step::Lost;
     }
-    if slot != 0 && !stack.covers(rbp_slot) {
-        return Step::Lost;
-    }
-    // SAFETY: `covers` has said that the word is readable stack memory.
+    // SAFETY: `covers_up_to` has said that the words from the stack pointer up to here are readable stack memory.
     let return_address = unsafe { stack.read(cfa - 8) };
     if return_address == 0 {
         return Step::End;
     }
-    // SAFETY: as above.
-    let rbp = if slot == 0 { registers.rbp } else { unsafe { stack.read(rbp_slot) } };
-    Step::Caller {
-        registers: Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp },
-        link: Some(Link { cfa, rbp_slot }),
+    let (mut rbp, mut rbp_slot) = (registers.rbp, SLOT_UNCHANGED);
+    let slot = rule.slot();
+    if slot != 0 {
+        rbp_slot = cfa.wrapping_sub(slot << 3);
+        if !stack.is_above_start(rbp_slot) {
+            return Step::Lost;
+        }
+        // SAFETY: above the stack pointer where the walk began and below the CFA, which is covered.
+        rbp = unsafe { stack.read(rbp_slot) };
     }
+    Step::Caller(Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp }, rbp_slot)
 }
 
 #[cold]
@@ -248,7 +241,7 @@ fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
         }
     };
     match caller {
-        Some(registers) => Step::Caller { registers, link: None },
+        Some(registers) => Step::Caller(registers, SLOT_UNKNOWN),
         None => Step::Lost,
     }
 }
