@@ -132,6 +132,23 @@ fn surroundings_arrive_as_given() {
     }
 }
 
+/// What the recorder needs on disk is where the user wants it, wherever that is.
+#[test]
+fn a_temporary_directory_with_a_strange_name() {
+    let scratch = Scratch::new();
+    for name in ["with space", "with:colon"] {
+        let directory = scratch.file(name);
+        fs::create_dir(&directory).unwrap();
+        let file = scratch.file("recording.hl");
+        let words = Job::fixture("dies", "1000 exit").option("--force").recording_words(&file);
+        let outcome = Job::shell(&format!("exec {words}")).variable("TMPDIR", &directory).bare();
+        assert_eq!((outcome.status, &outcome.stderr[..]), (exited(3), &b""[..]), "{name}: {outcome:?}");
+        let recording = Recording::open(file);
+        assert_eq!(recording.assert_whole().total("allocations"), 1000, "{name}: {recording:?}");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "something was left in {}", directory.display());
+    }
+}
+
 /// A name may be any bytes but a slash.
 #[test]
 fn a_program_with_a_strange_name() {
