@@ -11,10 +11,10 @@ use core::ptr;
 
 use heapledger_core::{NodeKind, StackId};
 
-use crate::arch::{Registers, Rule, SLOT_UNCHANGED, SLOT_UNKNOWN, Step, step};
+use crate::arch::{Registers, Rule, SLOT_LOST, SLOT_UNCHANGED, SLOT_UNKNOWN, step};
 use crate::bounds::{OwnStack, Stack};
 use crate::rules::{self, Context};
-use crate::tree::{self, Place};
+use crate::tree::{self, Place, View};
 use crate::{Sink, modules};
 
 /// Frames remembered, and the most a stack can have.
@@ -117,37 +117,39 @@ impl Walker {
     /// `None` when too little is left of a remembered stack that was cut.
     #[inline(never)]
     fn walk(&mut self, start: Registers, stack: Stack, sink: &mut dyn Sink) -> Option<StackId> {
-        // Copies: the arguments are in memory, these are in registers.
-        let (mut registers, mut stack) = (Registers { ..start }, stack);
-        let mut candidates = self.intact(registers.sp, &stack);
+        let Some(cache) = rules::cache() else { return Some(StackId::ROOT) };
+        // Scalars, so that they stay in registers.
+        let (mut lookup, mut sp, mut rbp, mut stack) = (start.lookup, start.sp, start.rbp, stack);
+        let mut candidates = self.intact(sp, &stack);
+        let mut candidate_sp = self.candidate_sp(candidates);
         let mut fresh = 0;
         let kept = loop {
             // Outwards the stack pointer grows: skip remembered frames that lie further in.
-            while candidates > 0 && self.frame(candidates - 1).registers.sp < registers.sp {
+            while candidate_sp < sp {
                 candidates -= 1;
+                candidate_sp = self.candidate_sp(candidates);
             }
-            if candidates > 0 && self.frame(candidates - 1).registers == registers {
-                break candidates;
+            if candidate_sp == sp {
+                let candidate = &self.frame(candidates - 1).registers;
+                if candidate.lookup == lookup && candidate.rbp == rbp {
+                    break candidates;
+                }
             }
             if fresh == FRAMES_MAX {
                 return Some(self.truncate(0, fresh, sink));
             }
-            let rule = match rules::cached(registers.lookup) {
+            let rule = match cache.get(lookup) {
                 Some(rule) => rule,
-                None => self.compute(registers.lookup, sink),
+                None => self.compute(lookup, sink),
             };
-            let caller = step(registers, rule, &mut stack);
-            let rbp_slot = if let Step::Caller(_, slot) = caller { slot } else { SLOT_UNKNOWN };
-            self.set_fresh(fresh, Frame { registers, rbp_slot, place: Place::ROOT });
+            let found = step(lookup, sp, rbp, rule, &mut stack);
+            self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot);
             fresh += 1;
-            match caller {
-                Step::Caller(caller, _) => registers = caller,
-                Step::End => break 0,
-                Step::Lost => {
-                    self.defects.lost += 1;
-                    break 0;
-                }
+            if !found.is_caller() {
+                self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST);
+                break 0;
             }
+            (lookup, sp, rbp) = (found.caller.lookup, found.caller.sp, found.caller.rbp);
         };
         if kept + fresh > FRAMES_MAX {
             return Some(self.truncate(kept, fresh, sink));
@@ -187,13 +189,20 @@ impl Walker {
         count
     }
 
+    /// The stack pointer of the innermost of so many candidates; beyond all stacks when there are none.
+    #[inline(always)]
+    fn candidate_sp(&self, candidates: usize) -> u64 {
+        if candidates == 0 { u64::MAX } else { self.frame(candidates - 1).registers.sp }
+    }
+
     /// Checks a link that is not made of two words by stepping once more.
     #[cold]
     #[inline(never)]
     fn leads_there(&self, index: usize, mut stack: Stack) -> bool {
         let (frame, caller) = (self.frame(index).registers, self.frame(index - 1).registers);
-        let Some(rule) = rules::cached(frame.lookup) else { return false };
-        matches!(step(frame, rule, &mut stack), Step::Caller(found, _) if found == caller)
+        let Some(rule) = rules::cache().and_then(|cache| cache.get(frame.lookup)) else { return false };
+        let found = step(frame.lookup, frame.sp, frame.rbp, rule, &mut stack);
+        found.is_caller() && found.caller == caller
     }
 
     /// 0 when the words that led from a frame to its caller are unchanged. Not for unknown links.
@@ -210,10 +219,11 @@ impl Walker {
     #[inline(always)]
     fn append(&mut self, mut place: Place, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
         let mut at = kept;
+        let mut tree = View::now();
         for index in (0..fresh).rev() {
-            let frame = *self.fresh_frame(index);
-            place = tree::child(place, NodeKind::Frame, frame.registers.lookup, sink);
-            self.set_frame(at, Frame { place, ..frame });
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } = *self.fresh_frame(index);
+            place = tree.child(place, NodeKind::Frame, lookup, sink);
+            self.set_frame(at, lookup, sp, rbp, rbp_slot, place);
             at += 1;
         }
         self.length = at;
@@ -230,9 +240,10 @@ impl Walker {
         let remembered = kept.min(FRAMES_KEPT - fresh);
         let mut place = tree::child(self.root, NodeKind::Truncated, 1, sink);
         for index in 0..remembered {
-            let frame = self.frame_to_move(kept - remembered + index);
-            place = tree::child(place, NodeKind::Frame, frame.registers.lookup, sink);
-            self.set_frame(index, Frame { place, ..frame });
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } =
+                self.frame_to_move(kept - remembered + index);
+            place = tree::child(place, NodeKind::Frame, lookup, sink);
+            self.set_frame(index, lookup, sp, rbp, rbp_slot, place);
         }
         self.append(place, remembered, fresh, sink)
     }
@@ -267,19 +278,21 @@ impl Walker {
         unsafe { &*self.frames.as_ptr().add(index).cast::<Frame>() }
     }
 
-    /// Writes a frame of `fresh` to its place among the remembered ones.
+    /// Writes a frame of `fresh` to its place among the remembered ones. Field by field: a copy in larger pieces would
+    /// have to wait for the smaller stores it reads.
     #[inline(always)]
-    fn set_frame(&mut self, index: usize, mut frame: Frame) {
+    fn set_frame(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, place: Place) {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers have checked that all frames fit.
-        let to = unsafe { self.frames.as_mut_ptr().add(index).cast::<Frame>() };
-        // SAFETY: only an address is taken; `to` is inside `frames`.
-        let own_copy = unsafe { &raw mut (*to).registers.rbp };
-        if frame.rbp_slot == SLOT_UNCHANGED {
-            frame.rbp_slot = own_copy.expose_provenance() as u64;
+        // SAFETY: callers have checked that all frames fit; every field of the frame is written.
+        unsafe {
+            let to = self.frames.as_mut_ptr().add(index).cast::<Frame>();
+            (*to).registers.lookup = lookup;
+            (*to).registers.sp = sp;
+            (*to).registers.rbp = rbp;
+            let own_copy = (&raw mut (*to).registers.rbp).expose_provenance() as u64;
+            (*to).rbp_slot = if rbp_slot == SLOT_UNCHANGED { own_copy } else { rbp_slot };
+            (*to).place = place;
         }
-        // SAFETY: as above.
-        unsafe { to.write(frame) };
     }
 
     /// A remembered frame as it would be in `fresh`: our own copy is not one of its new place.
@@ -300,10 +313,17 @@ impl Walker {
     }
 
     #[inline(always)]
-    fn set_fresh(&mut self, index: usize, frame: Frame) {
+    fn set_fresh(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64) {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`.
-        unsafe { self.fresh.as_mut_ptr().add(index).cast::<Frame>().write(frame) };
+        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`. `place` is not written: any bits are a `Place`,
+        // and the memory was zeroed when it was mapped.
+        unsafe {
+            let to = self.fresh.as_mut_ptr().add(index).cast::<Frame>();
+            (*to).registers.lookup = lookup;
+            (*to).registers.sp = sp;
+            (*to).registers.rbp = rbp;
+            (*to).rbp_slot = rbp_slot;
+        }
     }
 }
 
