@@ -19,9 +19,17 @@
 //! ELF and DWARF come from files that anyone may have made. Damage leads to less knowledge, never to a panic, and the
 //! work and the memory spent on a file are bounded by a multiple of its size.
 
+mod demangle;
+mod find;
 mod frame;
+mod hint;
+mod image;
+mod mapped;
+mod meter;
+mod module;
 mod state;
 mod symbolizer;
+mod symtab;
 
 pub use frame::{Frame, Function, NameSource};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};

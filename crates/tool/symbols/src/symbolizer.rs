@@ -1,10 +1,13 @@
 //! The entry point: modules by path and build id, each loaded at its first lookup.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::frame::{Frame, Function, NameSource};
-use crate::state::{DebugInfo, ModuleState, NameCounts, Problem};
+use crate::frame::Frame;
+use crate::hint;
+use crate::module::Module;
+use crate::state::ModuleState;
 
 /// Where to look for files.
 #[derive(Debug, Clone)]
@@ -38,12 +41,20 @@ pub struct ModuleRef<'a> {
 #[derive(Debug)]
 pub struct Symbolizer {
     options: Options,
+    /// By path, then by build id.
+    modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    build_id: Box<[u8]>,
+    module: Arc<OnceLock<Mutex<Module>>>,
 }
 
 impl Symbolizer {
     /// A symbolizer that has loaded nothing yet.
     pub fn new(options: Options) -> Self {
-        Self { options }
+        Self { options, modules: Mutex::default() }
     }
 
     /// The functions at `offset`, innermost inlined function first; never empty. The last one is the physical function.
@@ -51,28 +62,45 @@ impl Symbolizer {
     /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has already subtracted 1
     /// from return addresses. Answers are kept: asking again for the same offset is cheap.
     pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
-        let name = String::from_utf8_lossy(module.path);
-        let full = format!("{name}+{offset:#x}");
-        let function = Function::new(&full, &full, None);
-        let source = NameSource::None;
-        Arc::new([Frame { function, file: None, line: None, column: None, inlined: false, source }])
+        self.with(module, |module| module.frames(offset, &self.options))
     }
 
-    /// What is known about `module`; loads it if no address of it was asked for yet.
+    /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since
+    /// the counts, and some of the problems, come with them.
     pub fn module_state(&self, module: ModuleRef<'_>) -> ModuleState {
-        ModuleState {
-            name: String::from_utf8_lossy(module.path).into_owned(),
-            file: None,
-            debug_file: None,
-            debug: DebugInfo::Missing,
-            problems: vec![Problem::NotAFile],
-            names: NameCounts::default(),
-        }
+        self.with(module, |module| module.state.clone())
     }
 
-    /// One plain line on how to get better names for `module`; `None` if they are as good as they can be.
+    /// One plain line on how to get better names for `module`; `None` if they are as good as they can be. Best asked
+    /// after the lookups.
     pub fn hint(&self, module: ModuleRef<'_>) -> Option<String> {
-        let _ = (&self.options, module);
-        None
+        hint::hint(&self.module_state(module), module, &self.options)
     }
+
+    /// Calls `ask` with the module, loading it first if this is the first time.
+    fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module) -> T) -> T {
+        // Loading may take long, so not under the lock of the table.
+        let slot = self.slot(module);
+        let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.options)));
+        ask(&mut lock(loaded))
+    }
+
+    fn slot(&self, module: ModuleRef<'_>) -> Arc<OnceLock<Mutex<Module>>> {
+        let mut modules = lock(&self.modules);
+        if !modules.contains_key(module.path) {
+            modules.insert(module.path.into(), Vec::new());
+        }
+        let Some(slots) = modules.get_mut(module.path) else { unreachable!("inserted above") };
+        if let Some(slot) = slots.iter().find(|slot| *slot.build_id == *module.build_id) {
+            return slot.module.clone();
+        }
+        let loading = Arc::<OnceLock<_>>::default();
+        slots.push(Slot { build_id: module.build_id.into(), module: loading.clone() });
+        loading
+    }
+}
+
+/// A panic in another thread leaves nothing half done that matters here: at worst an answer is worked out again.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
