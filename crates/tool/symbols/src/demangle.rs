@@ -13,18 +13,44 @@ const NESTING_MAX: usize = 64;
 
 /// The function with this name, which may be mangled or not.
 pub(crate) fn function(name: &[u8]) -> Function {
+    typed_function(name, b"")
+}
+
+/// The function with this name. A legacy Rust name does not tell the type arguments, but `plain`, the same function's
+/// unmangled name in the debug information, does: `push<u8, Global>`.
+pub(crate) fn typed_function(name: &[u8], plain: &[u8]) -> Function {
     let raw = String::from_utf8_lossy(&name[..name.len().min(NAME_MAX)]);
     // Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
     let raw = raw.split_once('@').map_or(&*raw, |(name, _version)| name);
-    if let Some(full) = rust(raw) {
-        return Function::new(&full, &without_arguments(&full), Some(raw));
+    if let Some(mut full) = rust(raw) {
+        let short = without_arguments(&full);
+        if is_legacy_rust(name) {
+            let plain = String::from_utf8_lossy(&plain[..plain.len().min(NAME_MAX)]);
+            // What is named after its type has it already: `drop_in_place<u8>`.
+            if let Some(at) = plain.find('<').filter(|_| plain.ends_with('>') && !full.ends_with('>')) {
+                full = format!("{full}::{}", &plain[at..]);
+            }
+        }
+        return Function::new(&full, &short, Some(raw));
     }
     if let Some((full, short)) = cpp(raw) {
         return Function::new(&full, &short, Some(raw));
     }
     let short = without_clone_suffix(raw);
     // Debug information of Rust has plain names with type arguments, C++ templates too.
-    if short.contains('<') { Function::new(raw, &without_arguments(short), None) } else { Function::new(raw, short, None) }
+    if short.contains('<') {
+        Function::new(raw, &without_arguments(short), None)
+    } else {
+        Function::new(raw, short, None)
+    }
+}
+
+/// True for `_ZN…17h0123456789abcdefE…`: without the hash, it could be C++.
+pub(crate) fn is_legacy_rust(name: &[u8]) -> bool {
+    name.starts_with(b"_ZN")
+        && name
+            .windows(20)
+            .any(|part| part.starts_with(b"17h") && part[19] == b'E' && part[3..19].iter().all(u8::is_ascii_hexdigit))
 }
 
 /// True if `name` is in a mangling that we know.
@@ -33,25 +59,14 @@ pub(crate) fn is_mangled(name: &[u8]) -> bool {
 }
 
 fn rust(raw: &str) -> Option<String> {
-    // A legacy Rust name is also a valid C++ name: the hash tells them apart.
-    if !raw.starts_with("_R") && !has_legacy_hash(raw) {
+    if !raw.starts_with("_R") && !is_legacy_rust(raw.as_bytes()) {
         return None;
     }
     let name = rustc_demangle::try_demangle(raw).ok()?;
     let mut full = Bounded::default();
     // A failure is the bound: what fits is kept.
     let _ = fmt::write(&mut full, format_args!("{name:#}"));
-    let full = full.0;
-    Some(without_clone_suffix(&full).to_owned())
-}
-
-/// True for `_ZN…17h0123456789abcdefE…`.
-fn has_legacy_hash(raw: &str) -> bool {
-    raw.starts_with("_ZN")
-        && raw.match_indices("17h").any(|(at, _)| {
-            let hash = raw.as_bytes().get(at + 3..at + 20);
-            hash.is_some_and(|hash| hash[16] == b'E' && hash[..16].iter().all(u8::is_ascii_hexdigit))
-        })
+    Some(without_clone_suffix(&full.0).to_owned())
 }
 
 fn cpp(raw: &str) -> Option<(String, String)> {
@@ -251,6 +266,15 @@ mod tests {
     }
 
     #[test]
+    fn rust_legacy_with_types() {
+        let raw = b"_ZN5alloc3vec16Vec$LT$T$C$A$GT$4push17h0123456789abcdefE";
+        let function = typed_function(raw, b"push<app::Foo, alloc::alloc::Global>");
+        assert_eq!(function.full(), "alloc::vec::Vec<T,A>::push::<app::Foo, alloc::alloc::Global>");
+        assert_eq!(function.short(), "alloc::vec::Vec::push");
+        assert_eq!(typed_function(raw, b"push").full(), "alloc::vec::Vec<T,A>::push");
+    }
+
+    #[test]
     fn rust_v0() {
         check("_RNvCskwGfYPst2Cb_3foo16example_function", "foo::example_function", "foo::example_function");
         check("_RINvNtC3std3mem8align_ofjE", "std::mem::align_of::<usize>", "std::mem::align_of");
@@ -289,7 +313,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_kept() {
-        for name in ["", "<", ">", "a<b", "<<<<", "_R", "_Z", "_ZN", "_RNvC", "a>b<c", "\u{fffd}<é>", "<é as ü>::ö"] {
+        for name in ["", "<", ">", "a<b", "<<<<", "_R", "_Z", "_ZN", "_RNvC", "a>b<c", "\u{fffd}<é>", "<é as ü>::ö"]
+        {
             let function = function(name.as_bytes());
             assert_eq!(function.full(), name);
         }

@@ -44,7 +44,12 @@ impl Finder<'_> {
     }
 
     /// The separate file with the debug information of a module: by build id, or by the link in `module`.
-    pub(crate) fn debug(&self, module: Option<&Mapped>, build_id: &[u8], problems: &mut Vec<Problem>) -> Option<Mapped> {
+    pub(crate) fn debug(
+        &self,
+        module: Option<&Mapped>,
+        build_id: &[u8],
+        problems: &mut Vec<Problem>,
+    ) -> Option<Mapped> {
         self.by_build_id(build_id).or_else(|| self.by_link(module?, problems))
     }
 

@@ -19,7 +19,9 @@ pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options
     }
     let Some(file) = &state.file else {
         return Some(if has(|problem| matches!(problem, Problem::BuildIdMismatch { .. })) {
-            format!("{name}: the file has changed since the recording (rebuilt or upgraded); names need the recorded build")
+            format!(
+                "{name}: the file has changed since the recording (rebuilt or upgraded); names need the recorded build"
+            )
         } else if has(|problem| matches!(problem, Problem::NotFound { .. })) {
             let path = String::from_utf8_lossy(module.path);
             format!("{name}: {path} is not there; put the recorded file back, or name the root folder it is under")
@@ -27,9 +29,11 @@ pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options
             format!("{name}: {}", state.problems.first()?)
         });
     };
-    if let Some(problem) = state.problems.iter().find(|problem| {
-        matches!(problem, Problem::DebugFileMismatch { .. } | Problem::Damaged { .. })
-    }) {
+    if let Some(problem) = state
+        .problems
+        .iter()
+        .find(|problem| matches!(problem, Problem::DebugFileMismatch { .. } | Problem::Damaged { .. }))
+    {
         return Some(format!("{name}: {problem}"));
     }
     // As recorded: package managers do not know the sysroot.

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
-use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfPackage, RunTimeEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, AttributeValue, Dwarf, DwarfPackage, RunTimeEndian, SectionId, UnitOffset};
 use object::Object;
 use self_cell::self_cell;
 use typed_arena::Arena;
 
+use crate::demangle;
 use crate::find::Finder;
 use crate::frame::NameSource;
 use crate::mapped::{self, Mapped};
@@ -22,6 +23,8 @@ use crate::symtab::Symbols;
 
 /// Frames per address; what lies between this and the physical function is left out.
 const FRAMES_MAX: usize = 512;
+/// References followed from a function to the one that has the name.
+const REFERENCES_MAX: usize = 8;
 /// Files of split debug information that one module may have.
 const SPLIT_FILES_MAX: usize = 1 << 16;
 
@@ -84,7 +87,10 @@ impl fmt::Debug for Image {
 
 /// One function at an address, as the tables tell it.
 pub(crate) struct RawFrame {
+    /// The linkage name if there is one.
     pub(crate) name: Option<Vec<u8>>,
+    /// The unmangled name, asked for only where `name` leaves out type arguments.
+    pub(crate) plain: Option<Vec<u8>>,
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
     pub(crate) column: Option<u32>,
@@ -97,8 +103,9 @@ pub(crate) struct Answer {
     pub(crate) frames: Vec<RawFrame>,
     /// From the symbol table.
     pub(crate) symbol: Option<(Vec<u8>, NameSource)>,
-    /// True if the symbol table knows the function of the last frame under the name it has there, too.
-    pub(crate) same_function: bool,
+    /// For the last frame, a name that it has in the symbol table, too, and that is meant for others: `malloc` for
+    /// `__GI___libc_malloc`.
+    pub(crate) public_name: Option<Vec<u8>>,
 }
 
 impl Image {
@@ -120,11 +127,8 @@ impl Image {
             let symbol = tables.symbols.as_ref().and_then(|symbols| symbols.lookup(address));
             let frames = tables.frames(address, files, finder, problems);
             let name = frames.last().and_then(|frame| frame.name.as_deref());
-            let same_function = match (&symbol, name) {
-                (Some(symbol), Some(name)) => symbol.aliases.iter().any(|alias| unversioned(alias) == name),
-                _ => false,
-            };
-            Answer { frames, symbol: symbol.map(|symbol| (symbol.name.to_vec(), symbol.source)), same_function }
+            let public_name = name.and_then(|name| public_name(name, &symbol.as_ref()?.aliases));
+            Answer { frames, symbol: symbol.map(|symbol| (symbol.name.to_vec(), symbol.source)), public_name }
         })
     }
 }
@@ -180,8 +184,11 @@ impl<'a> Tables<'a> {
                     raw.pop();
                 }
                 let (file, line, column) = place(frame.location);
-                let name = frame.function.map(|function| function.name.bytes().to_vec());
-                raw.push(RawFrame { name, file, line, column });
+                let name = frame.function.map(|function| function.name.bytes());
+                let untyped = name.is_some_and(demangle::is_legacy_rust);
+                let entry = frame.dw_die_offset.filter(|_| untyped);
+                let plain = entry.and_then(|entry| self.plain_name(dwarf, address, entry));
+                raw.push(RawFrame { name: name.map(<[u8]>::to_vec), plain, file, line, column });
             }
             Ok(())
         });
@@ -195,10 +202,28 @@ impl<'a> Tables<'a> {
             raw.clear();
             if let Ok(location @ Some(_)) = dwarf.find_location(address) {
                 let (file, line, column) = place(location);
-                raw.push(RawFrame { name: None, file, line, column });
+                raw.push(RawFrame { name: None, plain: None, file, line, column });
             }
         }
         raw
+    }
+
+    /// `DW_AT_name` of a function that was found at `address`.
+    fn plain_name(&self, dwarf: &Context<Metered<'a>>, address: u64, entry: UnitOffset) -> Option<Vec<u8>> {
+        let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads()?;
+        let mut entry = entry;
+        for _ in 0..REFERENCES_MAX {
+            let die = unit.entry(entry).ok()?;
+            if let Some(name) = die.attr_value(gimli::DW_AT_name) {
+                return Some(unit.attr_string(name).ok()?.bytes().to_vec());
+            }
+            let origin = die.attr_value(gimli::DW_AT_abstract_origin);
+            entry = match origin.or_else(|| die.attr_value(gimli::DW_AT_specification))? {
+                AttributeValue::UnitRef(entry) => entry,
+                _ => return None,
+            };
+        }
+        None
     }
 
     /// Loads the split part of a unit.
@@ -232,13 +257,23 @@ fn split_file<'a>(
 ) -> Option<Arc<Dwarf<Metered<'a>>>> {
     let file: &'a Mapped = files.split.alloc(finder.split(path)?);
     let elf = file.elf().ok()?;
-    let mut dwarf = Dwarf::load(|id| section(&elf, id, id.dwo_name(), files)).ok()?;
+    let mut dwarf = Dwarf::load(|id| needed_section(&elf, id, id.dwo_name(), files)).ok()?;
     let header = dwarf.units().next().ok()??;
     if dwarf.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
         return None;
     }
     dwarf.make_dwo(&load.parent);
     Some(Arc::new(dwarf))
+}
+
+/// The shortest of `aliases` that ends `name`, if `name` is a reserved one and an alias itself.
+fn public_name(name: &[u8], aliases: &[&[u8]]) -> Option<Vec<u8>> {
+    if !name.starts_with(b"_") || demangle::is_mangled(name) {
+        return None;
+    }
+    let aliases = || aliases.iter().map(|alias| unversioned(alias));
+    let known = aliases().any(|alias| alias == name);
+    aliases().filter(|alias| known && name.ends_with(alias)).min_by_key(|alias| alias.len()).map(<[u8]>::to_vec)
 }
 
 /// Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
@@ -256,10 +291,10 @@ fn place(location: Option<addr2line::Location<'_>>) -> (Option<String>, Option<u
 fn dwarf<'a>(file: &'a Mapped, files: &'a Files) -> Result<Context<Metered<'a>>, String> {
     files.meter.start();
     let elf = file.elf()?;
-    let mut dwarf = Dwarf::load(|id| section(&elf, id, Some(id.name()), files))?;
+    let mut dwarf = Dwarf::load(|id| needed_section(&elf, id, Some(id.name()), files))?;
     if let Some(file) = &files.supplementary {
         let elf = file.elf()?;
-        dwarf.load_sup(|id| section(&elf, id, Some(id.name()), files))?;
+        dwarf.load_sup(|id| needed_section(&elf, id, Some(id.name()), files))?;
     }
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
     Context::from_dwarf(dwarf).map_err(|error| error.to_string())
@@ -269,7 +304,8 @@ fn package<'a>(file: &'a Mapped, files: &'a Files) -> Result<DwarfPackage<Metere
     files.meter.start();
     let elf = file.elf()?;
     let empty = Metered::new(&[], endian(&elf), &files.meter);
-    let load = |id: SectionId| section(&elf, id, id.dwo_name(), files).map_err(PackageError);
+    // All sections, since each unit is a piece of each of them.
+    let load = |id: SectionId| section(&elf, id.dwo_name(), files).map_err(PackageError);
     DwarfPackage::load(load, empty).map_err(|error: PackageError| error.0)
 }
 
@@ -281,8 +317,8 @@ impl From<gimli::Error> for PackageError {
     }
 }
 
-/// The contents of a section that lookups need; empty for others, which are not worth uncompressing.
-fn section<'a>(
+/// The contents of a section; empty if lookups do not need it: it would have to be uncompressed.
+fn needed_section<'a>(
     elf: &object::File<'a>,
     id: SectionId,
     name: Option<&str>,
@@ -293,7 +329,6 @@ fn section<'a>(
         SectionId::DebugAbbrev
             | SectionId::DebugAddr
             | SectionId::DebugAranges
-            | SectionId::DebugCuIndex
             | SectionId::DebugInfo
             | SectionId::DebugLine
             | SectionId::DebugLineStr
@@ -302,7 +337,12 @@ fn section<'a>(
             | SectionId::DebugStr
             | SectionId::DebugStrOffsets
     );
-    let data: &'a [u8] = match name.filter(|_| needed).map(|name| mapped::section(elf, name)).transpose()?.flatten() {
+    section(elf, name.filter(|_| needed), files)
+}
+
+/// The contents of a section; empty if there is none.
+fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> Result<Metered<'a>, String> {
+    let data: &'a [u8] = match name.map(|name| mapped::section(elf, name)).transpose()?.flatten() {
         None => &[],
         Some(Cow::Borrowed(data)) => data,
         Some(Cow::Owned(data)) => files.uncompressed.alloc(data),

@@ -61,17 +61,20 @@ impl Module {
     fn render(&mut self, answer: Answer, offset: u64) -> Arc<[Frame]> {
         let mut raw = answer.frames;
         if raw.is_empty() {
-            raw.push(RawFrame { name: None, file: None, line: None, column: None });
+            raw.push(RawFrame { name: None, plain: None, file: None, line: None, column: None });
         }
         let last = raw.len() - 1;
         let mut frames = Vec::with_capacity(raw.len());
         for (at, frame) in raw.into_iter().enumerate() {
             let symbol = answer.symbol.as_ref().filter(|_| at == last);
             let (function, source) = match (frame.name, symbol) {
-                (Some(name), Some((symbol, NameSource::SymbolTable))) => {
-                    (self.better(&name, symbol, answer.same_function), NameSource::Debug)
+                (Some(name), Some((symbol, NameSource::SymbolTable))) if is_local(&name, symbol) => {
+                    (self.scoped(&name, symbol), NameSource::Debug)
                 }
-                (Some(name), _) => (self.function(&name), NameSource::Debug),
+                (Some(name), _) => {
+                    let name = answer.public_name.as_ref().filter(|_| at == last).unwrap_or(&name);
+                    (self.typed(name, frame.plain.as_deref()), NameSource::Debug)
+                }
                 (None, Some((symbol, source))) => (self.function(symbol), *source),
                 (None, None) => (self.unnamed(offset), NameSource::None),
             };
@@ -82,22 +85,20 @@ impl Module {
         frames.into()
     }
 
-    /// The better of two names for a function: that in the debug information, and that in the symbol table.
-    fn better(&mut self, name: &[u8], symbol: &[u8], same_function: bool) -> Function {
-        if demangle::is_mangled(name) {
-            return self.function(name);
-        }
-        if !demangle::is_mangled(symbol) {
-            // `__GI___libc_malloc` is what libc calls it, `malloc` is what it exports.
-            return self.function(if same_function && name.starts_with(b"_") { symbol } else { name });
-        }
-        // Some functions come without their scope: local ones in C++, all of them in line tables of Rust. If the symbol
-        // is the same function, it says more.
+    /// Some functions come without their scope: local ones in C++, all of them in line tables of Rust. If the symbol is
+    /// the same function, it says more.
+    fn scoped(&mut self, name: &[u8], symbol: &[u8]) -> Function {
         let (plain, scoped) = (self.function(name), self.function(symbol));
         let last = |name: &str| name.rsplit("::").next().unwrap_or_default().trim_matches(['{', '}']).to_owned();
         let (inner, outer) = (last(plain.short()), last(scoped.short()));
         let same = inner == outer || (inner.starts_with("closure") && outer == "closure");
-        if same { scoped } else { plain }
+        if same { self.typed(symbol, Some(name)) } else { plain }
+    }
+
+    fn typed(&mut self, name: &[u8], plain: Option<&[u8]>) -> Function {
+        let Some(plain) = plain.filter(|_| demangle::is_legacy_rust(name)) else { return self.function(name) };
+        let key = [name, plain].join(&0);
+        self.functions.entry(key.into()).or_insert_with(|| demangle::typed_function(name, plain)).clone()
     }
 
     fn function(&mut self, name: &[u8]) -> Function {
@@ -153,6 +154,11 @@ fn load(module: ModuleRef<'_>, options: &Options, state: &mut ModuleState) -> Op
     let image = Image::new(files, &mut state.problems);
     state.debug = image.debug_info();
     Some(image)
+}
+
+/// True if `name` is not mangled although the symbol is.
+fn is_local(name: &[u8], symbol: &[u8]) -> bool {
+    !demangle::is_mangled(name) && demangle::is_mangled(symbol)
 }
 
 /// The kernel's names for what is mapped but is no file.

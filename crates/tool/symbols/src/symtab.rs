@@ -47,7 +47,8 @@ impl<'a> Symbols<'a> {
             let count = sections().map(|(index, _)| index + 1).max()?;
             let mut executable = vec![false; count];
             for (index, flags) in sections() {
-                executable[index] = matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR));
+                executable[index] =
+                    matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR));
             }
             executable
         };
@@ -135,10 +136,6 @@ impl<'a> Symbols<'a> {
 }
 
 fn rank(function: bool, size: u64, global: bool, weak: bool) -> u8 {
-    let binding = if global && !weak {
-        2
-    } else {
-        u8::from(weak)
-    };
+    let binding = if global && !weak { 2 } else { u8::from(weak) };
     u8::from(size > 0) << 3 | u8::from(function) << 2 | binding
 }
