@@ -13,8 +13,9 @@ use gimli::{EndianSlice, Error, Reader, ReaderOffsetId, Result, RunTimeEndian};
 
 /// Reads granted at the start, whatever the size.
 const WORK_BASE: u64 = 1 << 20;
-/// Reads granted per byte of debug information. Measured use of real files, all of their units: below 2.
-const WORK_PER_BYTE: u64 = 16;
+/// Reads granted per byte of debug information. Looking up all of the code of real files (C, C++, Rust) took 0.26 to
+/// 0.65 of them.
+const WORK_PER_BYTE: u64 = 8;
 /// Stack that one lookup may use. A level of inlining takes less than 2 KiB, real code has some 50 levels, and threads
 /// have 2 MiB or more.
 const STACK: usize = 512 << 10;
