@@ -1,0 +1,77 @@
+//! Events that are not about blocks: markers, stamps, contexts, and what later versions add.
+
+use heapledger_core::ThreadId;
+
+use crate::error::{Error, Reason};
+use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
+use crate::ids::{ImageId, Time};
+use crate::{proto, records};
+
+/// An event that is not about a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// The image.
+    pub image: ImageId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// When.
+    pub time: Time,
+    /// What: the code that the ring protocol has for it.
+    pub code: u32,
+    /// Its contents.
+    pub payload: Vec<u8>,
+}
+
+/// Gathers annotations of one image into chunks. Reused from chunk to chunk.
+#[derive(Debug)]
+pub struct AnnotationsEncoder {
+    head: ChunkHead,
+    contents: Vec<u8>,
+}
+
+/// The chunk counts as full from here on, so that the next annotation rarely fails to fit.
+const FULL: usize = 1 << 20;
+
+impl AnnotationsEncoder {
+    /// An encoder for one image.
+    pub fn new(image: ImageId) -> AnnotationsEncoder {
+        AnnotationsEncoder { head: ChunkHead::of(image), contents: Vec::new() }
+    }
+
+    /// Adds an annotation. Fails, and adds nothing, if it is another image's, or the chunk has no room for it.
+    pub fn push(&mut self, annotation: &Annotation) -> Result<(), Error> {
+        if Some(annotation.image) != self.head.image {
+            return Err(Error::Unwritable("an annotation of another image"));
+        }
+        let message = proto::Annotation::from(annotation.clone());
+        if self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() + records::put_len(&message) > CHUNK_RAW_MAX
+        {
+            return Err(Error::Unwritable("an annotation for which its chunk has no room"));
+        }
+        records::put(&mut self.contents, &message);
+        self.head.add_row(annotation.time);
+        Ok(())
+    }
+
+    /// Whether the chunk should be finished before the next annotation.
+    pub fn is_full(&self) -> bool {
+        self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() >= FULL
+    }
+
+    /// The chunk of the annotations pushed so far; the encoder goes on with the next. `None` if there are none.
+    pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
+        let head = self.head.take()?;
+        let chunk = compressor.encode_chunk(ChunkKind::Annotations, &head, &self.contents).ok();
+        self.contents.clear();
+        chunk
+    }
+}
+
+/// Appends the annotations of a chunk; those before an error too.
+pub(crate) fn decode(contents: &[u8], rows: u32, annotations: &mut Vec<Annotation>) -> Result<(), Reason> {
+    for message in records::read::<proto::Annotation>(contents) {
+        annotations.push(message?.into());
+    }
+    if annotations.len() == rows as usize { Ok(()) } else { Err(records::WRONG_NUMBER) }
+}
