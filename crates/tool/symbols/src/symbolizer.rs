@@ -37,7 +37,7 @@ pub struct ModuleRef<'a> {
 /// Turns addresses into functions, files and lines.
 ///
 /// Share it freely: it is [`Send`] and [`Sync`], and lookups in different modules run in parallel; those in one module
-/// take turns.
+/// take turns. A lookup may use half a mebibyte of stack: that is for threads with less than one to know.
 #[derive(Debug)]
 pub struct Symbolizer {
     options: Options,
@@ -87,10 +87,10 @@ impl Symbolizer {
 
     fn slot(&self, module: ModuleRef<'_>) -> Arc<OnceLock<Mutex<Module>>> {
         let mut modules = lock(&self.modules);
-        if !modules.contains_key(module.path) {
-            modules.insert(module.path.into(), Vec::new());
-        }
-        let Some(slots) = modules.get_mut(module.path) else { unreachable!("inserted above") };
+        let slots = match modules.get_mut(module.path) {
+            Some(slots) => slots,
+            None => modules.entry(module.path.into()).or_default(),
+        };
         if let Some(slot) = slots.iter().find(|slot| *slot.build_id == *module.build_id) {
             return slot.module.clone();
         }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use heapledger_symbols::{Frame, NameSource, Options};
 use object::{Object, ObjectSection};
-use support::{Subject, installed};
+use support::Subject;
 
 /// One frame as `addr2line -f -i` has it: function and place.
 type Line = (String, String);
@@ -67,8 +67,9 @@ fn same_name(ours: &Frame, theirs: &str) -> bool {
 /// Compares a sample of the code in a file: all places and names must be equal, but for `allowed` of 1000.
 #[track_caller]
 fn compare(tool: &str, subject: &Subject, count: u64, allowed: usize) {
-    if !installed(tool) {
-        return;
+    let there = if tool == "addr2line" { support::installed(tool) } else { support::is_installed(tool) };
+    if !there {
+        return support::not_here(&format!("{tool} is not installed"));
     }
     let data = std::fs::read(&subject.path).unwrap();
     let elf = object::File::parse(&*data).unwrap();
@@ -116,7 +117,7 @@ fn c_library() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
     let subject = Subject::with(path, Options::default());
     if subject.state().debug_file.is_none() {
-        return println!("skipped: no debug information of {path}");
+        return support::not_here(&format!("no debug information of {path}"));
     }
     compare("addr2line", &subject, 4000, 0);
     compare("llvm-addr2line", &subject, 4000, 0);

@@ -165,7 +165,7 @@ fn compressed_debug_information() {
     for kind in ["zlib", "zlib-gnu", "zstd"] {
         let Some(split) = Split::new(&[]) else { return };
         if kind == "zstd" && !zstd_supported(&split.scratch) {
-            println!("skipped: objcopy cannot compress with zstd");
+            support::not_here("objcopy cannot compress with zstd");
             continue;
         }
         let option = format!("--compress-debug-sections={kind}");
@@ -414,7 +414,7 @@ fn answers_are_shared_between_threads() {
 fn hint_names_the_package() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
     if !fs::exists(path).unwrap() || !fs::exists("/var/lib/dpkg/info/libc6:amd64.list").unwrap() {
-        return println!("skipped: not Debian on x86-64");
+        return support::not_here("not Debian on x86-64");
     }
     for path in [path, &format!("/usr{path}")] {
         let subject = Subject::new(path);

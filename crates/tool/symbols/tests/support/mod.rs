@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +13,18 @@ use std::sync::Arc;
 use heapledger_symbols::{Frame, ModuleRef, ModuleState, Options, Symbolizer};
 use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
+
+/// Says that a test did not run, or fails it where nothing may be skipped.
+pub(crate) fn skipped(why: &str) {
+    assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
+    not_here(why);
+}
+
+/// The same for what no test run has to have.
+pub(crate) fn not_here(why: &str) {
+    // Not by eprintln!, which the test runner keeps to itself.
+    std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
+}
 
 /// A directory that goes away at the end of the test.
 pub(crate) struct Scratch(TempDir);
@@ -39,7 +52,7 @@ impl Scratch {
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         match command.output() {
             Err(error) => {
-                println!("skipped: {tool}: {error}");
+                skipped(&format!("{tool}: {error}"));
                 false
             }
             Ok(output) => {
@@ -53,8 +66,14 @@ impl Scratch {
 
 /// True if the tool is installed; otherwise prints why the test is skipped.
 pub(crate) fn installed(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    found.inspect_err(|error| println!("skipped: {tool}: {error}")).is_ok()
+    is_installed(tool) || {
+        skipped(&format!("{tool} is not installed"));
+        false
+    }
+}
+
+pub(crate) fn is_installed(tool: &str) -> bool {
+    Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
 pub(crate) struct Subject {
