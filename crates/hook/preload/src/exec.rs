@@ -242,11 +242,13 @@ extern "C" fn execle_from(path: Text, registers: Arguments, stack: Arguments) ->
     with_arguments(registers, stack, |arguments, next| run(path, arguments, next.cast()))
 }
 
-/// Collects variadic arguments up to the null pointer; also hands over the argument after it.
+/// Collects variadic arguments up to the null pointer; also hands over what follows it, which only means something for
+/// `execle` (the thunk's frame and the caller's make it readable for all).
 fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Arguments, Text) -> c_int) -> c_int {
     const IN_REGISTERS: usize = 5;
     let argument = |index: usize| {
-        let place = if index < IN_REGISTERS { registers.wrapping_add(index) } else { stack.wrapping_add(index - IN_REGISTERS) };
+        let place =
+            if index < IN_REGISTERS { registers.wrapping_add(index) } else { stack.wrapping_add(index - IN_REGISTERS) };
         // SAFETY: the thunk spilled five register arguments; the caller passed the rest on its stack, up to the null
         // pointer, which is asked for before anything that follows it.
         unsafe { place.read() }
@@ -255,14 +257,21 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
     while !argument(count).is_null() {
         count += 1;
     }
+    let next = argument(count + 1);
+    // A vfork child cannot give memory back once it has become another program: as few as usual are kept on the stack.
+    let mut few = [ptr::null(); 64];
+    if count < few.len() {
+        few.iter_mut().take(count).enumerate().for_each(|(index, place)| *place = argument(index));
+        return call(few.as_ptr(), next);
+    }
     let length = (count + 1) * size_of::<Text>();
     let Ok(memory) = heapledger_core::sys::map_private(length) else { return -1 };
-    let arguments = memory.cast::<Text>();
-    for index in 0..=count {
-        // SAFETY: the mapping has room for `count + 1` pointers.
-        unsafe { arguments.add(index).write(argument(index)) };
+    let many = memory.cast::<Text>();
+    for index in 0..count {
+        // SAFETY: the mapping has room for `count` pointers, and a null pointer, which it is full of.
+        unsafe { many.add(index).write(argument(index)) };
     }
-    let result = call(arguments, argument(count + 1));
+    let result = call(many, next);
     // SAFETY: mapped above; the call has returned, so nothing refers to it.
     unsafe { heapledger_core::sys::unmap(memory, length) };
     result

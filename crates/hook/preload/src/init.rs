@@ -64,7 +64,8 @@ fn join() {
     // SAFETY: that is the block of arguments and environment as the kernel laid it out.
     let Some(session) = (unsafe { environment::take_session(start) }) else { return };
     let Some(address) = Address::parse(session) else { return };
-    let (key_create, set_specific) = (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
+    let (key_create, set_specific) =
+        (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
     if key_create == 0 || set_specific == 0 {
         return;
     }
@@ -75,7 +76,9 @@ fn join() {
                 usize,
                 unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
             >(key_create),
-            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const ThreadBlock) -> i32>(set_specific),
+            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const ThreadBlock) -> i32>(
+                set_specific,
+            ),
         }
     };
     // SAFETY: once, under the lock; the arguments are what it asks for.

@@ -138,10 +138,10 @@ impl Symbols {
         }
         loop {
             let hash = word(chains_at + (index - first) as usize);
-            if hash | 1 == wanted | 1 {
-                if let Some(address) = self.match_symbol(index as usize, name) {
-                    return Some(address);
-                }
+            if hash | 1 == wanted | 1
+                && let Some(address) = self.match_symbol(index as usize, name)
+            {
+                return Some(address);
             }
             if hash & 1 != 0 {
                 return None;

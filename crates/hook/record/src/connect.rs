@@ -201,9 +201,7 @@ impl Socket {
         const MSG_NOSIGNAL: usize = 0x4000;
         retry(|| {
             // SAFETY: the kernel reads the live slice.
-            unsafe {
-                syscall(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0])
-            }
+            unsafe { syscall(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
         })
         .map(drop)
     }
@@ -244,9 +242,7 @@ impl Socket {
         };
         let received = retry(|| {
             // SAFETY: `message` and all it points to are live and as long as they say; the kernel writes there only.
-            unsafe {
-                syscall(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0])
-            }
+            unsafe { syscall(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0]) }
         })?;
         let mut descriptors = Descriptors { fds: [0; Descriptors::MAX], count: 0 };
         if message.control_length >= 16 && control.level == SOL_SOCKET && control.kind == SCM_RIGHTS {

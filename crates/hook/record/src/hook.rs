@@ -245,10 +245,8 @@ pub fn scratch(length: usize) -> *mut u8 {
 /// Says which thread writes to the block's ring from now on.
 pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
     block.begin();
-    let written = block.write_extended(arch::ticks(), &Extended::ThreadStart {
-        thread: sys::thread_id(),
-        name: sys::thread_name(),
-    });
+    let written = block
+        .write_extended(arch::ticks(), &Extended::ThreadStart { thread: sys::thread_id(), name: sys::thread_name() });
     block.producer().end();
     written
 }
@@ -421,12 +419,7 @@ fn synchronise(producer: &mut Producer, ticks: u64) -> Result<(), Gone> {
     producer.write(process::page(), process::is_gone, &event::sync(producer.last))
 }
 
-fn write_extended(
-    producer: &mut Producer,
-    ticks: u64,
-    event: &Extended<'_>,
-    words: &mut [u64],
-) -> Result<(), Gone> {
+fn write_extended(producer: &mut Producer, ticks: u64, event: &Extended<'_>, words: &mut [u64]) -> Result<(), Gone> {
     producer.last = producer.last.max(units(ticks));
     match event::extended(producer.last, event, words) {
         Some(words) => producer.write(process::page(), process::is_gone, words),
@@ -457,8 +450,7 @@ impl Sink for RingSink<'_> {
         let (build_words, path_words) = packed.split_at_mut(8);
         let build_id = module.build_id.get(..module.build_id.len().min(64)).unwrap_or(&[]);
         let path = module.path.get(..module.path.len().min(3_800)).unwrap_or(&[]);
-        let (Some(build_count), Some(path_count)) =
-            (event::pack(build_id, build_words), event::pack(path, path_words))
+        let (Some(build_count), Some(path_count)) = (event::pack(build_id, build_words), event::pack(path, path_words))
         else {
             return;
         };

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 /// The command under test.
 pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
 
 /// Longer than any test should take on a busy machine: what is still running then hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---------------------------------------------------------------------------------------------------- programs
 
@@ -109,11 +109,22 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Where an optional shared library is, or `None` after saying so.
+pub(crate) fn shared_library(name: &str) -> Option<PathBuf> {
+    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(Path::new);
+    let found = directories.into_iter().map(|directory| directory.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("{name} is not installed"));
+    }
+    found
+}
+
 /// Says that a test did not run, or fails it where nothing may be skipped.
 pub(crate) fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
     // Not by eprintln!, which the test runner keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {why}").unwrap();
+    let line = format!("skipped: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 // ---------------------------------------------------------------------------------------------------- scratch
@@ -145,6 +156,14 @@ impl Scratch {
         let path = self.file(name);
         fs::write(&path, content).unwrap();
         path
+    }
+
+    /// An executable file. Another process makes it: one that we had open for writing, and that another test's child had
+    /// inherited at that moment, could not be executed.
+    pub(crate) fn script(&self, name: &str, content: impl AsRef<[u8]>) {
+        let text = self.write(&format!("{name}.text"), content);
+        let done = Command::new("install").args(["-m", "755"]).arg(text).arg(self.file(name)).status();
+        assert!(done.unwrap().success());
     }
 
     /// The recordings in it, by name.
@@ -184,10 +203,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The JSON objects that a truth program printed, one per line.
+    /// The JSON objects that a truth program printed, each on a line, perhaps among others.
     pub(crate) fn told(&self) -> Vec<Value> {
         let text = self.text();
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
+        let objects = text.lines().filter(|line| line.starts_with('{'));
+        objects.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
     }
 }
 
@@ -259,8 +279,8 @@ impl Job {
     }
 
     fn command(&self, line: &[OsString]) -> Command {
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).envs(self.environment.iter().cloned());
+        let mut command = Command::new(program("fresh"));
+        command.args(line).envs(self.environment.iter().cloned());
         // So that the whole family can be ended when it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {
@@ -270,8 +290,14 @@ impl Job {
         command
     }
 
+    /// This job as one word of a shell's line: `heapledger record … -- …`.
+    pub(crate) fn recording_words(&self, output: &Path) -> String {
+        let quote = |word: &OsString| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+        self.recording_line(Some(output)).iter().map(quote).collect::<Vec<_>>().join(" ")
+    }
+
     /// The line that records this job.
-    pub(crate) fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
+    fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), "record".into()];
         line.extend(self.options.iter().cloned());
         line.extend(output.into_iter().flat_map(|path| ["-o".into(), path.into()]));
@@ -321,10 +347,18 @@ pub(crate) struct Running {
     stderr: mpsc::Receiver<Vec<u8>>,
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed midway leaves nobody behind.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
 impl Running {
     fn start(shown: &Command, mut command: Command, stdin: &[u8]) -> Self {
-        // Some of these programs crash on purpose, and must not fill the disk.
-        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown:?}: {error}"));
         let (mut input, stdin) = (child.stdin.take().unwrap(), stdin.to_owned());
         std::thread::spawn(move || _ = input.write_all(&stdin));
@@ -364,7 +398,6 @@ impl Running {
             .filter(|line| line.split_whitespace().any(|word| word == group))
             .collect::<Vec<_>>()
             .join("\n");
-        let _ = kill_process_group(self.pid(), Signal::KILL);
         panic!("{} {how} after {PATIENCE:?}\n{family}", self.line);
     }
 }

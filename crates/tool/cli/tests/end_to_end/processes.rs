@@ -89,7 +89,7 @@ fn every_way_to_start_a_program() {
     }
     for how in ["vfork+failed", "posix_spawn-failed"] {
         let (_, recording) = Job::fixture("spawns", &format!("{how} -")).both(&scratch);
-        recording.assert_whole();
+        assert_eq!(recording.assert_whole().processes().len(), 1, "{how}: {recording:?}");
     }
 }
 
@@ -122,8 +122,8 @@ fn every_member_of_the_exec_family() {
         let [process] = recording.processes() else { panic!("{how}: {recording:?}") };
         assert_eq!(process["exit"], json!({"code": 21}), "{how}: {recording:?}");
         assert_eq!(process["images"].as_array().map(Vec::len), Some(2), "{how}: {recording:?}");
-        // The first image's 100 blocks, the second's 7, and what setenv needs.
-        assert!((107..=120).contains(&recording.total("allocations")), "{how}: {recording:?}");
+        // The first image's 100 blocks, the second's 7, and what setenv and a thread need.
+        assert!((107..=130).contains(&recording.total("allocations")), "{how}: {recording:?}");
     }
 }
 
@@ -132,7 +132,7 @@ fn every_member_of_the_exec_family() {
 fn a_chain_of_interpreters() {
     let (Some(perl), Some(python)) = (installed("perl"), installed("python3")) else { return };
     let scratch = Scratch::new();
-    let script = scratch.write(
+    scratch.script(
         "script",
         format!(
             "#!/bin/sh\necho \"script: $*\"\n{perl} -e 'print \"perl: @ARGV\\n\"' a b\n\
@@ -142,7 +142,6 @@ fn a_chain_of_interpreters() {
             python = python.display()
         ),
     );
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let (outcome, recording) =
         Job::new(["/bin/sh", "-c", "./script one two; exit $?"]).directory(scratch.path()).both(&scratch);
     assert_eq!(outcome.status, exited(3), "{outcome:?}");
@@ -173,6 +172,18 @@ fn nothing_is_added_to_the_environment() {
     let (outcome, recording) = Job::fixture("environment", "").variable("LD_PRELOAD", &own).both(&scratch);
     assert!(outcome.text().contains(own.to_str().unwrap()), "{outcome:?}");
     recording.assert_whole();
+}
+
+#[test]
+fn programs_started_by_several_threads() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("spawn_threads", "20").both(&scratch);
+    assert_eq!(outcome.text(), "bad 0, seen during 0, after 0\n");
+    recording.assert_whole().assert_adds_up();
+    for code in [3, 4, 5] {
+        let found = recording.processes().iter().filter(|process| process["exit"] == json!({"code": code})).count();
+        assert_eq!(found, 40, "exit code {code}: {}", recording.path.display());
+    }
 }
 
 /// A static program cannot be recorded; it must run all the same, and its children are none of ours.

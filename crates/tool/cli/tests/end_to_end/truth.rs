@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, number};
+use crate::harness::{Job, Recording, Scratch, number, shared_library};
 
 /// Records a truth program once idle and once at work; all that it tells must be the difference between the recordings.
 #[track_caller]
@@ -90,4 +90,27 @@ fn blocks_of_fibers() {
 #[test]
 fn blocks_of_a_deep_recursion() {
     agrees(|work| Job::fixture("deep", work), "50000");
+}
+
+/// The user's own preloaded library comes between the recorder and libc, and is called as before.
+#[test]
+fn behind_another_preloaded_allocator() {
+    let checked = |name: &'static str| {
+        move |work: &str| {
+            let job = Job::fixture(name, work).variable("LD_PRELOAD", "libc_malloc_debug.so.0");
+            job.variable("MALLOC_CHECK_", "3")
+        }
+    };
+    agrees(checked("mix"), "20000");
+    agrees(checked("queue"), "20000");
+    let Some(jemalloc) = shared_library("libjemalloc.so.2") else { return };
+    for (name, work) in [("queue", "200000"), ("growth", "100"), ("operators", "100"), ("exchange", "50000")] {
+        agrees(|work| Job::fixture(name, work).variable("LD_PRELOAD", &jemalloc), work);
+    }
+}
+
+/// More different stacks than any table starts with; the sites add up to the total.
+#[test]
+fn blocks_of_very_many_stacks() {
+    agrees(|work| Job::fixture("stacks", work), "65536");
 }
