@@ -606,11 +606,12 @@ impl EventColumns<'_> {
     }
 }
 
-/// The next value of a column; where there is none, that is what is wrong.
+/// The next value of a column; where there is none, that is what is wrong, and the column is over.
 #[inline]
 fn next_or(column: &mut Varints<'_>, wrong: &mut Option<Reason>) -> u64 {
     column.next().unwrap_or_else(|| {
         *wrong = Some(columns::TOO_SHORT);
+        *column = Varints::new(&[]);
         0
     })
 }
