@@ -38,3 +38,15 @@ impl StackId {
     /// The largest id: ids have 26 bits on the wire.
     pub const MAX: StackId = StackId((1 << 26) - 1);
 }
+
+/// What a node of a stack tree stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NodeKind {
+    /// A frame; the node's address is what to look up: the return address less one for callers.
+    Frame = 0,
+    /// The root of the stacks of a module epoch; the address is the epoch's number.
+    Epoch = 1,
+    /// Stands for outer frames that were cut off.
+    Truncated = 2,
+}

@@ -15,4 +15,4 @@ pub mod lock;
 pub mod sys;
 
 pub use api::Api;
-pub use ids::{Blocks, Bytes, Serial, StackId, ThreadId};
+pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId};

@@ -1,1 +1,46 @@
 //! The one state machine: block register, per-site totals, peaks and temporaries.
+//!
+//! Lives in the hook zone: no `std`, no allocator, no panics on a reachable path; memory comes straight from the
+//! kernel. The collector drives one [`Ledger`] per process image from the events of its rings, keyed by address; the
+//! analysis drives the same one from a recording, keyed by serial. Nothing here locks: the caller has `&mut`.
+//!
+//! - [`Ledger`]: one process image. Takes events, keeps everything below.
+//! - [`Session`]: the totals over all images; given to every event by `&mut`.
+//! - [`Register`]: which blocks are live, by address or serial.
+//! - [`mapped`]: the storage that all of it lies in.
+//!
+//! # What is counted
+//!
+//! - `allocations` are calls that returned a block. A successful `realloc` is one free and one allocation, and is also
+//!   counted in `reallocations`. A request for zero bytes that returns a block is an allocation of 0 bytes.
+//!   `realloc(NULL, n)` is an allocation and not in `reallocations`.
+//! - Failed calls are counted in `failed` and nowhere else.
+//! - Bytes are requested bytes.
+//! - A block is *temporary* if the thread that allocated it frees it as its very next allocator event. An allocator
+//!   event is a call that returned or released a block: failed calls and `free(NULL)` are none. A `realloc` that
+//!   directly follows the allocation of its block makes that block temporary; a block that a `realloc` returned can be
+//!   temporary too.
+//! - Frees of blocks inherited from the parent at a fork are counted in `frees_inherited`, frees of addresses at which
+//!   nothing is known to be live in `frees_unknown`; neither is in `frees`, so `allocations − frees = blocks_live`.
+//!   Inherited blocks are in no live total but their own, `blocks_inherited` and `bytes_inherited`.
+//! - An address cannot be live twice: a block still live where another is returned counts as freed first, in
+//!   `frees_missing` as well. It is not temporary.
+//! - `bytes_live_max`, the peak, and `blocks_live_max` are maxima over all time, independent of each other. The peak
+//!   is the first moment at which the maximum was reached. In a reallocation the free comes before the allocation, so
+//!   that a peak never counts both blocks.
+//! - The session's live totals are the sums over the images that have not ended. When an image ends its live blocks
+//!   leave the session, but stay in the image's own totals.
+#![no_std]
+
+pub mod mapped;
+
+mod ledger;
+mod live;
+mod register;
+mod sites;
+
+pub use ledger::{Allocated, Counts, Freed, Ledger, Pending};
+pub use live::{Live, Session, Time};
+pub use mapped::OutOfMemory;
+pub use register::{Block, Key, Register, SERIAL_MAX};
+pub use sites::Site;

@@ -1,1 +1,30 @@
-//! Stack capture inside malloc: rule cache over .eh_frame, verified memo, stack-tree interning.
+//! Stack capture inside `malloc`: exact, read-only, without allocation.
+//!
+//! A stack is found by unwinding from the caller with rules taken from `.eh_frame` ([`arch`]), each computed once and
+//! kept in a process-wide cache ([`rules`]). A thread remembers its previous stack ([`walk`]): as soon as a frame
+//! equals a remembered one, and the saved words that led outwards from there are still in memory, the rest is the same
+//! and is taken over. Frames are interned in a tree shared by all threads ([`tree`]); a remembered frame carries its
+//! node, so only new frames are looked up.
+//!
+//! What the capture cannot do, it does not guess: a frame without a usable rule ends the stack.
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod arch;
+pub mod bounds;
+pub mod modules;
+pub mod rules;
+pub mod tree;
+pub mod walk;
+
+use heapledger_core::{NodeKind, StackId};
+
+/// Where new nodes and modules are announced. An announcement must be on its way to the reader when the call returns.
+pub trait Sink {
+    /// A node has been made.
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64);
+    /// A module has been seen for the first time in this epoch.
+    fn module(&mut self, module: &modules::Module<'_>);
+}

@@ -15,7 +15,7 @@
 //! event comes first. Addresses that are no multiples of 8, sizes of 256 GiB and more, and all that is rare go into
 //! extended events. Kinds 8 to 11 are reserved for events of two words, 12 to 14 for three: a reader can skip them.
 
-use heapledger_core::{Api, StackId};
+use heapledger_core::{Api, NodeKind, StackId};
 
 /// A run of words.
 pub type Words<'words> = &'words [u64];
@@ -98,18 +98,6 @@ pub const fn node(id: StackId, parent: StackId, kind: NodeKind, address: u64) ->
 #[inline(always)]
 pub const fn sync(stamp: u64) -> [u64; 2] {
     [SYNC, stamp]
-}
-
-/// What a stack-tree node stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum NodeKind {
-    /// A frame.
-    Frame = 0,
-    /// The root of the stacks of a module epoch; the address is the epoch's number.
-    Epoch = 1,
-    /// Stands for outer frames that were cut off.
-    Truncated = 2,
 }
 
 /// Codes of extended events. Codes from 256 on are annotations: they pass through to the recording.

@@ -4,8 +4,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-use heapledger_core::{Api, StackId};
-use heapledger_wire::event::{self, Decoder, Event, Extended, NodeKind, Packed, ReallocOutcome, WORDS_MAX};
+use heapledger_core::{Api, NodeKind, StackId};
+use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, WORDS_MAX};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{SessionPage, state};

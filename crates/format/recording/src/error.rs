@@ -1,0 +1,91 @@
+//! What can be wrong with a file, and where.
+
+/// Why a file, or a part of it, could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The first bytes are not those of a recording.
+    #[error("not a heapledger recording")]
+    NotARecording,
+    /// The first bytes are those of a recording that was sent as text: line ends were changed.
+    #[error("the recording was damaged by a transfer as text (line ends were changed)")]
+    TransferredAsText,
+    /// The 16 bytes of the file header are cut short or fail their checksum.
+    #[error("the recording's file header is damaged")]
+    HeaderDamaged,
+    /// The file was written by a newer version in a way that this one cannot read.
+    #[error("the recording has format version {major}.{minor}; this version reads up to {}.x", crate::VERSION_MAJOR)]
+    UnsupportedVersion {
+        /// The file's major version.
+        major: u8,
+        /// The file's minor version.
+        minor: u8,
+    },
+    /// The file header asks for a feature that this version does not have.
+    #[error("the recording needs features that this version does not have (flags {flags:#06x})")]
+    UnsupportedFlags {
+        /// All flags of the file header.
+        flags: u16,
+    },
+    /// A part of the file cannot be served.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// The session has no such image.
+    #[error("the recording has no image {}", .0.0)]
+    NoSuchImage(crate::ImageId),
+    /// The writer was given something that the format cannot hold.
+    #[error("cannot be recorded: {0}")]
+    Unwritable(&'static str),
+}
+
+/// One place of a file that cannot be served, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {offset}: {reason}")]
+pub struct Damage {
+    /// Where in the file: the start of the chunk, or of the bytes that are no chunk.
+    pub offset: u64,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// What is wrong at a place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The file has no valid trailer: the recorder was killed, or the end is missing. Chunks were found by scanning.
+    #[error("the file ends without its trailer (the recorder did not finish, or the end is missing)")]
+    NoTrailer,
+    /// The trailer is whole, but the index or the footer it names is not.
+    #[error("the index or the footer is damaged; chunks were found by scanning")]
+    BadIndex,
+    /// The last chunk goes on beyond the end of the file.
+    #[error("the last chunk is cut short")]
+    Truncated,
+    /// Bytes that are no chunk, up to the next one or to the end.
+    #[error("{bytes} bytes are not a chunk and were skipped")]
+    Gap {
+        /// How many.
+        bytes: u64,
+    },
+    /// The chunk's header is not that of a chunk, fails its checksum or breaks a limit.
+    #[error("a chunk header is damaged")]
+    ChunkHeader,
+    /// The chunk's contents fail their checksum.
+    #[error("a chunk's contents fail their checksum")]
+    Checksum,
+    /// The chunk needs a codec or feature that this version does not have.
+    #[error("a chunk needs a newer version ({0})")]
+    Unsupported(&'static str),
+    /// The compressed contents do not decompress to the stated length.
+    #[error("a chunk does not decompress")]
+    Decompress,
+    /// The chunk is sound as bytes, but its contents contradict themselves or the rules of the format.
+    #[error("a chunk's contents are invalid ({0})")]
+    Invalid(&'static str),
+    /// The chunk is not the one that the index describes.
+    #[error("a chunk does not match the index")]
+    IndexMismatch,
+    /// A table would grow beyond the reader's limit; the rest was left out.
+    #[error("more data than the reader's limit allows; the rest was left out")]
+    Limit,
+}

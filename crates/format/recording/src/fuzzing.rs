@@ -1,0 +1,1 @@
+//! One body for the fuzz target and the property test.

@@ -1,0 +1,112 @@
+//! What a chunk says about itself without being unpacked.
+
+use crate::ids::{ImageId, Live, Time};
+use crate::messages::Counts;
+use heapledger_core::{Bytes, Serial};
+
+/// The most rows (events, nodes, blocks, records…) in one chunk.
+pub const CHUNK_ROWS_MAX: usize = 131_072;
+
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkKind {
+    /// [`Record`](crate::Record)s.
+    Metadata,
+    /// [`Annotation`](crate::Annotation)s of one image.
+    Annotations,
+    /// Stack tree nodes of one image.
+    Nodes,
+    /// Events of one image.
+    Events,
+    /// A part of a checkpoint of one image.
+    Checkpoint,
+    /// Per-site totals of one image.
+    Sites,
+    /// Live bytes over time, of the session or of one image.
+    Timeline,
+    /// Where every chunk before it is.
+    Index,
+    /// The [`Footer`](crate::Footer).
+    Footer,
+    /// A kind that this version does not know; its chunks are skipped.
+    Other(u16),
+}
+
+impl ChunkKind {
+    /// The number in a chunk's header.
+    pub const fn number(self) -> u16 {
+        match self {
+            ChunkKind::Metadata => 1,
+            ChunkKind::Annotations => 2,
+            ChunkKind::Nodes => 3,
+            ChunkKind::Events => 4,
+            ChunkKind::Checkpoint => 5,
+            ChunkKind::Sites => 6,
+            ChunkKind::Timeline => 7,
+            ChunkKind::Index => 8,
+            ChunkKind::Footer => 9,
+            ChunkKind::Other(number) => number,
+        }
+    }
+
+    /// The kind with this number.
+    pub const fn from_number(number: u16) -> ChunkKind {
+        match number {
+            1 => ChunkKind::Metadata,
+            2 => ChunkKind::Annotations,
+            3 => ChunkKind::Nodes,
+            4 => ChunkKind::Events,
+            5 => ChunkKind::Checkpoint,
+            6 => ChunkKind::Sites,
+            7 => ChunkKind::Timeline,
+            8 => ChunkKind::Index,
+            9 => ChunkKind::Footer,
+            other => ChunkKind::Other(other),
+        }
+    }
+}
+
+/// What a chunk says about itself: stored uncompressed in front of its contents, and again in the index.
+/// A field that a kind has no use for is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkHead {
+    /// The image that the contents belong to; `None` for the session's own.
+    pub image: Option<ImageId>,
+    /// The number of rows: events, nodes, records…
+    pub rows: u32,
+    /// The time of the first row. Of a checkpoint: its moment.
+    pub time_first: Time,
+    /// The time of the last row.
+    pub time_last: Time,
+    /// Events: the serial that the first allocation in the chunk takes. Checkpoint: the one that the next would take.
+    pub serial_first: Serial,
+    /// Events: how many serials the chunk takes.
+    pub serials: u32,
+    /// Events: what was live in the image before the first event.
+    pub live_before: Live,
+    /// Events: what was live in the image after the last event.
+    pub live_after: Live,
+    /// Events: the most bytes that were live in the image after any event of the chunk.
+    pub bytes_live_max: Bytes,
+    /// Events: the resolution of the times inside the chunk, in nanoseconds.
+    pub tick_ns: u32,
+    /// Checkpoint: which part of it this chunk is, from 0.
+    pub part: u32,
+    /// Checkpoint: how many parts there are.
+    pub parts: u32,
+    /// Checkpoint: the image's totals at that moment.
+    pub counts: Option<Counts>,
+}
+
+/// Where a chunk is, and what it says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkEntry {
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// Its length in the file, header and padding included.
+    pub length: u32,
+    /// What it holds.
+    pub kind: ChunkKind,
+    /// What it says about itself.
+    pub head: ChunkHead,
+}

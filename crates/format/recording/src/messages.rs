@@ -1,0 +1,290 @@
+//! What a recording says besides events: the session, its images, modules, threads and totals.
+
+use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
+
+use crate::ids::{ImageId, ModuleId, Time};
+
+/// One piece of metadata, as it is written.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Record {
+    /// The session; the first record of a file.
+    Session(Session),
+    /// An image begins.
+    ImageStart(ImageStart),
+    /// An image is over.
+    ImageEnd(ImageEnd),
+    /// A module is named.
+    Module(Module),
+    /// A module is mapped into an image.
+    Mapping(Mapping),
+    /// A thread. A later record about the same thread replaces an earlier one.
+    Thread(Thread),
+    /// The totals of one image. A later record about the same image replaces an earlier one.
+    ImageCounts(ImageCounts),
+    /// The totals of one process. A later record about the same process replaces an earlier one.
+    ProcessCounts(ProcessCounts),
+}
+
+/// One run of `heapledger record`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// The version of the tool that recorded.
+    pub tool_version: String,
+    /// When the session began: nanoseconds since the UNIX epoch.
+    pub start_unix_ns: u64,
+    /// The recorded command and its arguments.
+    pub command: Vec<Vec<u8>>,
+    /// The working directory.
+    pub directory: Vec<u8>,
+    /// The page size of the machine.
+    pub page_size: Bytes,
+    /// The options that were in force, as text.
+    pub options: String,
+    /// What orders events across threads.
+    pub clock: Clock,
+}
+
+/// What orders events across threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Clock {
+    /// Not said, or one that this version does not know.
+    #[default]
+    Unknown,
+    /// The processor's time stamp counter.
+    Tsc,
+    /// A sequence number shared by all threads.
+    Sequence,
+    /// The system's monotonic clock.
+    Monotonic,
+}
+
+/// An image begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageStart {
+    /// This image.
+    pub image: ImageId,
+    /// Its process.
+    pub pid: u32,
+    /// The process's parent.
+    pub parent_pid: u32,
+    /// The image it came from: the forking one, or the one that called `exec`. Always a lower id than its own.
+    pub parent_image: Option<ImageId>,
+    /// How it came to be.
+    pub how: ImageOrigin,
+    /// After a fork: stack ids below this one are those of the parent image. 0 otherwise.
+    pub fork_node_base: StackId,
+    /// Blocks that were live when it began.
+    pub inherited_blocks: Blocks,
+    /// Their requested bytes.
+    pub inherited_bytes: Bytes,
+    /// Whether the two figures before are exact (and not an estimate).
+    pub inherited_exact: bool,
+    /// When it began.
+    pub time: Time,
+    /// The path of its executable.
+    pub executable: Vec<u8>,
+    /// Its arguments.
+    pub argv: Vec<Vec<u8>>,
+}
+
+/// How an image came to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImageOrigin {
+    /// Not said, or in a way that this version does not know.
+    #[default]
+    Unknown,
+    /// The recorder launched it.
+    Launched,
+    /// The process called `exec`.
+    Exec,
+    /// A process forked.
+    Fork,
+    /// The recorder attached to it.
+    Attached,
+}
+
+/// An image is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageEnd {
+    /// The image.
+    pub image: ImageId,
+    /// When.
+    pub time: Time,
+    /// Why.
+    pub reason: ImageEndReason,
+    /// How the process ended, where that is known.
+    pub exit: Option<ExitStatus>,
+}
+
+/// Why an image is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImageEndReason {
+    /// Not said, or for a reason that this version does not know.
+    #[default]
+    Unknown,
+    /// The process called `exec`.
+    Exec,
+    /// The process ended.
+    Exit,
+    /// It was still running when the recording ended.
+    Detached,
+    /// The recorder lost sight of it.
+    Lost,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// It exited with this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// An executable or shared object. Named once per session, however many images map it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Its id; never [`ModuleId::UNKNOWN`].
+    pub module: ModuleId,
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Its GNU build id; empty if it has none.
+    pub build_id: Vec<u8>,
+}
+
+/// A module is mapped into an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// The image.
+    pub image: ImageId,
+    /// The module.
+    pub module: ModuleId,
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one.
+    pub end: u64,
+    /// What to subtract (wrapping) from an address to have the module's own ELF address.
+    pub bias: u64,
+    /// When it was first seen.
+    pub time: Time,
+}
+
+/// A thread of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// The image.
+    pub image: ImageId,
+    /// The thread's number within the image.
+    pub thread: ThreadId,
+    /// The kernel's id.
+    pub tid: u32,
+    /// Its name; empty if not known.
+    pub name: Vec<u8>,
+    /// When it was first seen.
+    pub start: Time,
+    /// When it ended, if it did.
+    pub end: Option<Time>,
+}
+
+/// The totals of one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageCounts {
+    /// The image.
+    pub image: ImageId,
+    /// Its totals.
+    pub counts: Counts,
+}
+
+/// The totals of one process, over all its images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCounts {
+    /// The process's first image, which tells it from others that had the same pid.
+    pub first_image: ImageId,
+    /// Its pid.
+    pub pid: u32,
+    /// Its totals.
+    pub counts: Counts,
+}
+
+/// Totals of an image, a process or a session, up to a moment.
+///
+/// Bytes are requested bytes. `live` excludes inherited blocks; those have fields of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that returned a new block, reallocations excluded.
+    pub allocations: Blocks,
+    /// Reallocations that returned a block.
+    pub reallocations: Blocks,
+    /// Blocks that were freed by a call that only frees.
+    pub frees: Blocks,
+    /// Calls that returned no block though one was asked for.
+    pub failed: Blocks,
+    /// Bytes of all allocations and reallocations.
+    pub bytes_allocated: Bytes,
+    /// The most bytes that were live at once: the peak.
+    pub bytes_live_max: Bytes,
+    /// When that was (the first time).
+    pub bytes_live_max_time: Time,
+    /// How many blocks were live at that moment.
+    pub blocks_at_bytes_max: Blocks,
+    /// The most blocks that were live at once (at any moment).
+    pub blocks_live_max: Blocks,
+    /// Bytes live at the end.
+    pub bytes_live_end: Bytes,
+    /// Blocks live at the end.
+    pub blocks_live_end: Blocks,
+    /// Blocks that were freed before the same thread allocated again.
+    pub temporary_allocations: Blocks,
+    /// Frees of blocks that were never seen allocated.
+    pub frees_unknown: Blocks,
+    /// Frees of blocks that the image inherited.
+    pub frees_inherited: Blocks,
+    /// Bytes of inherited blocks still live at the end.
+    pub bytes_inherited_live_end: Bytes,
+    /// Inherited blocks still live at the end.
+    pub blocks_inherited_live_end: Blocks,
+    /// Events that were dropped (`--on-full drop`) and are nowhere else in the file.
+    pub events_lost: u64,
+    /// Events that arrived after their moment had been passed, and were put in later than they happened.
+    pub events_late: u64,
+    /// Threads that made an allocator call.
+    pub threads: u64,
+}
+
+/// The totals of the session and what the recording itself cost. The last chunk of a complete file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footer {
+    /// When the session ended.
+    pub time: Time,
+    /// Whether the recorder saw everything to its end.
+    pub complete: bool,
+    /// The totals over all processes.
+    pub counts: Counts,
+    /// How the recorded command ended.
+    pub exit: Option<ExitStatus>,
+    /// What the recording cost.
+    pub costs: RunCosts,
+}
+
+/// What a recording cost, and what the program itself used. Absent where it was not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCosts {
+    /// CPU time of the collector.
+    pub collector_cpu_ns: Option<u64>,
+    /// The largest resident size of the collector.
+    pub collector_rss_max: Option<Bytes>,
+    /// Ring memory shared with the recorded processes.
+    pub ring_bytes: Option<Bytes>,
+    /// Memory that the hook took inside the recorded processes.
+    pub target_private_bytes: Option<Bytes>,
+    /// An estimate of the time that the hook took in the recorded processes.
+    pub hook_ns: Option<u64>,
+    /// CPU time of the recorded processes, hook included.
+    pub program_cpu_ns: Option<u64>,
+    /// Wall-clock time of the recorded command.
+    pub program_wall_ns: Option<u64>,
+}

@@ -1,0 +1,140 @@
+//! Growable storage for plain data, straight from the kernel: no allocator below it, errors instead of panics.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use core::slice;
+
+mod backing;
+
+/// There is no room for what was to be recorded: the kernel refused memory, or the 2³⁷ serials of one process image
+/// are used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ledger is out of memory")
+    }
+}
+
+impl core::error::Error for OutOfMemory {}
+
+/// Plain data that zeroed memory is a valid value of.
+///
+/// # Safety
+///
+/// Every field is valid when all its bytes are zero.
+pub unsafe trait Zeroed: Copy {}
+
+// SAFETY: zero is a u32.
+unsafe impl Zeroed for u32 {}
+// SAFETY: zero is a u64.
+unsafe impl Zeroed for u64 {}
+
+/// What the kernel maps at a time, and the largest an element may be.
+pub const PAGE: usize = 4096;
+
+/// A slice of plain data in memory of its own that can grow at its end. Empty, it owns nothing.
+pub struct Vector<T: Zeroed> {
+    start: NonNull<T>,
+    length: usize,
+    // In elements. All of them are initialised: zero until written.
+    capacity: usize,
+    owned: PhantomData<T>,
+}
+
+// SAFETY: the vector owns its elements, as `Vec` does.
+unsafe impl<T: Zeroed + Send> Send for Vector<T> {}
+// SAFETY: as above; a shared vector only hands out shared elements.
+unsafe impl<T: Zeroed + Sync> Sync for Vector<T> {}
+
+impl<T: Zeroed> Vector<T> {
+    const ELEMENT: () = assert!(size_of::<T>() > 0 && size_of::<T>() <= PAGE);
+
+    /// An empty vector.
+    pub const fn new() -> Vector<T> {
+        let () = Self::ELEMENT;
+        Vector { start: NonNull::dangling(), length: 0, capacity: 0, owned: PhantomData }
+    }
+
+    /// A vector of exactly `length` zeroed elements. Pages cost nothing until they are written.
+    pub fn zeroed(length: usize) -> Result<Vector<T>, OutOfMemory> {
+        let () = Self::ELEMENT;
+        if length == 0 {
+            return Ok(Vector::new());
+        }
+        let bytes = length.checked_mul(size_of::<T>()).ok_or(OutOfMemory)?;
+        let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory)?;
+        let start = backing::map(bytes)?.cast();
+        Ok(Vector { start, length, capacity: bytes / size_of::<T>(), owned: PhantomData })
+    }
+
+    /// Makes the vector at least `length` long; new elements are zero. On error it is unchanged.
+    pub fn grow_to(&mut self, length: usize) -> Result<(), OutOfMemory> {
+        if length > self.capacity {
+            let mut grown = Vector::zeroed(length.max(self.capacity.saturating_mul(2)))?;
+            for (new, old) in grown.iter_mut().zip(self.iter()) {
+                *new = *old;
+            }
+            grown.length = self.length;
+            *self = grown;
+        }
+        self.length = self.length.max(length);
+        Ok(())
+    }
+
+    /// Appends an element. On error the vector is unchanged.
+    pub fn push(&mut self, element: T) -> Result<(), OutOfMemory> {
+        self.grow_to(self.length.checked_add(1).ok_or(OutOfMemory)?)?;
+        if let Some(last) = self.last_mut() {
+            *last = element;
+        }
+        Ok(())
+    }
+
+    /// What the vector has mapped, touched or not.
+    pub fn bytes_mapped(&self) -> usize {
+        (self.capacity * size_of::<T>()).next_multiple_of(PAGE)
+    }
+}
+
+impl<T: Zeroed> Default for Vector<T> {
+    fn default() -> Vector<T> {
+        Vector::new()
+    }
+}
+
+impl<T: Zeroed> Deref for Vector<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `start` is aligned, and valid for `capacity >= length` elements, all initialised (mapped zeroed, and
+        // zero is valid for `T`); empty, it dangles as an empty slice may. The borrow of `self` is that of the slice.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> DerefMut for Vector<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; `&mut self` makes the borrow the only one.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> Drop for Vector<T> {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            let bytes = self.bytes_mapped();
+            // SAFETY: exactly this range was mapped by `zeroed`, which rounded the same way, and the owner goes.
+            unsafe { backing::unmap(self.start.cast(), bytes) };
+        }
+    }
+}
+
+impl<T: Zeroed + fmt::Debug> fmt::Debug for Vector<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,83 @@
+//! Where mapped memory comes from: the kernel; under Miri and in unit tests, which let it run out, the standard
+//! allocator.
+
+#[cfg(not(any(test, miri)))]
+pub(super) use kernel::{map, unmap};
+#[cfg(any(test, miri))]
+pub(super) use standard::{map, unmap};
+
+#[cfg(not(any(test, miri)))]
+mod kernel {
+    use core::ptr::NonNull;
+
+    use heapledger_core::sys;
+
+    use crate::OutOfMemory;
+
+    /// Maps zeroed memory, page-aligned. `bytes` is a positive multiple of the page.
+    pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        sys::map_private(bytes).ok().and_then(NonNull::new).ok_or(OutOfMemory)
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    ///
+    /// [`map`] returned `start` for `bytes`, and nothing refers to the memory any more.
+    pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise is the one that `sys::unmap` asks for.
+        unsafe { sys::unmap(start.as_ptr(), bytes) };
+    }
+}
+
+#[cfg(any(test, miri))]
+pub(crate) mod standard {
+    extern crate std;
+
+    use core::cell::Cell;
+    use core::ptr::NonNull;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::thread_local;
+
+    use crate::OutOfMemory;
+    use crate::mapped::PAGE;
+
+    thread_local! {
+        static MAPPINGS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    /// Runs `work` while only `mappings` more mappings succeed on this thread.
+    #[cfg(test)]
+    pub(crate) fn with_mappings<R>(mappings: usize, work: impl FnOnce() -> R) -> R {
+        MAPPINGS_LEFT.set(mappings);
+        let result = work();
+        MAPPINGS_LEFT.set(usize::MAX);
+        result
+    }
+
+    fn layout(bytes: usize) -> Result<Layout, OutOfMemory> {
+        Layout::from_size_align(bytes, PAGE).map_err(|_| OutOfMemory)
+    }
+
+    pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        let left = MAPPINGS_LEFT.get();
+        if left == 0 || bytes == 0 {
+            return Err(OutOfMemory);
+        }
+        if left != usize::MAX {
+            MAPPINGS_LEFT.set(left - 1);
+        }
+        // SAFETY: the size is not zero.
+        NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) }).ok_or(OutOfMemory)
+    }
+
+    /// # Safety
+    ///
+    /// As for the kernel's.
+    pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        if let Ok(layout) = layout(bytes) {
+            // SAFETY: `map` allocated `start` with this layout, and nothing refers to the memory any more.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
+    }
+}

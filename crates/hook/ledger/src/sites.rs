@@ -1,0 +1,202 @@
+//! Totals per site, with the exact share of each in the peaks.
+//!
+//! A site's share is taken in one pass without touching the other sites: whoever raises a peak only counts the raise
+//! (the *epoch*). A site that is about to change while its own epoch is old has not changed since the latest raise, so
+//! what it has live then is its share; after that it must only be kept.
+
+use heapledger_core::{Blocks, Bytes, StackId};
+
+use crate::live::{Meter, Session};
+use crate::mapped::{OutOfMemory, Vector, Zeroed};
+
+/// The totals of one site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The stack that makes this site.
+    pub stack: StackId,
+    /// Calls that returned a block.
+    pub allocations: Blocks,
+    /// How many of these blocks were freed.
+    pub frees: Blocks,
+    /// How many of these blocks were temporary.
+    pub temporaries: Blocks,
+    /// Requested bytes of all these blocks.
+    pub bytes_allocated: Bytes,
+    /// Requested bytes of the live blocks.
+    pub bytes_live: Bytes,
+    /// Live blocks.
+    pub blocks_live: Blocks,
+    /// The site's share of the image's peak, in bytes.
+    pub bytes_at_peak: Bytes,
+    /// The site's share of the image's peak, in blocks.
+    pub blocks_at_peak: Blocks,
+    /// The site's share of the session's peak, in bytes.
+    pub bytes_at_session_peak: Bytes,
+    /// The site's share of the session's peak, in blocks.
+    pub blocks_at_session_peak: Blocks,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    bytes: u64,
+    blocks: u64,
+}
+
+/// What every event of the site touches: one cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Row {
+    allocations: u64,
+    temporaries: u64,
+    bytes_allocated: u64,
+    live: Amount,
+    image_epoch: u64,
+    session_epoch: u64,
+    stack: StackId,
+}
+
+// SAFETY: the row is made of integers only.
+unsafe impl Zeroed for Row {}
+
+/// What the site had live at the peaks, as far as it has changed since.
+#[derive(Clone, Copy)]
+struct Peaks {
+    image: Amount,
+    session: Amount,
+}
+
+// SAFETY: the peaks are integers only.
+unsafe impl Zeroed for Peaks {}
+
+/// The sites of one process image.
+#[derive(Default)]
+pub(crate) struct Sites {
+    /// By stack: one more than the number of its row, or zero. Few stack-tree nodes are sites.
+    numbers: Vector<u32>,
+    rows: Vector<Row>,
+    peaks: Vector<Peaks>,
+}
+
+impl Sites {
+    pub(crate) const fn new() -> Sites {
+        Sites { numbers: Vector::new(), rows: Vector::new(), peaks: Vector::new() }
+    }
+
+    /// Makes sure that the stack has a row. On error nothing has changed.
+    #[inline]
+    pub(crate) fn enter(&mut self, stack: StackId) -> Result<(), OutOfMemory> {
+        match self.number(stack) {
+            Some(_) => Ok(()),
+            None => self.add(stack),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, stack: StackId) -> Result<(), OutOfMemory> {
+        let at = stack.0 as usize;
+        let row = Row {
+            allocations: 0,
+            temporaries: 0,
+            bytes_allocated: 0,
+            live: Amount::default(),
+            image_epoch: 0,
+            session_epoch: 0,
+            stack,
+        };
+        self.numbers.grow_to(at + 1)?;
+        self.peaks.grow_to(self.rows.len() + 1)?;
+        self.rows.push(row)?;
+        if let Some(number) = self.numbers.get_mut(at) {
+            *number = self.rows.len() as u32;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn number(&self, stack: StackId) -> Option<usize> {
+        (*self.numbers.get(stack.0 as usize)? as usize).checked_sub(1)
+    }
+
+    /// The row, with its shares in the latest peaks settled, ready to change.
+    #[inline(always)]
+    fn settled(&mut self, stack: StackId, image: &Meter, session: &Session) -> Option<&mut Row> {
+        let number = self.number(stack)?;
+        let row = self.rows.get_mut(number)?;
+        if row.image_epoch != image.epoch || row.session_epoch != session.meter.epoch {
+            let peaks = self.peaks.get_mut(number)?;
+            if row.image_epoch != image.epoch {
+                row.image_epoch = image.epoch;
+                peaks.image = row.live;
+            }
+            if row.session_epoch != session.meter.epoch {
+                row.session_epoch = session.meter.epoch;
+                peaks.session = row.live;
+            }
+        }
+        Some(row)
+    }
+
+    #[inline(always)]
+    pub(crate) fn allocate(&mut self, stack: StackId, size: Bytes, image: &Meter, session: &Session) {
+        if let Some(row) = self.settled(stack, image, session) {
+            row.allocations = row.allocations.wrapping_add(1);
+            row.bytes_allocated = row.bytes_allocated.wrapping_add(size.0);
+            row.live.bytes = row.live.bytes.wrapping_add(size.0);
+            row.live.blocks = row.live.blocks.wrapping_add(1);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn free(&mut self, stack: StackId, size: Bytes, temporary: bool, image: &Meter, session: &Session) {
+        if let Some(row) = self.settled(stack, image, session) {
+            row.temporaries = row.temporaries.wrapping_add(u64::from(temporary));
+            row.live.bytes = row.live.bytes.wrapping_sub(size.0);
+            row.live.blocks = row.live.blocks.wrapping_sub(1);
+        }
+    }
+
+    pub(crate) fn get(&self, stack: StackId, epochs: Epochs) -> Option<Site> {
+        self.site(self.number(stack)?, epochs)
+    }
+
+    pub(crate) fn iter(&self, epochs: Epochs) -> impl Iterator<Item = Site> {
+        (0..self.rows.len()).filter_map(move |number| self.site(number, epochs))
+    }
+
+    fn site(&self, number: usize, epochs: Epochs) -> Option<Site> {
+        // A row without allocations is left of an allocation that could not be recorded.
+        let row = self.rows.get(number).filter(|row| row.allocations > 0)?;
+        let peaks = self.peaks.get(number)?;
+        let image = if row.image_epoch == epochs.image { peaks.image } else { row.live };
+        let session = match epochs.session {
+            None => Amount::default(),
+            Some(epoch) if row.session_epoch == epoch => peaks.session,
+            Some(_) => row.live,
+        };
+        Some(Site {
+            stack: row.stack,
+            allocations: Blocks(row.allocations),
+            frees: Blocks(row.allocations.wrapping_sub(row.live.blocks)),
+            temporaries: Blocks(row.temporaries),
+            bytes_allocated: Bytes(row.bytes_allocated),
+            bytes_live: Bytes(row.live.bytes),
+            blocks_live: Blocks(row.live.blocks),
+            bytes_at_peak: Bytes(image.bytes),
+            blocks_at_peak: Blocks(image.blocks),
+            bytes_at_session_peak: Bytes(session.bytes),
+            blocks_at_session_peak: Blocks(session.blocks),
+        })
+    }
+
+    pub(crate) fn bytes_mapped(&self) -> usize {
+        self.numbers.bytes_mapped() + self.rows.bytes_mapped() + self.peaks.bytes_mapped()
+    }
+}
+
+/// The epochs of the peaks that shares are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Epochs {
+    pub(crate) image: u64,
+    /// None: the image had no part in the session's peak, it was over by then.
+    pub(crate) session: Option<u64>,
+}

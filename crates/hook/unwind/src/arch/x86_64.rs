@@ -1,0 +1,274 @@
+//! x86-64: rules over rsp and rbp.
+//!
+//! Sources: System V psABI for AMD64 (register numbers, frame layout), DWARF 5 §6.4, and the layout of the kernel's
+//! signal frame (`struct rt_sigframe`, `ucontext`).
+
+use gimli::{CfaRule, EhFrame, EndianSlice, NativeEndian, Operation, Register, RegisterRule};
+
+use crate::bounds::Stack;
+use crate::rules::Row;
+
+const RBP: Register = Register(6);
+const RSP: Register = Register(7);
+const RETURN_ADDRESS: Register = Register(16);
+
+/// The registers that rules need, as they are in one frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    /// The address to look up: the return address less one, or the exact address in an interrupted frame.
+    pub lookup: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer register.
+    pub rbp: u64,
+}
+
+/// How to step out of a frame, in 30 bits: kind 3 │ frame offset/8 17, signed │ slot 10.
+///
+/// The *slot* says where rbp was saved: 0 not at all, otherwise at CFA − 8 × slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Rule(u32);
+
+/// The kinds of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    /// The outermost frame.
+    End = 0,
+    /// CFA = rsp + offset.
+    Rsp = 1,
+    /// CFA = rbp + offset.
+    Rbp = 2,
+    /// CFA = *(rbp + offset); a slot other than 0 means rbp is saved at *rbp: how gcc realigns a stack.
+    Deref = 3,
+    /// A PLT entry: CFA = rsp + 8, and 8 more in the last 5 bytes of each 16.
+    Plt = 4,
+    /// The kernel's signal trampoline.
+    Signal = 5,
+    /// Nothing that 30 bits can say.
+    Unsupported = 6,
+}
+
+impl Rule {
+    /// For what cannot be expressed.
+    pub const UNSUPPORTED: Rule = Rule(Kind::Unsupported as u32);
+    /// Bits in use.
+    pub const BITS: u32 = 30;
+
+    const fn new(kind: Kind, offset: i64, slot: u64) -> Rule {
+        let eighths = offset >> 3;
+        if offset & 7 != 0 || eighths >= 1 << 16 || eighths < -(1 << 16) || slot >= 1 << 10 {
+            return Rule::UNSUPPORTED;
+        }
+        Rule(kind as u32 | (eighths as u32 & 0x1ffff) << 3 | (slot as u32) << 20)
+    }
+
+    /// The rule of these bits.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Rule {
+        Rule(bits)
+    }
+
+    /// The bits.
+    #[inline(always)]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
+    const fn kind(self) -> u32 {
+        self.0 & 7
+    }
+
+    #[inline(always)]
+    const fn offset(self) -> i64 {
+        ((((self.0 << 12) as i32) >> 15) as i64) << 3
+    }
+
+    #[inline(always)]
+    const fn slot(self) -> u64 {
+        (self.0 >> 20) as u64 & 0x3ff
+    }
+
+    /// The rule that a row of unwind information states.
+    pub(crate) fn from_row(
+        row: &Row,
+        is_signal: bool,
+        section: &EhFrame<EndianSlice<'_, NativeEndian>>,
+        encoding: gimli::Encoding,
+    ) -> Rule {
+        if is_signal {
+            return Rule::new(Kind::Signal, 0, 0);
+        }
+        match row.register(RETURN_ADDRESS) {
+            Some(RegisterRule::Undefined) => return Rule::new(Kind::End, 0, 0),
+            Some(RegisterRule::Offset(-8)) => {}
+            _ => return Rule::UNSUPPORTED,
+        }
+        let saved = row.register(RBP);
+        let slot = match saved {
+            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(0),
+            Some(RegisterRule::Offset(offset)) if offset < 0 && offset & 7 == 0 => Some(offset.unsigned_abs() >> 3),
+            _ => None,
+        };
+        match (row.cfa(), slot) {
+            (&CfaRule::RegisterAndOffset { register: RSP, offset }, Some(slot)) => Rule::new(Kind::Rsp, offset, slot),
+            (&CfaRule::RegisterAndOffset { register: RBP, offset }, Some(slot)) => Rule::new(Kind::Rbp, offset, slot),
+            (CfaRule::Expression(expression), slot) => {
+                let Ok(expression) = expression.get(section) else { return Rule::UNSUPPORTED };
+                let mut operations = expression.operations(encoding);
+                let mut next = || operations.next().ok().flatten();
+                match (next(), next(), next()) {
+                    (
+                        Some(Operation::RegisterOffset { register: RBP, offset, .. }),
+                        Some(Operation::Deref { .. }),
+                        None,
+                    ) => match (slot, saved) {
+                        (Some(0), _) => Rule::new(Kind::Deref, offset, 0),
+                        (None, Some(RegisterRule::Expression(place))) => {
+                            let Ok(place) = place.get(section) else { return Rule::UNSUPPORTED };
+                            let mut operations = place.operations(encoding);
+                            match (operations.next(), operations.next()) {
+                                (Ok(Some(Operation::RegisterOffset { register: RBP, offset: 0, .. })), Ok(None)) => {
+                                    Rule::new(Kind::Deref, offset, 1)
+                                }
+                                _ => Rule::UNSUPPORTED,
+                            }
+                        }
+                        _ => Rule::UNSUPPORTED,
+                    },
+                    // The linker's description of a PLT starts like this; nothing else does.
+                    (
+                        Some(Operation::RegisterOffset { register: RSP, offset: 8, .. }),
+                        Some(Operation::RegisterOffset { register: RETURN_ADDRESS, offset: 0, .. }),
+                        Some(Operation::UnsignedConstant { value: 15 }),
+                    ) => Rule::new(Kind::Plt, 0, 0),
+                    _ => Rule::UNSUPPORTED,
+                }
+            }
+            _ => Rule::UNSUPPORTED,
+        }
+    }
+}
+
+/// What a step found.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// The calling frame.
+    Caller {
+        /// Its registers.
+        registers: Registers,
+        /// The words that led there, so that they can be checked later; `None` when they cannot be told in this form.
+        link: Option<Link>,
+    },
+    /// There is none: the thread's first frame.
+    End,
+    /// It cannot be told.
+    Lost,
+}
+
+/// The saved words that lead from a frame to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The canonical frame address: the return address is in the word below it.
+    pub cfa: u64,
+    /// Where rbp was saved, 0 where it was not.
+    pub rbp_slot: u64,
+}
+
+/// Steps from a frame to its caller by a rule. Reads the stack inside its bounds only.
+#[inline(always)]
+pub fn step(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
+    let kind = rule.kind();
+    let cfa = if kind == Kind::Rsp as u32 {
+        registers.sp.wrapping_add_signed(rule.offset())
+    } else if kind == Kind::Rbp as u32 {
+        registers.rbp.wrapping_add_signed(rule.offset())
+    } else {
+        return step_rarely(registers, rule, stack);
+    };
+    let slot = rule.slot();
+    let rbp_slot = if slot == 0 { 0 } else { cfa.wrapping_sub(slot << 3) };
+    if cfa <= registers.sp || cfa & 7 != 0 || !stack.covers(cfa.wrapping_sub(8)) {
+        return Step::Lost;
+    }
+    if slot != 0 && !stack.covers(rbp_slot) {
+        return Step::Lost;
+    }
+    // SAFETY: `covers` has said that the word is readable stack memory.
+    let return_address = unsafe { stack.read(cfa - 8) };
+    if return_address == 0 {
+        return Step::End;
+    }
+    // SAFETY: as above.
+    let rbp = if slot == 0 { registers.rbp } else { unsafe { stack.read(rbp_slot) } };
+    Step::Caller {
+        registers: Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp },
+        link: Some(Link { cfa, rbp_slot }),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
+    let Registers { lookup, sp, rbp } = registers;
+    let kind = rule.kind();
+    let mut word = |address: u64| {
+        (address & 7 == 0 && stack.covers(address)).then(|| {
+            // SAFETY: `covers` has said that the word is readable stack memory.
+            unsafe { stack.read(address) }
+        })
+    };
+    if kind == Kind::End as u32 {
+        return Step::End;
+    }
+    let caller = if kind == Kind::Signal as u32 {
+        // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160, rip at 168.
+        let saved = (word(sp.wrapping_add(120)), word(sp.wrapping_add(160)), word(sp.wrapping_add(168)));
+        let (Some(rbp), Some(sp), Some(rip)) = saved else { return Step::Lost };
+        // The interrupted frame may be on another stack.
+        stack.enter(sp);
+        Some(Registers { lookup: rip, sp, rbp })
+    } else {
+        let cfa = if kind == Kind::Deref as u32 {
+            word(rbp.wrapping_add_signed(rule.offset()))
+        } else if kind == Kind::Plt as u32 {
+            Some(sp.wrapping_add(if lookup & 15 >= 11 { 16 } else { 8 }))
+        } else {
+            None
+        };
+        let saved_rbp = if rule.slot() == 0 { Some(rbp) } else { word(rbp) };
+        match (cfa, saved_rbp) {
+            (Some(cfa), Some(rbp)) if cfa > sp => {
+                word(cfa.wrapping_sub(8)).map(|address| Registers { lookup: address.wrapping_sub(1), sp: cfa, rbp })
+            }
+            _ => None,
+        }
+    };
+    match caller {
+        Some(registers) => Step::Caller { registers, link: None },
+        None => Step::Lost,
+    }
+}
+
+/// A context for evaluating unwind information is large; see [`crate::rules`].
+pub(crate) const RULES_MAX: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_pack() {
+        for (offset, slot) in [(8, 0), (16, 2), (-8, 1), (65_528 * 8, 1023), (-(1 << 16) * 8, 0)] {
+            let rule = Rule::new(Kind::Rbp, offset, slot);
+            assert_eq!((rule.kind(), rule.offset(), rule.slot()), (Kind::Rbp as u32, offset, slot));
+            assert!(rule.bits() < 1 << Rule::BITS);
+        }
+        assert_eq!(Rule::new(Kind::Rsp, 12, 0), Rule::UNSUPPORTED);
+        assert_eq!(Rule::new(Kind::Rsp, 1 << 20, 0), Rule::UNSUPPORTED);
+        assert_eq!(Rule::new(Kind::Rsp, 8, 1 << 10), Rule::UNSUPPORTED);
+    }
+}

@@ -1,0 +1,126 @@
+//! Which memory is the current stack, so that a wrong rule can never read elsewhere.
+//!
+//! The stack a thread was born with is known by its top: the first thread's is given by the C library at start, every
+//! other's is the thread control block, which glibc puts there. From a stack pointer upwards the pages are checked
+//! once, and remembered. Any other stack (signal stack, fiber) is checked page by page on every walk.
+
+use heapledger_core::{arch, sys};
+
+const PAGE: u64 = 4096;
+/// The most pages checked when a thread's own stack is looked for: 256 MiB.
+const OWN_PAGES_MAX: u64 = 1 << 16;
+/// The most pages of a foreign stack that one walk reads: 1 MiB.
+const FOREIGN_PAGES_MAX: u64 = 256;
+
+/// The verified part of a thread's own stack. Zeroed is valid: nothing verified yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct OwnStack {
+    /// Lowest verified address.
+    low: u64,
+    /// One past the highest word.
+    high: u64,
+}
+
+impl OwnStack {
+    /// Whether an address is in the verified part.
+    #[inline(always)]
+    pub fn contains(&self, address: u64) -> bool {
+        // One comparison: below `low` the difference wraps to something large.
+        address.wrapping_sub(self.low) < self.high.wrapping_sub(self.low)
+    }
+
+    /// Tries to make `sp` part of the verified range, checking every page between. `first_top` is the top of the
+    /// first thread's stack.
+    #[cold]
+    #[inline(never)]
+    pub fn grow_to(&mut self, sp: u64, first_top: u64) -> bool {
+        if self.high != 0 && sp < self.low {
+            if is_contiguous(sp, self.low) {
+                self.low = sp & !(PAGE - 1);
+                return true;
+            }
+            return false;
+        }
+        let own_top = arch::thread_pointer() as u64 & !7;
+        let (near, far) = if own_top < first_top { (own_top, first_top) } else { (first_top, own_top) };
+        for top in [near, far] {
+            if top > sp && is_contiguous(sp, top) {
+                *self = OwnStack { low: sp & !(PAGE - 1), high: top };
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What a walk from `sp` may read, and whether that is the thread's own stack.
+    #[inline(always)]
+    pub fn stack_at(&mut self, sp: u64, first_top: u64) -> (Stack, bool) {
+        if self.contains(sp) || self.grow_to(sp, first_top) {
+            (Stack { low: sp, high: self.high, pages_left: 0 }, true)
+        } else {
+            let mut stack = Stack { low: sp, high: sp, pages_left: 0 };
+            stack.enter(sp);
+            (stack, false)
+        }
+    }
+}
+
+fn is_contiguous(from: u64, to: u64) -> bool {
+    let (first, last) = (from / PAGE, (to - 1) / PAGE);
+    last - first < OWN_PAGES_MAX && (first..=last).all(|page| sys::is_readable((page * PAGE) as usize))
+}
+
+/// The memory one walk may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    low: u64,
+    high: u64,
+    /// How many more pages may be added above: 0 on the thread's own stack.
+    pages_left: u64,
+}
+
+impl Stack {
+    /// Whether the word at an aligned address may be read.
+    #[inline(always)]
+    pub fn covers(&mut self, address: u64) -> bool {
+        (address >= self.low && address.wrapping_add(8) <= self.high && address < u64::MAX - 8)
+            || self.extend_to(address)
+    }
+
+    /// Reads a word.
+    ///
+    /// # Safety
+    ///
+    /// [`Stack::covers`] has returned true for the address in this walk, and it is a multiple of 8.
+    #[inline(always)]
+    pub unsafe fn read(&self, address: u64) -> u64 {
+        // SAFETY: the caller has had the address checked: it is readable memory of the current stack, above the stack
+        // pointer, where only this thread writes. Volatile: it belongs to frames the compiler knows nothing of.
+        unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
+    }
+
+    /// Goes on at another stack pointer: after a signal frame.
+    pub fn enter(&mut self, sp: u64) {
+        if sp >= self.low && sp < self.high {
+            return;
+        }
+        *self = Stack { low: sp, high: sp & !(PAGE - 1), pages_left: FOREIGN_PAGES_MAX };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extend_to(&mut self, address: u64) -> bool {
+        if address < self.low || address >= u64::MAX - PAGE {
+            return false;
+        }
+        while address + 8 > self.high {
+            if self.pages_left == 0 || !sys::is_readable(self.high as usize) {
+                return false;
+            }
+            self.pages_left -= 1;
+            self.high += PAGE;
+        }
+        true
+    }
+}

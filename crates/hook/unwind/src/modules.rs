@@ -1,0 +1,191 @@
+//! Which module an address is in, and which modules the reader has been told of.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{Sink, rules};
+
+/// A module as the reader is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Module<'a> {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// What to subtract from an address to get the module's own.
+    pub bias: u64,
+    /// The epoch in which it was seen.
+    pub epoch: u32,
+    /// Its build id; empty where it has none.
+    pub build_id: &'a [u8],
+    /// Its path as the dynamic linker has it; empty for the program itself.
+    pub path: &'a [u8],
+}
+
+/// A module as the dynamic linker has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) eh_frame_hdr: u64,
+    link_map: *const LinkMap,
+}
+
+/// `struct dl_find_object` of glibc's `<dlfcn.h>`.
+#[repr(C)]
+struct DlFindObject {
+    flags: u64,
+    map_start: *mut c_void,
+    map_end: *mut c_void,
+    link_map: *const LinkMap,
+    eh_frame: *mut c_void,
+    reserved: [u64; 7],
+}
+
+/// The public head of `struct link_map` of `<link.h>`.
+#[repr(C)]
+#[derive(Debug)]
+struct LinkMap {
+    addr: u64,
+    name: *const c_char,
+}
+
+type DlFindObjectFunction = unsafe extern "C" fn(*mut c_void, *mut DlFindObject) -> c_int;
+
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+const KNOWN_MAX: usize = 1024;
+/// Start addresses of the modules announced in this epoch.
+static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
+
+/// The current module epoch.
+#[inline(always)]
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// A module may have been unmapped: nothing learnt from addresses until now holds for those to come.
+pub fn advance_epoch() {
+    EPOCH.fetch_add(1, Ordering::SeqCst);
+    rules::clear();
+    for known in &KNOWN {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The module that covers an address. Lock-free and allocation-free: `_dl_find_object` is made for unwinders. Needs
+/// glibc 2.35; without it no module is ever found and stacks are empty.
+pub fn find(address: u64) -> Option<Found> {
+    let find = dl_find_object()?;
+    let mut found = DlFindObject {
+        flags: 0,
+        map_start: ptr::null_mut(),
+        map_end: ptr::null_mut(),
+        link_map: ptr::null(),
+        eh_frame: ptr::null_mut(),
+        reserved: [0; 7],
+    };
+    // SAFETY: glibc's contract: any address may be asked; on 0 the structure, which has the documented layout, is
+    // filled in.
+    if unsafe { find(ptr::without_provenance_mut(address as usize), &mut found) } != 0 {
+        return None;
+    }
+    Some(Found {
+        start: found.map_start as u64,
+        end: found.map_end as u64,
+        eh_frame_hdr: found.eh_frame as u64,
+        link_map: found.link_map,
+    })
+}
+
+/// Tells the sink of a module, once per epoch.
+pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) {
+    let slot = (found.start >> 12) as usize % KNOWN_MAX;
+    for step in 0..KNOWN_MAX {
+        let Some(known) = KNOWN.get((slot + step) % KNOWN_MAX) else { return };
+        match known.compare_exchange(0, found.start, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(start) if start == found.start => return,
+            Err(_) => {}
+        }
+    }
+    // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a frame of our stack.
+    let (bias, name) = unsafe { ((*found.link_map).addr, (*found.link_map).name) };
+    let path = if name.is_null() {
+        &[]
+    } else {
+        // SAFETY: `l_name` is a NUL-terminated string that lives as long as the link map.
+        unsafe { CStr::from_ptr(name) }.to_bytes()
+    };
+    let build_id = build_id(found, bias).unwrap_or(&[]);
+    sink.module(&Module { start: found.start, end: found.end, bias, epoch, build_id, path });
+}
+
+/// The GNU build id note of a mapped module, found through its program headers (ELF specification; the note's type is
+/// NT_GNU_BUILD_ID, 3).
+fn build_id(found: &Found, bias: u64) -> Option<&'static [u8]> {
+    const PT_NOTE: u32 = 4;
+    let read = |address: u64, length: u64| -> Option<&'static [u8]> {
+        if address < found.start || length > 4096 || address.checked_add(length)? > found.end {
+            return None;
+        }
+        // SAFETY: inside the module's mapping; the ELF header, program headers and notes are in its first, read-only
+        // segment. The slice is used before the module can go (see `announce`).
+        Some(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(address as usize), length as usize) })
+    };
+    let header = read(found.start, 64)?;
+    if header.get(..4)? != b"\x7fELF" {
+        return None;
+    }
+    let headers_at = u64_at(header, 32)?;
+    let (entry_length, count) = (u16_at(header, 54)?, u16_at(header, 56)?);
+    for index in 0..u64::from(count) {
+        let at = found.start.checked_add(headers_at)?.checked_add(index * u64::from(entry_length))?;
+        let entry = read(at, 56)?;
+        if u32_at(entry, 0)? != PT_NOTE {
+            continue;
+        }
+        let Some(mut notes) = read(bias.wrapping_add(u64_at(entry, 16)?), u64_at(entry, 40)?) else { continue };
+        while let (Some(name), Some(length), Some(kind)) = (u32_at(notes, 0), u32_at(notes, 4), u32_at(notes, 8)) {
+            let name_end = 12 + (name as usize).next_multiple_of(4);
+            let end = name_end.checked_add(length as usize)?;
+            if kind == 3 && notes.get(12..16) == Some(b"GNU\0") {
+                return notes.get(name_end..end);
+            }
+            notes = notes.get(end.next_multiple_of(4)..)?;
+        }
+    }
+    None
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+core::arch::global_asm!(".weak _dl_find_object");
+
+/// `_dl_find_object` by weak reference: an older C library does not have it, and a strong one would keep the program
+/// from starting.
+fn dl_find_object() -> Option<DlFindObjectFunction> {
+    let address: usize;
+    // SAFETY: loads the symbol's entry of the global offset table, which the dynamic linker has filled with the address
+    // or with 0.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, qword ptr [rip + _dl_find_object@GOTPCREL]",
+            out(reg) address,
+            options(nostack, preserves_flags, readonly, pure),
+        );
+    }
+    // SAFETY: not 0, so it is glibc's function of this name and type.
+    (address != 0).then(|| unsafe { core::mem::transmute::<usize, DlFindObjectFunction>(address) })
+}

@@ -1,0 +1,134 @@
+//! The rule cache: lookup address → rule, computed on first sight from `.eh_frame`, shared by all threads, no locks.
+//!
+//! One array of 64-bit entries, direct mapped: 32 bits of tag, 30 of rule. A multiplication by an odd number permutes
+//! the 48-bit addresses; its upper 16 bits choose the entry, the lower 32 are the tag, so an entry is exact. Entries
+//! are written and read whole, so a race can only lose one.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, Encoding, EndianSlice, NativeEndian, Register, RegisterRule, UnwindContext,
+    UnwindContextStorage, UnwindSection, UnwindTableRow,
+};
+use heapledger_core::sys;
+
+use crate::Sink;
+use crate::arch::{RULES_MAX, Rule};
+use crate::modules;
+
+const ENTRIES: usize = 1 << 16;
+const PRESENT: u64 = 1 << 31;
+
+/// Bytes the cache takes when every page of it has been touched.
+pub const CACHE_LENGTH: usize = ENTRIES * 8;
+
+static CACHE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+/// Storage for evaluating unwind information: fixed, part of the thread's state.
+#[derive(Debug)]
+pub struct Storage;
+
+impl UnwindContextStorage<usize> for Storage {
+    type Rules = [(Register, RegisterRule<usize>); RULES_MAX];
+    type Stack = [UnwindTableRow<usize, Storage>; 3];
+}
+
+pub(crate) type Row = UnwindTableRow<usize, Storage>;
+/// What evaluating unwind information needs.
+pub type Context = UnwindContext<usize, Storage>;
+
+/// Maps the cache. Idempotent; false when there is no memory.
+pub fn initialise() -> bool {
+    if !CACHE.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let Ok(memory) = sys::map_private(CACHE_LENGTH) else { return false };
+    sys::dont_dump(memory, CACHE_LENGTH);
+    CACHE.store(memory.cast(), Ordering::Release);
+    true
+}
+
+/// Forgets every rule: a module may have gone.
+pub fn clear() {
+    for index in 0..ENTRIES {
+        if let Some(entry) = entry(index) {
+            // Untouched pages stay untouched.
+            if entry.load(Ordering::Relaxed) != 0 {
+                entry.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The cached rule of a lookup address.
+#[inline(always)]
+pub fn cached(lookup: u64) -> Option<Rule> {
+    let (index, tag) = place(lookup);
+    let entry = entry(index)?.load(Ordering::Relaxed);
+    (entry >> 32 == tag && entry & PRESENT != 0).then(|| Rule::from_bits(entry as u32 & ((1 << Rule::BITS) - 1)))
+}
+
+/// Computes the rule of a lookup address and keeps it. `None` when no module covers the address: then nothing is kept,
+/// since one may be mapped there later.
+#[cold]
+#[inline(never)]
+pub fn compute(lookup: u64, context: &mut Context, sink: &mut dyn Sink) -> Option<Rule> {
+    let epoch = modules::epoch();
+    let module = modules::find(lookup)?;
+    modules::announce(&module, epoch, sink);
+    let rule = evaluate(lookup, &module, context).unwrap_or(Rule::UNSUPPORTED);
+    let (index, tag) = place(lookup);
+    if let Some(entry) = entry(index) {
+        entry.store(tag << 32 | PRESENT | u64::from(rule.bits()), Ordering::Relaxed);
+        // If the epoch has advanced meanwhile, the entry may be of a module that is gone: take it back.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if modules::epoch() != epoch {
+            entry.store(0, Ordering::Relaxed);
+        }
+    }
+    Some(rule)
+}
+
+#[inline(always)]
+fn place(lookup: u64) -> (usize, u64) {
+    let mixed = lookup.wrapping_mul(0x9e37_79b9_7f4b) & ((1 << 48) - 1);
+    ((mixed >> 32) as usize, mixed & 0xffff_ffff)
+}
+
+#[inline(always)]
+fn entry(index: usize) -> Option<&'static AtomicU64> {
+    let cache = CACHE.load(Ordering::Relaxed);
+    // SAFETY: the mapping has `ENTRIES` entries, is never unmapped, and every index comes from `place` (16 bits) or is
+    // below `ENTRIES`; zeroed memory is valid for atomics.
+    (!cache.is_null()).then(|| unsafe { &*cache.add(index & (ENTRIES - 1)) })
+}
+
+/// The binary search in `.eh_frame_hdr`, then one row of one description.
+fn evaluate(lookup: u64, module: &modules::Found, context: &mut Context) -> Option<Rule> {
+    let bytes = |from: u64| {
+        // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its unwind information starts
+        // at `from`, inside it. The module cannot go while one of its functions is on our stack; if the stack is wrong
+        // and it goes all the same, this read is the same risk that every C++ throw takes. The header and the frames
+        // are in one read-only segment in practice; gimli reads no further than the lengths found there say.
+        unsafe {
+            core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(from as usize), (module.end - from) as usize)
+        }
+    };
+    if module.eh_frame_hdr < module.start || module.eh_frame_hdr >= module.end {
+        return None;
+    }
+    let bases = BaseAddresses::default().set_eh_frame_hdr(module.eh_frame_hdr);
+    let header = EhFrameHdr::new(bytes(module.eh_frame_hdr), NativeEndian).parse(&bases, 8).ok()?;
+    let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
+    if frames_at < module.start || frames_at >= module.end {
+        return None;
+    }
+    let bases = bases.set_eh_frame(frames_at);
+    let frames: EhFrame<EndianSlice<'_, NativeEndian>> = EhFrame::new(bytes(frames_at), NativeEndian);
+    let description = header.table()?.fde_for_address(&frames, &bases, lookup, EhFrame::cie_from_offset).ok()?;
+    let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
+    let is_signal = description.is_signal_trampoline();
+    let row = description.unwind_info_for_address(&frames, &bases, context, lookup).ok()?;
+    Some(Rule::from_row(row, is_signal, &frames, encoding))
+}

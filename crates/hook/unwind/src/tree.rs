@@ -1,0 +1,290 @@
+//! The stack tree's interning table: (parent, address) → node id; shared by all threads, lock-free.
+//!
+//! Each frame carries a hash of the whole path from the root, so the table loads of a stack's new frames do not depend
+//! on each other; parent and address are compared after, so a hit is exact. A slot is two words:
+//!
+//! ```text
+//! address 48 │ hash 16, low bits        parent 26 │ id 26 │ hash 12, next bits
+//! ```
+//!
+//! The first word is claimed by compare-and-swap, then the node is announced, then the second word is stored. Whoever
+//! meets a claimed slot without its second word passes on, and may make the same node again under another id: harmless,
+//! readers merge. The same goes for insertions that the table's growth overtakes. So nothing here ever waits.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::{NodeKind, StackId, sys};
+
+use crate::Sink;
+
+const SLOTS_MIN: usize = 1 << 11;
+const HASH_BITS: u32 = 28;
+
+#[repr(C)]
+struct Slot {
+    key: AtomicU64,
+    value: AtomicU64,
+}
+
+/// A table; the slots follow in the same mapping.
+#[repr(C, align(16))]
+struct Table {
+    mask: u64,
+    length: usize,
+}
+
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+static GROWING: Lock = Lock::new();
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// A place in the tree: a node and the hash of its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Place {
+    /// The node.
+    pub id: StackId,
+    /// Of the path from the root.
+    pub hash: u32,
+}
+
+impl Place {
+    /// The empty stack.
+    pub const ROOT: Place = Place { id: StackId::ROOT, hash: 0x9e37_79b9 };
+}
+
+/// Maps the first table. Idempotent; false when there is no memory.
+pub fn initialise() -> bool {
+    if TABLE.load(Ordering::Acquire).is_null() {
+        let _growing = GROWING.lock();
+        if TABLE.load(Ordering::Acquire).is_null() {
+            let Some(table) = Table::map(SLOTS_MIN) else { return false };
+            TABLE.store(table, Ordering::Release);
+        }
+    }
+    true
+}
+
+/// The first id that has not been given out: where a forked child's own nodes begin.
+pub fn next_id() -> StackId {
+    StackId(NEXT_ID.load(Ordering::Relaxed).min(StackId::MAX.0))
+}
+
+/// Bytes mapped for tables so far.
+pub fn bytes_mapped() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+/// After a fork: the thread that was growing the table, if any, is not in this process.
+///
+/// # Safety
+///
+/// This process has one thread.
+pub unsafe fn forget_grower() {
+    // SAFETY: with one thread nobody holds the lock or a reference to it; a free lock is all zeroes.
+    unsafe { ptr::from_ref(&GROWING).cast_mut().write_volatile(Lock::new()) };
+}
+
+/// The child of `parent` for `address`: looked up, or made and announced.
+///
+/// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones.
+#[inline(always)]
+pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
+    let hash = mix(parent.hash, address ^ (kind as u64) << 47);
+    let table = TABLE.load(Ordering::Acquire);
+    if !table.is_null() {
+        // SAFETY: tables are never unmapped.
+        let table = unsafe { &*table };
+        let key = key(address, hash);
+        let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
+        for _ in 0..6 {
+            let slot = table.slot(index);
+            let found = slot.key.load(Ordering::Acquire);
+            if found == key {
+                let value = slot.value.load(Ordering::Relaxed);
+                if value & 0x3ff_ffff == u64::from(parent.id.0) && value != 0 {
+                    return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
+                }
+            } else if found == 0 {
+                break;
+            }
+            index += 1;
+        }
+    }
+    insert(parent, kind, address, hash, sink)
+}
+
+#[inline(always)]
+fn mix(parent: u32, address: u64) -> u32 {
+    ((u64::from(parent).rotate_left(26) ^ address).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// Never 0 for a real frame: address 0 is no code.
+#[inline(always)]
+fn key(address: u64, hash: u32) -> u64 {
+    (address & ((1 << 48) - 1)) | u64::from(hash & 0xffff) << 48
+}
+
+#[cold]
+#[inline(never)]
+fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn Sink) -> Place {
+    let table = TABLE.load(Ordering::Acquire);
+    if table.is_null() || NEXT_ID.load(Ordering::Relaxed) >= StackId::MAX.0 {
+        return parent;
+    }
+    // SAFETY: tables are never unmapped.
+    let table = unsafe { &*table };
+    let key = key(address, hash);
+    let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
+    let mut claimed = None;
+    for _ in 0..=table.mask {
+        let slot = table.slot(index);
+        let mut found = slot.key.load(Ordering::Acquire);
+        if found == 0 {
+            match slot.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    claimed = Some(slot);
+                    break;
+                }
+                Err(other) => found = other,
+            }
+        }
+        if found == key {
+            let value = slot.value.load(Ordering::Acquire);
+            if value != 0 && value & 0x3ff_ffff == u64::from(parent.id.0) {
+                return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
+            }
+        }
+        index += 1;
+    }
+    let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    if number > StackId::MAX.0 {
+        NEXT_ID.store(StackId::MAX.0, Ordering::Relaxed);
+        return parent;
+    }
+    let id = StackId(number);
+    sink.node(id, parent.id, kind, address);
+    if let Some(slot) = claimed {
+        let rest = u64::from(hash >> 16 & 0xfff);
+        slot.value.store(u64::from(parent.id.0) | u64::from(number) << 26 | rest << 52, Ordering::Release);
+    }
+    if u64::from(number) > table.mask / 2 {
+        grow(table);
+    }
+    Place { id, hash }
+}
+
+/// Makes a table four times as large. Old tables stay mapped, since readers may be in them: a third of the newest.
+#[cold]
+fn grow(old: &Table) {
+    let Some(_growing) = GROWING.try_lock() else { return };
+    if !ptr::eq(TABLE.load(Ordering::Acquire), old) || old.mask >= 1 << HASH_BITS {
+        return;
+    }
+    let Some(new) = Table::map((old.mask as usize + 1) * 4) else { return };
+    // SAFETY: just mapped, never unmapped.
+    let table = unsafe { &*new };
+    for index in 0..=old.mask {
+        let slot = old.slot(index);
+        let (key, value) = (slot.key.load(Ordering::Acquire), slot.value.load(Ordering::Acquire));
+        if value == 0 {
+            continue;
+        }
+        let mut index = key >> 48 | (value >> 52) << 16;
+        while table.slot(index).key.load(Ordering::Relaxed) != 0 {
+            index += 1;
+        }
+        table.slot(index).key.store(key, Ordering::Relaxed);
+        table.slot(index).value.store(value, Ordering::Relaxed);
+    }
+    TABLE.store(new, Ordering::Release);
+}
+
+impl Table {
+    fn map(slots: usize) -> Option<*mut Table> {
+        let length = size_of::<Table>() + slots * size_of::<Slot>();
+        let table = sys::map_private(length).ok()?.cast::<Table>();
+        sys::dont_dump(table.cast(), length);
+        // SAFETY: freshly mapped, page-aligned, larger than a `Table`, seen by nobody else yet.
+        unsafe { table.write(Table { mask: slots as u64 - 1, length }) };
+        BYTES.fetch_add(length as u64, Ordering::Relaxed);
+        Some(table)
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u64) -> &Slot {
+        let slots = ptr::from_ref(self).wrapping_add(1).cast::<Slot>();
+        // SAFETY: `mask + 1` slots follow the header in the same mapping (`map`), zeroed, which is valid for atomics.
+        unsafe { &*slots.wrapping_add((index & self.mask) as usize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::modules::Module;
+
+    /// Keeps what was announced.
+    #[derive(Default)]
+    struct Announced(Vec<(u32, u32, u64)>);
+
+    impl Sink for Announced {
+        fn node(&mut self, id: StackId, parent: StackId, _: NodeKind, address: u64) {
+            self.0.push((id.0, parent.0, address));
+        }
+
+        fn module(&mut self, _: &Module<'_>) {}
+    }
+
+    /// Paths from the root, interned by several threads at once, through several growths: every id given out leads back
+    /// to its own path, and no thread sees an id that was not announced before.
+    #[test]
+    fn ids_lead_back_to_their_paths() {
+        const THREADS: u64 = 4;
+        const PATHS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+        assert!(initialise());
+        let all = Mutex::new((Announced::default(), Vec::new()));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let all = &all;
+                scope.spawn(move || {
+                    let (mut announced, mut given) = (Announced::default(), Vec::new());
+                    for number in 0..PATHS {
+                        // Half of the paths are shared by all threads.
+                        let salt = if number % 2 == 0 { 0 } else { thread + 1 };
+                        let path: Vec<u64> = (0..6_u64)
+                            .map(|depth| 4096 + (number >> (10 - 2 * depth.min(5))) * 64 + salt * 7 + depth)
+                            .collect();
+                        let leaf = path
+                            .iter()
+                            .fold(Place::ROOT, |at, &address| child(at, NodeKind::Frame, address, &mut announced));
+                        given.push((leaf.id.0, path));
+                    }
+                    let mut all = all.lock().unwrap();
+                    all.0.0.extend(announced.0);
+                    all.1.extend(given);
+                });
+            }
+        });
+        let (announced, given) = all.into_inner().unwrap();
+        let nodes: HashMap<u32, (u32, u64)> =
+            announced.0.iter().map(|&(id, parent, address)| (id, (parent, address))).collect();
+        assert_eq!(nodes.len(), announced.0.len(), "an id was given twice");
+        for (mut id, path) in given {
+            let mut back = Vec::new();
+            while id != 0 {
+                let (parent, address) = nodes[&id];
+                back.push(address);
+                id = parent;
+            }
+            back.reverse();
+            assert_eq!(back, path);
+        }
+    }
+}
