@@ -2,9 +2,11 @@
 
 use heapledger_core::ThreadId;
 
-use crate::error::Error;
-use crate::frame::{Compressor, EncodedChunk};
+use crate::error::{Error, Reason};
+use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
+use crate::{proto, records};
 
 /// An event that is not about a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,31 +26,52 @@ pub struct Annotation {
 /// Gathers annotations of one image into chunks. Reused from chunk to chunk.
 #[derive(Debug)]
 pub struct AnnotationsEncoder {
-    _private: (),
+    head: ChunkHead,
+    contents: Vec<u8>,
 }
+
+/// The chunk counts as full from here on, so that the next annotation rarely fails to fit.
+const FULL: usize = 1 << 20;
 
 impl AnnotationsEncoder {
     /// An encoder for one image.
     pub fn new(image: ImageId) -> AnnotationsEncoder {
-        let _ = image;
-        todo!()
+        AnnotationsEncoder { head: ChunkHead::of(image), contents: Vec::new() }
     }
 
-    /// Adds an annotation of that image. Fails, and adds nothing, if it is another image's, larger than a chunk, or the
-    /// chunk is full.
+    /// Adds an annotation. Fails, and adds nothing, if it is another image's, or the chunk has no room for it.
     pub fn push(&mut self, annotation: &Annotation) -> Result<(), Error> {
-        let _ = annotation;
-        todo!()
+        if Some(annotation.image) != self.head.image {
+            return Err(Error::Unwritable("an annotation of another image"));
+        }
+        let message = proto::Annotation::from(annotation.clone());
+        if self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() + records::put_len(&message) > CHUNK_RAW_MAX
+        {
+            return Err(Error::Unwritable("an annotation for which its chunk has no room"));
+        }
+        records::put(&mut self.contents, &message);
+        self.head.add_row(annotation.time);
+        Ok(())
     }
 
     /// Whether the chunk should be finished before the next annotation.
     pub fn is_full(&self) -> bool {
-        todo!()
+        self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() >= FULL
     }
 
-    /// The chunk of the annotations pushed so far. `None` if there are none.
+    /// The chunk of the annotations pushed so far; the encoder goes on with the next. `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
-        let _ = compressor;
-        todo!()
+        let head = self.head.take()?;
+        let chunk = compressor.encode_chunk(ChunkKind::Annotations, &head, &self.contents).ok();
+        self.contents.clear();
+        chunk
     }
+}
+
+/// Appends the annotations of a chunk; those before an error too.
+pub(crate) fn decode(contents: &[u8], rows: u32, annotations: &mut Vec<Annotation>) -> Result<(), Reason> {
+    for message in records::read::<proto::Annotation>(contents) {
+        annotations.push(message?.into());
+    }
+    if annotations.len() == rows as usize { Ok(()) } else { Err(records::WRONG_NUMBER) }
 }

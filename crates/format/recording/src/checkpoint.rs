@@ -2,10 +2,14 @@
 
 use heapledger_core::{Bytes, Serial, StackId};
 
-use crate::error::Error;
-use crate::frame::{Compressor, EncodedChunk};
+use crate::columns::{self, CODEC_DELTA, CODEC_VARINT, Spec};
+use crate::error::{Error, Reason};
+use crate::frame::{Compressor, EncodedChunk, Unpacker};
+use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
 use crate::messages::Counts;
+use crate::reader::Recording;
+use crate::sites;
 
 /// A live block of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,53 +22,89 @@ pub struct LiveBlock {
     pub stack: StackId,
 }
 
+const COLUMNS: [Spec; 3] = [
+    Spec { id: 1, codec: CODEC_DELTA },  // serial
+    Spec { id: 2, codec: CODEC_VARINT }, // size
+    Spec { id: 3, codec: CODEC_DELTA },  // stack
+];
+
 /// Turns the live blocks of an image into the chunks of one checkpoint.
 #[derive(Debug)]
 pub struct CheckpointEncoder {
-    _private: (),
+    head: ChunkHead,
 }
 
 impl CheckpointEncoder {
     /// A checkpoint of this image: its moment, the serial that its next allocation takes, its totals so far.
     pub fn new(image: ImageId, time: Time, next_serial: Serial, counts: Counts) -> CheckpointEncoder {
-        let _ = (image, time, next_serial, counts);
-        todo!()
+        let head = ChunkHead {
+            time_first: time,
+            time_last: time,
+            serial_first: next_serial,
+            counts: Some(counts),
+            ..ChunkHead::of(image)
+        };
+        CheckpointEncoder { head }
     }
 
     /// The chunks, to be appended one after the other. Blocks in ascending order of serials compress best, but any
-    /// order will do. Fails if a block's serial is not below the next serial.
+    /// order will do. Fails if a block's serial is not below the next serial, or a stack id is out of range.
     pub fn encode(&self, blocks: &[LiveBlock], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
-        let _ = (blocks, compressor);
-        todo!()
+        if blocks.iter().any(|block| block.serial >= self.head.serial_first || block.stack > StackId::MAX) {
+            return Err(Error::Unwritable("a live block with an impossible serial or stack id"));
+        }
+        // Nothing live is one part without rows.
+        let parts = blocks.len().div_ceil(CHUNK_ROWS_MAX).max(1);
+        let mut chunks = Vec::with_capacity(parts);
+        for part in 0..parts {
+            let blocks = &blocks[part * CHUNK_ROWS_MAX..blocks.len().min((part + 1) * CHUNK_ROWS_MAX)];
+            let rows = blocks.iter().map(|block| [block.serial.0, block.size.0, u64::from(block.stack.0)]);
+            let contents = columns::encode_table(COLUMNS, rows);
+            let head = ChunkHead { rows: blocks.len() as u32, part: part as u32, parts: parts as u32, ..self.head };
+            chunks.push(compressor.encode_chunk(ChunkKind::Checkpoint, &head, &contents)?);
+        }
+        Ok(chunks)
     }
+}
+
+/// Appends the blocks of a part.
+pub(crate) fn decode(contents: &[u8], head: &ChunkHead, blocks: &mut Vec<LiveBlock>) -> Result<(), Reason> {
+    columns::decode_table(contents, COLUMNS, head.rows, |[serial, size, stack]| {
+        if serial >= head.serial_first.0 {
+            return Err(Reason::Invalid("a live block that is not allocated yet"));
+        }
+        blocks.push(LiveBlock { serial: Serial(serial), size: Bytes(size), stack: sites::stack(stack)? });
+        Ok(())
+    })
 }
 
 /// A checkpoint of a recording, not yet unpacked.
 #[derive(Clone, Debug)]
 pub struct Checkpoint<'r> {
-    _private: &'r (),
+    pub(crate) recording: &'r Recording<'r>,
+    /// At least one.
+    pub(crate) parts: Vec<&'r ChunkEntry>,
 }
 
 impl Checkpoint<'_> {
     /// Its moment.
     pub fn time(&self) -> Time {
-        todo!()
+        self.head().time_first
     }
 
-    /// The serial that the image's next allocation takes: replay goes on with the first event chunk whose serial range
-    /// reaches beyond it.
+    /// The serial that the image's next allocation takes: replay goes on with the first event after its moment.
     pub fn next_serial(&self) -> Serial {
-        todo!()
+        self.head().serial_first
     }
 
     /// The image's totals at that moment.
-    pub fn counts(&self) -> &Counts {
-        todo!()
+    pub fn counts(&self) -> Counts {
+        self.head().counts.unwrap_or_default()
     }
 
     /// The number of live blocks.
     pub fn len(&self) -> usize {
-        todo!()
+        self.parts.iter().map(|part| part.head.rows as usize).sum()
     }
 
     /// Whether nothing was live.
@@ -73,8 +113,18 @@ impl Checkpoint<'_> {
     }
 
     /// The live blocks, unpacked a chunk at a time: each call of `each` gets some of them.
-    pub fn for_each_part(&self, each: impl FnMut(&[LiveBlock])) -> Result<(), Error> {
-        let _ = each;
-        todo!()
+    pub fn for_each_part(&self, mut each: impl FnMut(&[LiveBlock])) -> Result<(), Error> {
+        let mut unpacker = Unpacker::default();
+        let mut blocks = Vec::new();
+        for part in &self.parts {
+            blocks.clear();
+            self.recording.read(part, &mut unpacker, |contents| decode(contents, &part.head, &mut blocks))?;
+            each(&blocks);
+        }
+        Ok(())
+    }
+
+    fn head(&self) -> &ChunkHead {
+        &self.parts[0].head
     }
 }

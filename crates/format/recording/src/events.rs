@@ -2,9 +2,13 @@
 
 use heapledger_core::{Bytes, Serial, StackId, ThreadId};
 
-use crate::error::Error;
-use crate::frame::{Compressor, EncodedChunk};
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
+use crate::error::{Error, Reason};
+use crate::frame::{Compressor, EncodedChunk, Unpacker};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{Call, ImageId, Live, Time};
+use crate::sites;
+use crate::varint::{self, Varints};
 
 /// One call that changed the heap, or failed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,87 +108,550 @@ impl Extras {
 /// The resolution of times in a chunk unless the encoder is told otherwise: 100 µs.
 pub const TICK_NS: u32 = 100_000;
 
+const COLUMN_OPS: u16 = 1;
+const COLUMN_STACKS: u16 = 2;
+const COLUMN_SIZES: u16 = 3;
+const COLUMN_FREES: u16 = 4;
+const COLUMN_TICKS: u16 = 5;
+const COLUMN_THREADS: u16 = 6;
+const COLUMN_EXTRAS: u16 = 7;
+
+// The op is one byte: what happened in the high two bits, the entry point in the low six.
+const SHAPE: u8 = 0xc0;
+const SHAPE_ALLOC: u8 = 0x00;
+const SHAPE_FREE: u8 = 0x40;
+const SHAPE_REALLOC: u8 = 0x80;
+const SHAPE_FAILED: u8 = 0xc0;
+
+// A released block: one of these, or the distance from the next serial back to the block's plus FREED_KNOWN.
+const FREED_UNKNOWN: u64 = 0;
+const FREED_INHERITED: u64 = 1;
+const FREED_NONE: u64 = 2;
+const FREED_KNOWN: u64 = 2;
+
+const EXTRA_ALIGNMENT: u64 = 1;
+const EXTRA_COUNT: u64 = 2;
+const EXTRA_USABLE: u64 = 3;
+const EXTRA_WEIGHT: u64 = 4;
+const EXTRA_ERRNO: u64 = 5;
+const EXTRA_FREED_SIZE: u64 = 6;
+const EXTRA_DECLARED_SIZE: u64 = 7;
+
+impl Extras {
+    fn tagged(&self) -> [(u64, Option<u64>); 7] {
+        [
+            (EXTRA_ALIGNMENT, self.alignment),
+            (EXTRA_COUNT, self.count),
+            (EXTRA_USABLE, self.usable.map(|bytes| bytes.0)),
+            (EXTRA_WEIGHT, self.weight.map(|bytes| bytes.0)),
+            (EXTRA_ERRNO, self.errno.map(u64::from)),
+            (EXTRA_FREED_SIZE, self.freed_size.map(|bytes| bytes.0)),
+            (EXTRA_DECLARED_SIZE, self.declared_size.map(|bytes| bytes.0)),
+        ]
+    }
+
+    /// Enters a value. Tags that this version does not know are left out.
+    fn set(&mut self, tag: u64, value: u64) -> Result<(), Reason> {
+        let twice = match tag {
+            EXTRA_ALIGNMENT => self.alignment.replace(value).is_some(),
+            EXTRA_COUNT => self.count.replace(value).is_some(),
+            EXTRA_USABLE => self.usable.replace(Bytes(value)).is_some(),
+            EXTRA_WEIGHT => self.weight.replace(Bytes(value)).is_some(),
+            EXTRA_ERRNO => {
+                let errno = u32::try_from(value).map_err(|_| Reason::Invalid("an error number"))?;
+                self.errno.replace(errno).is_some()
+            }
+            EXTRA_FREED_SIZE => self.freed_size.replace(Bytes(value)).is_some(),
+            EXTRA_DECLARED_SIZE => self.declared_size.replace(Bytes(value)).is_some(),
+            _ => false,
+        };
+        if twice { Err(Reason::Invalid("an event says something twice")) } else { Ok(()) }
+    }
+}
+
 /// Gathers events of one image, in time order, into chunks. Reused from chunk to chunk.
 #[derive(Debug)]
 pub struct EventsEncoder {
-    _private: (),
+    head: ChunkHead,
+    next_serial: Serial,
+    live: Live,
+    last_time: Time,
+    last_stack: StackId,
+    /// The tick that is in force, and the time at which it ends.
+    tick: u64,
+    tick_end: u64,
+    tick_index: usize,
+    thread: ThreadId,
+    thread_index: usize,
+    extras_index: usize,
+    ops: Vec<u8>,
+    stacks: Vec<u8>,
+    sizes: Vec<u8>,
+    frees: Vec<u8>,
+    ticks: Vec<u8>,
+    threads: Vec<u8>,
+    extras: Vec<u8>,
+    contents: Vec<u8>,
 }
+
+/// The chunk is full when its extras have grown to this. The other columns take at most 47 bytes an event, 6 MiB in
+/// all, so contents stay below the limit of a chunk.
+const EXTRAS_FULL: usize = 8 << 20;
 
 impl EventsEncoder {
     /// An encoder for an image whose next serial is 0 and that has nothing live.
     pub fn new(image: ImageId) -> EventsEncoder {
-        let _ = image;
-        todo!()
+        EventsEncoder {
+            head: ChunkHead { tick_ns: TICK_NS, ..ChunkHead::of(image) },
+            next_serial: Serial(0),
+            live: Live::default(),
+            last_time: Time(0),
+            last_stack: StackId::ROOT,
+            tick: 0,
+            tick_end: 0,
+            tick_index: 0,
+            thread: ThreadId(0),
+            thread_index: 0,
+            extras_index: 0,
+            ops: Vec::new(),
+            stacks: Vec::new(),
+            sizes: Vec::new(),
+            frees: Vec::new(),
+            ticks: Vec::new(),
+            threads: Vec::new(),
+            extras: Vec::new(),
+            contents: Vec::new(),
+        }
     }
 
     /// The same with another resolution of times than [`TICK_NS`]; at least 1.
-    pub fn with_tick_ns(self, tick_ns: u32) -> EventsEncoder {
-        let _ = tick_ns;
-        todo!()
+    pub fn with_tick_ns(mut self, tick_ns: u32) -> EventsEncoder {
+        self.head.tick_ns = tick_ns.max(1);
+        self
+    }
+
+    /// An encoder that goes on where the chunk with this head began.
+    pub(crate) fn resuming(head: &ChunkHead) -> EventsEncoder {
+        let mut encoder = EventsEncoder::new(head.image.unwrap_or_default()).with_tick_ns(head.tick_ns);
+        encoder.next_serial = head.serial_first;
+        encoder
     }
 
     /// Adds an event, and what is live in the image after it.
     ///
     /// A time before that of the event before is taken as equal to it. Fails, and adds nothing, if a serial is not the
-    /// image's next one, a freed block has no earlier serial, or the chunk is full.
+    /// image's next one, a freed block has no earlier serial, a stack id is out of range, or the chunk is full.
+    #[inline]
     pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), Error> {
-        let _ = (event, extras, live_after);
-        todo!()
+        if self.is_full() {
+            return Err(Error::Unwritable("an event for which its chunk has no room"));
+        }
+        let call = event.call.number();
+        match event.kind {
+            EventKind::Alloc { serial, size, stack } => {
+                self.check_new_block(serial, stack)?;
+                self.ops.push(SHAPE_ALLOC | call);
+                self.push_request(size, stack);
+                self.next_serial.0 += 1;
+            }
+            EventKind::Free { block } => {
+                let freed = self.freed(block)?;
+                self.ops.push(SHAPE_FREE | call);
+                varint::put(&mut self.frees, freed);
+            }
+            EventKind::Realloc { old, serial, size, stack } => {
+                self.check_new_block(serial, stack)?;
+                let freed = self.freed(old)?;
+                self.ops.push(SHAPE_REALLOC | call);
+                varint::put(&mut self.frees, freed);
+                self.push_request(size, stack);
+                self.next_serial.0 += 1;
+            }
+            EventKind::Failed { size, stack } => {
+                check_stack(stack)?;
+                self.ops.push(SHAPE_FAILED | call);
+                self.push_request(size, stack);
+            }
+        }
+        let index = self.ops.len() - 1;
+        if index == 0 {
+            self.begin(event);
+        }
+        if event.thread != self.thread {
+            self.push_thread_run(index);
+            self.thread = event.thread;
+        }
+        self.last_time = self.last_time.max(event.time);
+        if self.last_time.0 >= self.tick_end {
+            self.push_tick(index);
+        }
+        if *extras != Extras::NONE {
+            self.push_extras(index, extras);
+        }
+        self.live = live_after;
+        self.head.bytes_live_max = self.head.bytes_live_max.max(live_after.bytes);
+        Ok(())
     }
 
     /// The number of events in the unfinished chunk.
     pub fn len(&self) -> usize {
-        todo!()
+        self.ops.len()
     }
 
     /// Whether the unfinished chunk has no event.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.ops.is_empty()
     }
 
     /// Whether the chunk must be finished before the next event.
+    #[inline]
     pub fn is_full(&self) -> bool {
-        todo!()
+        self.ops.len() >= CHUNK_ROWS_MAX || self.extras.len() >= EXTRAS_FULL
     }
 
     /// The serial that the next allocation takes.
     pub fn next_serial(&self) -> Serial {
-        todo!()
+        self.next_serial
     }
 
-    /// The chunk of the events pushed so far; the encoder goes on with the next chunk. `None` if there are none.
+    /// The chunk of the events pushed so far; the encoder goes on with the next. `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
-        let _ = compressor;
-        todo!()
+        if self.is_empty() {
+            return None;
+        }
+        self.push_thread_run(self.ops.len());
+        let head = ChunkHead {
+            rows: self.ops.len() as u32,
+            time_last: self.last_time,
+            // At most one for each row.
+            serials: (self.next_serial.0 - self.head.serial_first.0) as u32,
+            live_after: self.live,
+            ..self.head
+        };
+        self.contents.clear();
+        for (id, codec, column) in [
+            (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
+            (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
+            (COLUMN_SIZES, CODEC_VARINT, &mut self.sizes),
+            (COLUMN_FREES, CODEC_VARINT, &mut self.frees),
+            (COLUMN_TICKS, CODEC_VARINT, &mut self.ticks),
+            (COLUMN_THREADS, CODEC_VARINT, &mut self.threads),
+            (COLUMN_EXTRAS, CODEC_VARINT, &mut self.extras),
+        ] {
+            columns::put(&mut self.contents, id, codec, column);
+            column.clear();
+        }
+        // EXTRAS_FULL keeps the contents below the limit of a chunk.
+        compressor.encode_chunk(ChunkKind::Events, &head, &self.contents).ok()
     }
+
+    /// Sets what a chunk starts from, at its first event.
+    fn begin(&mut self, event: &Event) {
+        let serials_taken = match event.kind {
+            EventKind::Alloc { .. } | EventKind::Realloc { .. } => 1,
+            EventKind::Free { .. } | EventKind::Failed { .. } => 0,
+        };
+        self.last_time = self.last_time.max(event.time);
+        self.head = ChunkHead {
+            image: self.head.image,
+            tick_ns: self.head.tick_ns,
+            time_first: self.last_time,
+            serial_first: Serial(self.next_serial.0 - serials_taken),
+            live_before: self.live,
+            ..ChunkHead::default()
+        };
+        self.tick = 0;
+        self.tick_end = self.last_time.0.saturating_add(u64::from(self.head.tick_ns));
+        self.tick_index = 0;
+        self.thread = event.thread;
+        self.thread_index = 0;
+        self.extras_index = 0;
+    }
+
+    #[inline]
+    fn check_new_block(&self, serial: Serial, stack: StackId) -> Result<(), Error> {
+        check_stack(stack)?;
+        if serial == self.next_serial { Ok(()) } else { Err(Error::Unwritable("a block out of the order of serials")) }
+    }
+
+    #[inline]
+    fn freed(&self, block: FreedBlock) -> Result<u64, Error> {
+        match block {
+            FreedBlock::Known(serial) if serial < self.next_serial => Ok(self.next_serial.0 - serial.0 + FREED_KNOWN),
+            FreedBlock::Known(_) => Err(Error::Unwritable("a released block that was never allocated")),
+            FreedBlock::Inherited => Ok(FREED_INHERITED),
+            FreedBlock::Unknown => Ok(FREED_UNKNOWN),
+            FreedBlock::None => Ok(FREED_NONE),
+        }
+    }
+
+    #[inline]
+    fn push_request(&mut self, size: Bytes, stack: StackId) {
+        // The first stack of a chunk is relative to the root.
+        let before = if self.stacks.is_empty() { StackId::ROOT } else { self.last_stack };
+        varint::put(&mut self.stacks, varint::zigzag(u64::from(before.0), u64::from(stack.0)));
+        varint::put(&mut self.sizes, size.0);
+        self.last_stack = stack;
+    }
+
+    fn push_thread_run(&mut self, end: usize) {
+        varint::put(&mut self.threads, (end - self.thread_index) as u64);
+        varint::put(&mut self.threads, u64::from(self.thread.0));
+        self.thread_index = end;
+    }
+
+    fn push_tick(&mut self, index: usize) {
+        let tick_ns = u64::from(self.head.tick_ns);
+        let tick = (self.last_time.0 - self.head.time_first.0) / tick_ns;
+        varint::put(&mut self.ticks, (index - self.tick_index) as u64);
+        varint::put(&mut self.ticks, tick - self.tick);
+        self.tick = tick;
+        self.tick_end = (self.head.time_first.0 + tick * tick_ns).saturating_add(tick_ns);
+        self.tick_index = index;
+    }
+
+    fn push_extras(&mut self, index: usize, extras: &Extras) {
+        for (tag, value) in extras.tagged() {
+            if let Some(value) = value {
+                for number in [(index - self.extras_index) as u64, tag, value] {
+                    varint::put(&mut self.extras, number);
+                }
+                self.extras_index = index;
+            }
+        }
+    }
+}
+
+fn check_stack(stack: StackId) -> Result<(), Error> {
+    if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
 }
 
 /// Memory for the events of one chunk; reused from chunk to chunk.
 #[derive(Debug, Default)]
 pub struct EventsBuffer {
-    _private: (),
+    pub(crate) unpacker: Unpacker,
+    pub(crate) decoded: Decoded,
+}
+
+/// Events and extras of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    events: Vec<Event>,
+    /// In ascending order of indices, each once.
+    extras: Vec<(u32, Extras)>,
 }
 
 /// The events of one decoded chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Events<'b> {
-    _private: &'b (),
+    decoded: &'b Decoded,
 }
 
 impl<'b> Events<'b> {
     /// The events in order.
     pub fn as_slice(&self) -> &'b [Event] {
-        todo!()
+        &self.decoded.events
     }
 
     /// What the event at this index of the slice says in addition.
     pub fn extras(&self, index: usize) -> Extras {
-        let _ = index;
-        todo!()
+        let extras = &self.decoded.extras;
+        extras.binary_search_by_key(&index, |(at, _)| *at as usize).map_or(Extras::NONE, |at| extras[at].1)
     }
 
     /// All events that say something in addition, with their index, in order.
     pub fn all_extras(&self) -> &'b [(u32, Extras)] {
-        todo!()
+        &self.decoded.extras
+    }
+}
+
+impl Decoded {
+    pub(crate) fn events(&self) -> Events<'_> {
+        Events { decoded: self }
+    }
+
+    /// Replaces what was decoded before by the events of a chunk.
+    pub(crate) fn decode(&mut self, contents: &[u8], head: &ChunkHead) -> Result<(), Reason> {
+        self.events.clear();
+        self.extras.clear();
+        let [ops, stacks, sizes, frees, ticks, threads, extras] = columns::find(
+            contents,
+            [COLUMN_OPS, COLUMN_STACKS, COLUMN_SIZES, COLUMN_FREES, COLUMN_TICKS, COLUMN_THREADS, COLUMN_EXTRAS],
+        )?;
+        let ops = ops.with_codec(CODEC_BYTES)?;
+        if ops.len() != head.rows as usize || ops.len() > CHUNK_ROWS_MAX {
+            return Err(Reason::Invalid("the number of events"));
+        }
+        let mut columns = EventColumns {
+            stacks: Varints::new(stacks.with_codec(CODEC_DELTA)?),
+            sizes: varints(sizes)?,
+            frees: varints(frees)?,
+            last_stack: 0,
+            next_serial: head.serial_first.0,
+        };
+        let mut times = Times::new(varints(ticks)?, head)?;
+        let mut threads = Threads { runs: varints(threads)?, thread: ThreadId(0), left: 0 };
+        self.events.reserve(ops.len());
+        for (index, &op) in ops.iter().enumerate() {
+            let time = times.at(index)?;
+            let thread = threads.next()?;
+            let call = Call::from_number(op & !SHAPE).ok_or(Reason::Invalid("an event without entry point"))?;
+            let kind = columns.kind(op & SHAPE)?;
+            self.events.push(Event { time, thread, call, kind });
+        }
+        if columns.next_serial - head.serial_first.0 != u64::from(head.serials) {
+            return Err(Reason::Invalid("the number of serials"));
+        }
+        let rest = [&columns.stacks, &columns.sizes, &columns.frees, &times.marks, &threads.runs];
+        if threads.left > 0 || times.next.is_some() || rest.iter().any(|column| !column.is_empty()) {
+            return Err(columns::TOO_LONG);
+        }
+        self.decode_extras(varints(extras)?)
+    }
+
+    fn decode_extras(&mut self, mut extras: Varints<'_>) -> Result<(), Reason> {
+        let mut index = 0u64;
+        while !extras.is_empty() {
+            let mut next = || extras.next().ok_or(columns::TOO_SHORT);
+            let (step, tag, value) = (next()?, next()?, next()?);
+            index = index.saturating_add(step);
+            if index >= self.events.len() as u64 {
+                return Err(Reason::Invalid("extras of an event that is not there"));
+            }
+            let index = index as u32;
+            match self.extras.last_mut() {
+                Some((at, last)) if *at == index => last.set(tag, value)?,
+                _ => {
+                    let mut extras = Extras::NONE;
+                    extras.set(tag, value)?;
+                    self.extras.push((index, extras));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn varints(column: Column<'_>) -> Result<Varints<'_>, Reason> {
+    column.with_codec(CODEC_VARINT).map(Varints::new)
+}
+
+struct EventColumns<'a> {
+    stacks: Varints<'a>,
+    sizes: Varints<'a>,
+    frees: Varints<'a>,
+    last_stack: u64,
+    next_serial: u64,
+}
+
+impl EventColumns<'_> {
+    #[inline]
+    fn kind(&mut self, shape: u8) -> Result<EventKind, Reason> {
+        Ok(match shape {
+            SHAPE_ALLOC => {
+                let (size, stack) = self.request()?;
+                EventKind::Alloc { serial: self.serial()?, size, stack }
+            }
+            SHAPE_FREE => EventKind::Free { block: self.freed()? },
+            SHAPE_REALLOC => {
+                let old = self.freed()?;
+                let (size, stack) = self.request()?;
+                EventKind::Realloc { old, serial: self.serial()?, size, stack }
+            }
+            _ => {
+                let (size, stack) = self.request()?;
+                EventKind::Failed { size, stack }
+            }
+        })
+    }
+
+    #[inline]
+    fn request(&mut self) -> Result<(Bytes, StackId), Reason> {
+        let difference = self.stacks.next().ok_or(columns::TOO_SHORT)?;
+        self.last_stack = varint::unzigzag(self.last_stack, difference);
+        let stack = sites::stack(self.last_stack)?;
+        Ok((Bytes(self.sizes.next().ok_or(columns::TOO_SHORT)?), stack))
+    }
+
+    #[inline]
+    fn serial(&mut self) -> Result<Serial, Reason> {
+        let serial = self.next_serial;
+        self.next_serial = serial.checked_add(1).ok_or(Reason::Invalid("a serial"))?;
+        Ok(Serial(serial))
+    }
+
+    #[inline]
+    fn freed(&mut self) -> Result<FreedBlock, Reason> {
+        Ok(match self.frees.next().ok_or(columns::TOO_SHORT)? {
+            FREED_UNKNOWN => FreedBlock::Unknown,
+            FREED_INHERITED => FreedBlock::Inherited,
+            FREED_NONE => FreedBlock::None,
+            distance => {
+                let serial = self.next_serial.checked_sub(distance - FREED_KNOWN);
+                FreedBlock::Known(Serial(serial.ok_or(Reason::Invalid("a released block that was never allocated"))?))
+            }
+        })
+    }
+}
+
+struct Times<'a> {
+    marks: Varints<'a>,
+    /// The index at which the next mark takes effect, and by how many ticks.
+    next: Option<(u64, u64)>,
+    time: u64,
+    time_last: u64,
+    tick_ns: u64,
+}
+
+impl<'a> Times<'a> {
+    fn new(marks: Varints<'a>, head: &ChunkHead) -> Result<Times<'a>, Reason> {
+        if head.tick_ns == 0 || head.time_first > head.time_last {
+            return Err(Reason::Invalid("the times of a chunk"));
+        }
+        let (time, time_last) = (head.time_first.0, head.time_last.0);
+        let mut times = Times { marks, next: None, time, time_last, tick_ns: u64::from(head.tick_ns) };
+        times.read_mark(0)?;
+        Ok(times)
+    }
+
+    #[inline]
+    fn at(&mut self, index: usize) -> Result<Time, Reason> {
+        while let Some((at, ticks)) = self.next
+            && at == index as u64
+        {
+            let step = ticks.checked_mul(self.tick_ns).and_then(|step| self.time.checked_add(step));
+            self.time = step.filter(|&time| time <= self.time_last).ok_or(Reason::Invalid("the time of an event"))?;
+            self.read_mark(at)?;
+        }
+        Ok(Time(self.time))
+    }
+
+    fn read_mark(&mut self, from: u64) -> Result<(), Reason> {
+        self.next = None;
+        if !self.marks.is_empty() {
+            let mut next = || self.marks.next().ok_or(columns::TOO_SHORT);
+            let (step, ticks) = (next()?, next()?);
+            self.next = Some((from.saturating_add(step), ticks));
+        }
+        Ok(())
+    }
+}
+
+struct Threads<'a> {
+    runs: Varints<'a>,
+    thread: ThreadId,
+    left: u64,
+}
+
+impl Threads<'_> {
+    #[inline]
+    fn next(&mut self) -> Result<ThreadId, Reason> {
+        while self.left == 0 {
+            self.left = self.runs.next().ok_or(columns::TOO_SHORT)?;
+            let thread = self.runs.next().ok_or(columns::TOO_SHORT)?;
+            self.thread = ThreadId(u32::try_from(thread).map_err(|_| Reason::Invalid("a thread id"))?);
+        }
+        self.left -= 1;
+        Ok(self.thread)
     }
 }

@@ -1,7 +1,17 @@
-//! Chunks as bytes: header, checksum, compression.
+//! The bytes around the contents: file header, chunk header, trailer; checksums and compression.
+//!
+//! ```text
+//! file header  magic 8 │ major 1 │ minor 1 │ flags 2 │ crc of the 12 bytes before 4
+//! chunk        magic 8 │ kind 2 │ codec 1 │ flags 1 │ head length 4 │ stored length 4 │ raw length 4
+//!              crc of what follows 4 │ crc of the 28 bytes before 4 │ head │ contents │ zeros up to a multiple of 8
+//! trailer      magic 8 │ offset of the first index chunk 8 │ offset of the footer 8 │ 0 4 │ crc of the 28 bytes before 4
+//! ```
 
-use crate::error::Error;
+use prost::Message;
+
+use crate::error::{Error, Reason};
 use crate::head::{ChunkHead, ChunkKind};
+use crate::proto;
 
 /// The major version written, and the newest that is read.
 pub const VERSION_MAJOR: u8 = 1;
@@ -10,9 +20,239 @@ pub const VERSION_MINOR: u8 = 0;
 /// The most bytes that a chunk's contents take uncompressed.
 pub const CHUNK_RAW_MAX: usize = 16 << 20;
 
+pub(crate) const FILE_HEADER: usize = 16;
+pub(crate) const CHUNK_HEADER: usize = 32;
+pub(crate) const TRAILER: usize = 32;
+/// The most bytes that a chunk's head takes.
+const HEAD_MAX: usize = 4096;
+
+// Each magic has a byte with the high bit set, and line ends of both sorts, so that a transfer as text breaks it.
+const FILE_MAGIC: [u8; 8] = *b"\x89HLR\r\n\x1a\n";
+const CHUNK_MAGIC: [u8; 8] = *b"\x89HLC\r\n\x1a\n";
+const TRAILER_MAGIC: [u8; 8] = *b"\x89HLT\r\n\x1a\n";
+
+// What becomes of the file's magic: CR dropped, LF made CR LF (with and without regard to the CR there), seven bits.
+const TEXT_MAGICS: [&[u8]; 4] = [b"\x89HLR\n", b"\x89HLR\r\n\x1a\r\n", b"\x89HLR\r\r\n", b"\x09HLR"];
+
+const CODEC_RAW: u8 = 0;
+const CODEC_ZSTD: u8 = 1;
+const ZSTD_LEVEL: i32 = 1;
+
+/// Flags of these bits must be understood; a reader ignores the others.
+const FILE_FLAGS_REQUIRED: u16 = 0xff00;
+const CHUNK_FLAGS_REQUIRED: u8 = 0xf0;
+
+pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+    let mut header = [0; FILE_HEADER];
+    header[..8].copy_from_slice(&FILE_MAGIC);
+    header[8] = VERSION_MAJOR;
+    header[9] = VERSION_MINOR;
+    let crc = crc32fast::hash(&header[..12]);
+    header[12..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// Checks the file header; returns the version.
+pub(crate) fn read_file_header(file: &[u8]) -> Result<(u8, u8), Error> {
+    if !file.starts_with(&FILE_MAGIC) {
+        return Err(if TEXT_MAGICS.iter().any(|magic| file.starts_with(magic)) {
+            Error::TransferredAsText
+        } else if file.starts_with(&FILE_MAGIC[..4]) {
+            Error::HeaderDamaged
+        } else {
+            Error::NotARecording
+        });
+    }
+    let header = file.first_chunk::<FILE_HEADER>().ok_or(Error::HeaderDamaged)?;
+    let [.., major, minor, f0, f1, c0, c1, c2, c3] = *header;
+    if u32::from_le_bytes([c0, c1, c2, c3]) != crc32fast::hash(&header[..12]) {
+        return Err(Error::HeaderDamaged);
+    }
+    if major != VERSION_MAJOR {
+        return Err(Error::UnsupportedVersion { major, minor });
+    }
+    let flags = u16::from_le_bytes([f0, f1]);
+    if flags & FILE_FLAGS_REQUIRED != 0 {
+        return Err(Error::UnsupportedFlags { flags });
+    }
+    Ok((major, minor))
+}
+
+/// Where index and footer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    pub(crate) index: u64,
+    pub(crate) footer: u64,
+}
+
+impl Trailer {
+    pub(crate) fn to_bytes(self) -> [u8; TRAILER] {
+        let mut bytes = [0; TRAILER];
+        bytes[..8].copy_from_slice(&TRAILER_MAGIC);
+        bytes[8..16].copy_from_slice(&self.index.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.footer.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..28]);
+        bytes[28..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The trailer in these bytes, if they are one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Trailer> {
+        let mut fields = Fields(bytes.first_chunk::<TRAILER>()?);
+        if fields.take::<8>() != TRAILER_MAGIC || crc_after(bytes, 28)? != crc32fast::hash(&bytes[..28]) {
+            return None;
+        }
+        Some(Trailer { index: u64::from_le_bytes(fields.take()), footer: u64::from_le_bytes(fields.take()) })
+    }
+}
+
+/// A chunk in the file whose header is sound. Its contents may still be anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: ChunkKind,
+    codec: u8,
+    flags: u8,
+    raw_length: usize,
+    crc: u32,
+    head: &'a [u8],
+    stored: &'a [u8],
+    padding: &'a [u8],
+}
+
+/// Why there is no chunk at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoFrame {
+    /// There is no chunk magic.
+    Absent,
+    /// There is a chunk magic, but the rest of the header makes no sense.
+    Damaged,
+    /// There is a chunk, but it goes on beyond the end of the file.
+    Truncated,
+}
+
+impl<'a> Frame<'a> {
+    /// The chunk that starts with these bytes.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, NoFrame> {
+        let Some(header) = bytes.first_chunk::<CHUNK_HEADER>() else {
+            // Where not even a header is left, a beginning that fits counts as one.
+            let beginning = &CHUNK_MAGIC[..bytes.len().min(CHUNK_MAGIC.len())];
+            return Err(if bytes.starts_with(beginning) { NoFrame::Truncated } else { NoFrame::Absent });
+        };
+        let mut fields = Fields(header);
+        if fields.take::<8>() != CHUNK_MAGIC {
+            return Err(NoFrame::Absent);
+        }
+        let kind = ChunkKind::from_number(u16::from_le_bytes(fields.take()));
+        let [codec, flags] = fields.take();
+        let head_length = u32::from_le_bytes(fields.take()) as usize;
+        let stored_length = u32::from_le_bytes(fields.take()) as usize;
+        let raw_length = u32::from_le_bytes(fields.take()) as usize;
+        let crc = u32::from_le_bytes(fields.take());
+        if crc_after(bytes, 28) != Some(crc32fast::hash(&header[..28]))
+            || head_length > HEAD_MAX
+            || raw_length > CHUNK_RAW_MAX
+            || stored_length > raw_length
+        {
+            return Err(NoFrame::Damaged);
+        }
+        let payload = &bytes[CHUNK_HEADER..];
+        let length = head_length + stored_length;
+        let payload = payload.get(..length.next_multiple_of(8)).ok_or(NoFrame::Truncated)?;
+        let (head, rest) = payload.split_at(head_length);
+        let (stored, padding) = rest.split_at(stored_length);
+        Ok(Frame { kind, codec, flags, raw_length, crc, head, stored, padding })
+    }
+
+    /// Its length in the file.
+    pub(crate) fn length(&self) -> usize {
+        CHUNK_HEADER + self.head.len() + self.stored.len() + self.padding.len()
+    }
+
+    /// Checks head and contents against their checksum.
+    pub(crate) fn check(&self) -> Result<(), Reason> {
+        let mut hasher = crc32fast::Hasher::new();
+        for part in [self.head, self.stored, self.padding] {
+            hasher.update(part);
+        }
+        if hasher.finalize() == self.crc { Ok(()) } else { Err(Reason::Checksum) }
+    }
+
+    /// The bytes of [`head`](Self::head).
+    pub(crate) fn head_bytes(&self) -> &'a [u8] {
+        self.head
+    }
+
+    /// What the chunk says about itself. Meaningful only after [`check`](Self::check).
+    pub(crate) fn head(&self) -> Result<ChunkHead, Reason> {
+        let head = proto::ChunkHead::decode(self.head).map_err(|_| Reason::Invalid("the head"))?;
+        Ok(head.into())
+    }
+}
+
+/// Unpacks chunks. Holds the memory for one.
+#[derive(Default)]
+pub(crate) struct Unpacker {
+    decompressor: Option<zstd::bulk::Decompressor<'static>>,
+    raw: Vec<u8>,
+}
+
+impl std::fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpacker").finish_non_exhaustive()
+    }
+}
+
+impl Unpacker {
+    /// The contents of a chunk whose checksum fits: at most [`CHUNK_RAW_MAX`] bytes.
+    pub(crate) fn unpack<'u, 'a: 'u>(&'u mut self, frame: &Frame<'a>) -> Result<&'u [u8], Reason> {
+        frame.check()?;
+        if frame.flags & CHUNK_FLAGS_REQUIRED != 0 {
+            return Err(Reason::Unsupported("a flag"));
+        }
+        match frame.codec {
+            CODEC_RAW if frame.stored.len() == frame.raw_length => Ok(frame.stored),
+            CODEC_ZSTD => {
+                if self.decompressor.is_none() {
+                    self.decompressor = zstd::bulk::Decompressor::new().ok();
+                }
+                let decompressor = self.decompressor.as_mut().ok_or(Reason::Decompress)?;
+                self.raw.clear();
+                self.raw.reserve(frame.raw_length);
+                match decompressor.decompress_to_buffer(frame.stored, &mut self.raw) {
+                    Ok(length) if length == frame.raw_length => Ok(&self.raw),
+                    _ => Err(Reason::Decompress),
+                }
+            }
+            CODEC_RAW => Err(Reason::Invalid("the lengths of an uncompressed chunk differ")),
+            _ => Err(Reason::Unsupported("a compression")),
+        }
+    }
+}
+
+/// The first chunk at or after `from`: one with a sound header, or the beginning of one at the very end.
+pub(crate) fn find_chunk(file: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(step) = file.get(at..)?.iter().position(|&byte| byte == CHUNK_MAGIC[0]) {
+        at += step;
+        let rest = &file[at..];
+        let candidate = Trailer::from_bytes(rest).is_some()
+            || match Frame::parse(rest) {
+                Ok(_) => true,
+                Err(NoFrame::Truncated) => rest.len() >= CHUNK_HEADER,
+                Err(_) => false,
+            };
+        if candidate {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Compresses chunks. Holds the compressor's tables, so keep one per thread.
 pub struct Compressor {
-    _private: (),
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    compressed: Vec<u8>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -25,14 +265,56 @@ impl Compressor {
     /// Zstandard at level 1.
     #[expect(clippy::new_without_default, reason = "it is not cheap")]
     pub fn new() -> Compressor {
-        todo!()
+        // Without a compressor (no memory for its tables) chunks are stored as they are: larger, but not wrong.
+        Compressor { zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).ok(), compressed: Vec::new() }
     }
 
     /// A chunk with these contents. Fails if they are larger than [`CHUNK_RAW_MAX`].
-    pub fn encode_chunk(&mut self, kind: ChunkKind, head: &ChunkHead, raw: &[u8]) -> Result<EncodedChunk, Error> {
-        let _ = (kind, head, raw);
-        todo!()
+    pub fn encode_chunk(&mut self, kind: ChunkKind, head: &ChunkHead, contents: &[u8]) -> Result<EncodedChunk, Error> {
+        if contents.len() > CHUNK_RAW_MAX {
+            return Err(Error::Unwritable("the contents of a chunk are larger than its limit"));
+        }
+        self.compressed.clear();
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(contents.len()));
+        let compressed = match &mut self.zstd {
+            Some(zstd) => zstd.compress_to_buffer(contents, &mut self.compressed).is_ok(),
+            None => false,
+        };
+        let (codec, stored) = if compressed && self.compressed.len() < contents.len() {
+            (CODEC_ZSTD, self.compressed.as_slice())
+        } else {
+            (CODEC_RAW, contents)
+        };
+        let head_bytes = proto::ChunkHead::from(*head).encode_to_vec();
+        let bytes = frame_bytes(kind, codec, &head_bytes, stored, contents.len());
+        Ok(EncodedChunk { kind, head: *head, bytes })
     }
+}
+
+fn frame_bytes(kind: ChunkKind, codec: u8, head: &[u8], stored: &[u8], raw_length: usize) -> Vec<u8> {
+    let length = CHUNK_HEADER + (head.len() + stored.len()).next_multiple_of(8);
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(&CHUNK_MAGIC);
+    bytes.extend_from_slice(&kind.number().to_le_bytes());
+    bytes.extend_from_slice(&[codec, 0]);
+    for length in [head.len(), stored.len(), raw_length] {
+        // All three are at most CHUNK_RAW_MAX.
+        bytes.extend_from_slice(&(length as u32).to_le_bytes());
+    }
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(head);
+    bytes.extend_from_slice(stored);
+    bytes.resize(length, 0);
+    let payload_crc = crc32fast::hash(&bytes[CHUNK_HEADER..]);
+    bytes[24..28].copy_from_slice(&payload_crc.to_le_bytes());
+    let header_crc = crc32fast::hash(&bytes[..28]);
+    bytes[28..32].copy_from_slice(&header_crc.to_le_bytes());
+    bytes
+}
+
+/// A chunk with any head and contents at all: for tests of the reader.
+pub(crate) fn unchecked_chunk(kind: ChunkKind, head: &[u8], contents: &[u8]) -> Vec<u8> {
+    frame_bytes(kind, CODEC_RAW, head, contents, contents.len())
 }
 
 /// A finished chunk, not yet in a file. Can be made on one thread and placed by another.
@@ -57,5 +339,73 @@ impl EncodedChunk {
     /// The bytes that go into the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+/// Takes fields of fixed width off the front of a header.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((field, rest)) => {
+                self.0 = rest;
+                *field
+            }
+            None => [0; N],
+        }
+    }
+}
+
+fn crc_after(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_sent_as_text_is_named_as_such() {
+        let header = file_header();
+        let dos: Vec<u8> = header.iter().flat_map(|&b| if b == b'\n' { vec![b'\r', b'\n'] } else { vec![b] }).collect();
+        let unix: Vec<u8> = header.iter().copied().filter(|&b| b != b'\r').collect();
+        let seven_bits: Vec<u8> = header.iter().map(|&b| b & 0x7f).collect();
+        for damaged in [dos, unix, seven_bits] {
+            assert_eq!(read_file_header(&damaged), Err(Error::TransferredAsText));
+        }
+        assert_eq!(read_file_header(b"hello"), Err(Error::NotARecording));
+        assert_eq!(read_file_header(&header[..15]), Err(Error::HeaderDamaged));
+    }
+
+    #[test]
+    fn newer_versions_and_required_flags_are_refused() {
+        let with = |at: usize, value: u8| {
+            let mut header = file_header();
+            header[at] = value;
+            let crc = crc32fast::hash(&header[..12]);
+            header[12..].copy_from_slice(&crc.to_le_bytes());
+            read_file_header(&header)
+        };
+        assert_eq!(with(8, 2), Err(Error::UnsupportedVersion { major: 2, minor: VERSION_MINOR }));
+        assert_eq!(with(9, 200), Ok((VERSION_MAJOR, 200)));
+        assert_eq!(with(10, 1), Ok((VERSION_MAJOR, VERSION_MINOR)));
+        assert_eq!(with(11, 1), Err(Error::UnsupportedFlags { flags: 0x100 }));
+    }
+
+    #[test]
+    fn a_decompression_bomb_stops_at_the_stated_length() {
+        let bomb = zstd::bulk::compress(&vec![0; CHUNK_RAW_MAX], 1).unwrap();
+        let bytes = frame_bytes(ChunkKind::Metadata, CODEC_ZSTD, &[], &bomb, bomb.len() + 1);
+        let frame = Frame::parse(&bytes).unwrap();
+        assert_eq!(Unpacker::default().unpack(&frame), Err(Reason::Decompress));
+    }
+
+    #[test]
+    fn a_chunk_beyond_the_limits_is_no_chunk() {
+        for (head, stored, raw) in [(5000, 10, 10), (0, 11, 10), (0, 8, CHUNK_RAW_MAX + 1)] {
+            let bytes = frame_bytes(ChunkKind::Metadata, CODEC_RAW, &vec![0; head], &vec![0; stored], raw);
+            assert_eq!(Frame::parse(&bytes).err(), Some(NoFrame::Damaged));
+        }
     }
 }

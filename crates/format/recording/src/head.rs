@@ -1,8 +1,9 @@
 //! What a chunk says about itself without being unpacked.
 
+use heapledger_core::{Bytes, Serial};
+
 use crate::ids::{ImageId, Live, Time};
 use crate::messages::Counts;
-use heapledger_core::{Bytes, Serial};
 
 /// The most rows (events, nodes, blocks, records…) in one chunk.
 pub const CHUNK_ROWS_MAX: usize = 131_072;
@@ -96,6 +97,26 @@ pub struct ChunkHead {
     pub parts: u32,
     /// Checkpoint: the image's totals at that moment.
     pub counts: Option<Counts>,
+}
+
+impl ChunkHead {
+    pub(crate) fn of(image: ImageId) -> ChunkHead {
+        ChunkHead { image: Some(image), ..ChunkHead::default() }
+    }
+
+    /// Counts a row and widens the time range by its time.
+    pub(crate) fn add_row(&mut self, time: Time) {
+        let first = self.rows == 0;
+        self.time_first = if first { time } else { self.time_first.min(time) };
+        self.time_last = if first { time } else { self.time_last.max(time) };
+        self.rows += 1;
+    }
+
+    /// The head of the rows so far, and a fresh one of the same image in its place. `None` if there are no rows.
+    pub(crate) fn take(&mut self) -> Option<ChunkHead> {
+        let fresh = ChunkHead { image: self.image, ..ChunkHead::default() };
+        if self.rows == 0 { None } else { Some(std::mem::replace(self, fresh)) }
+    }
 }
 
 /// Where a chunk is, and what it says about itself.

@@ -34,6 +34,7 @@ pub mod messages;
 pub mod nodes;
 mod proto;
 pub mod reader;
+mod records;
 pub mod sites;
 pub mod timeline;
 mod varint;
@@ -51,7 +52,7 @@ pub use messages::{
     ProcessCounts, Record, RunCosts, Session, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
-pub use reader::{EventChunk, Limits, Process, Recording};
+pub use reader::{EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SitesEncoder};
 pub use timeline::{Sample, TimelineEncoder};
 pub use writer::{RecordingWriter, encode_records};

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use heapledger_core::StackId;
 
-use crate::error::Error;
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
+use crate::error::{Damage, Error, Reason};
 use crate::frame::{Compressor, EncodedChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId};
+use crate::sites;
 
 /// A node of a stack tree: one frame, under the frame that called it.
 ///
@@ -45,93 +48,259 @@ pub enum NodeKind {
     Other(u8),
 }
 
+impl NodeKind {
+    const fn number(self) -> u8 {
+        match self {
+            NodeKind::Frame => 0,
+            NodeKind::Epoch => 1,
+            NodeKind::Truncated => 2,
+            NodeKind::Foreign => 3,
+            NodeKind::Other(number) => number,
+        }
+    }
+
+    const fn from_number(number: u8) -> NodeKind {
+        match number {
+            0 => NodeKind::Frame,
+            1 => NodeKind::Epoch,
+            2 => NodeKind::Truncated,
+            3 => NodeKind::Foreign,
+            other => NodeKind::Other(other),
+        }
+    }
+}
+
+const COLUMNS: [Spec; 5] = [
+    Spec { id: 1, codec: CODEC_DELTA },  // id
+    Spec { id: 2, codec: CODEC_DELTA },  // parent
+    Spec { id: 3, codec: CODEC_BYTES },  // kind
+    Spec { id: 4, codec: CODEC_VARINT }, // module
+    Spec { id: 5, codec: CODEC_DELTA },  // offset
+];
+
 /// Gathers nodes of one image into chunks. Reused from chunk to chunk.
 #[derive(Debug)]
 pub struct NodesEncoder {
-    _private: (),
+    image: ImageId,
+    nodes: Vec<Node>,
 }
 
 impl NodesEncoder {
     /// An encoder for one image.
     pub fn new(image: ImageId) -> NodesEncoder {
-        let _ = image;
-        todo!()
+        NodesEncoder { image, nodes: Vec::new() }
     }
 
-    /// Adds a node. Fails, and adds nothing, if the chunk is full or the id is the root's.
+    /// Adds a node. Fails, and adds nothing, if the chunk is full or an id is out of range.
     pub fn push(&mut self, node: &Node) -> Result<(), Error> {
-        let _ = node;
-        todo!()
+        if self.is_full() {
+            return Err(Error::Unwritable("a node for which its chunk has no room"));
+        }
+        if node.id == StackId::ROOT || node.id > StackId::MAX || node.parent > StackId::MAX {
+            return Err(Error::Unwritable("a stack id out of range"));
+        }
+        self.nodes.push(*node);
+        Ok(())
     }
 
     /// Whether the chunk must be finished before the next node.
     pub fn is_full(&self) -> bool {
-        todo!()
+        self.nodes.len() == CHUNK_ROWS_MAX
     }
 
-    /// The chunk of the nodes pushed so far. `None` if there are none.
+    /// The chunk of the nodes pushed so far; the encoder goes on with the next. `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
-        let _ = compressor;
-        todo!()
+        if self.nodes.is_empty() {
+            return None;
+        }
+        let head = ChunkHead { rows: self.nodes.len() as u32, ..ChunkHead::of(self.image) };
+        let rows = self.nodes.drain(..).map(|node| {
+            let Node { id, parent, kind, module, offset } = node;
+            [u64::from(id.0), u64::from(parent.0), u64::from(kind.number()), u64::from(module.0), offset]
+        });
+        // At most 29 bytes a row: never too large for a chunk.
+        compressor.encode_chunk(ChunkKind::Nodes, &head, &columns::encode_table(COLUMNS, rows)).ok()
     }
+}
+
+/// Appends the nodes of a chunk.
+pub(crate) fn decode(contents: &[u8], rows: u32, nodes: &mut Vec<Node>) -> Result<(), Reason> {
+    columns::decode_table(contents, COLUMNS, rows, |[id, parent, kind, module, offset]| {
+        let id = sites::stack(id)?;
+        if id == StackId::ROOT {
+            return Err(Reason::Invalid("a node with the root's id"));
+        }
+        nodes.push(Node {
+            id,
+            parent: sites::stack(parent)?,
+            kind: NodeKind::from_number(u8::try_from(kind).map_err(|_| Reason::Invalid("a node's kind"))?),
+            module: ModuleId(u32::try_from(module).map_err(|_| Reason::Invalid("a module id"))?),
+            offset,
+        });
+        Ok(())
+    })
 }
 
 /// The nodes that one image added, by id. Free of cycles.
 #[derive(Debug)]
 pub struct NodeTable {
-    _private: (),
+    /// In ascending order of ids, each once.
+    nodes: Vec<Node>,
+    /// Where ids are dense: for each id from the first on, its place in `nodes` plus one; 0 for none. Else empty.
+    places: Vec<u32>,
+    damage: Vec<Damage>,
 }
 
 impl NodeTable {
+    /// A table of these nodes, in any order. Ids below `base` are not this image's own: parents below it lead out of
+    /// the table.
+    pub(crate) fn new(mut nodes: Vec<Node>, base: StackId, damage: Vec<Damage>, offset: u64) -> NodeTable {
+        let mut damage = damage;
+        nodes.sort_by_key(|node| node.id);
+        let mut contradiction = false;
+        nodes.dedup_by(|later, earlier| {
+            contradiction |= later.id == earlier.id && later != earlier;
+            later.id == earlier.id
+        });
+        if contradiction {
+            damage.push(Damage { offset, reason: Reason::Invalid("a node id was used twice") });
+        }
+        let mut table = NodeTable { places: places(&nodes), nodes, damage };
+        if table.cut_cycles(base) {
+            table.damage.push(Damage { offset, reason: Reason::Invalid("a stack is its own caller") });
+        }
+        table
+    }
+
     /// The nodes in ascending order of ids.
     pub fn nodes(&self) -> &[Node] {
-        todo!()
+        &self.nodes
     }
 
     /// The node with this id, if this image added it.
     pub fn get(&self, id: StackId) -> Option<&Node> {
-        let _ = id;
-        todo!()
+        self.nodes.get(self.place(id)?)
     }
+
+    /// What of the nodes could not be read.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    fn place(&self, id: StackId) -> Option<usize> {
+        if self.places.is_empty() {
+            return self.nodes.binary_search_by_key(&id, |node| node.id).ok();
+        }
+        let from_first = id.0.checked_sub(self.nodes.first()?.id.0)?;
+        (*self.places.get(from_first as usize)? as usize).checked_sub(1)
+    }
+
+    /// Puts one node of each cycle under the root. Returns whether there was any.
+    fn cut_cycles(&mut self, base: StackId) -> bool {
+        // 0: not seen; otherwise the number of the walk that saw the node first.
+        let mut seen_by = vec![0u32; self.nodes.len()];
+        let mut any = false;
+        for start in 0..self.nodes.len() {
+            // There are fewer nodes than ids, and ids have 26 bits.
+            let walk = start as u32 + 1;
+            let mut at = start;
+            while seen_by[at] == 0 {
+                seen_by[at] = walk;
+                let parent = self.nodes[at].parent;
+                let Some(next) = (if parent < base { None } else { self.place(parent) }) else { break };
+                if seen_by[next] == walk {
+                    self.nodes[at].parent = StackId::ROOT;
+                    any = true;
+                    break;
+                }
+                at = next;
+            }
+        }
+        any
+    }
+}
+
+/// The direct table from ids to places, unless it would be much larger than the nodes themselves.
+fn places(nodes: &[Node]) -> Vec<u32> {
+    let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Vec::new() };
+    let span = (last.id.0 - first.id.0) as usize + 1;
+    if span > nodes.len() * 4 {
+        return Vec::new();
+    }
+    let mut places = vec![0; span];
+    for (place, node) in (1..).zip(nodes) {
+        places[(node.id.0 - first.id.0) as usize] = place;
+    }
+    places
 }
 
 /// Node tables already unpacked; see [`Recording::stack_tree`](crate::Recording::stack_tree).
 #[derive(Debug, Default)]
 pub struct NodeCache {
-    #[expect(dead_code, reason = "bodies follow")]
-    tables: HashMap<ImageId, Arc<NodeTable>>,
+    pub(crate) tables: HashMap<ImageId, Arc<NodeTable>>,
 }
 
 /// All stacks of an image, those from before a fork included.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StackTree {
-    _private: (),
+    /// The image's own level first, then the levels it was forked from.
+    levels: Vec<Level>,
+}
+
+#[derive(Clone, Debug)]
+struct Level {
+    /// Ids below belong to the next level.
+    base: StackId,
+    table: Arc<NodeTable>,
 }
 
 impl StackTree {
+    pub(crate) fn push_level(&mut self, base: StackId, table: Arc<NodeTable>) {
+        self.levels.push(Level { base, table });
+    }
+
     /// The node with this id. `None` for the root, and for an id that the recording does not explain.
     pub fn get(&self, id: StackId) -> Option<&Node> {
-        let _ = id;
-        todo!()
+        self.find(0, id).map(|(_, node)| node)
     }
 
     /// The nodes of a stack from the innermost to the outermost, epochs left out. Ends early where a parent is missing.
     pub fn frames(&self, id: StackId) -> Frames<'_> {
-        let _ = id;
-        todo!()
+        Frames { tree: self, level: 0, next: id }
+    }
+
+    /// What of the nodes could not be read.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.levels.iter().flat_map(|level| &level.table.damage)
+    }
+
+    /// The node with this id as seen from a level, and the level that it is on.
+    fn find(&self, from: usize, id: StackId) -> Option<(usize, &Node)> {
+        let level = (from..self.levels.len()).find(|&level| id >= self.levels[level].base)?;
+        Some((level, self.levels[level].table.get(id)?))
     }
 }
 
-/// The frames of a stack, from the innermost to the outermost.
+/// The nodes of a stack, from the innermost to the outermost.
 #[derive(Clone, Debug)]
 pub struct Frames<'t> {
-    _private: &'t (),
+    tree: &'t StackTree,
+    level: usize,
+    next: StackId,
 }
 
 impl<'t> Iterator for Frames<'t> {
     type Item = &'t Node;
 
     fn next(&mut self) -> Option<&'t Node> {
-        todo!()
+        // Ends: within a level there are no cycles, and levels only go outwards.
+        loop {
+            let (level, node) = self.tree.find(self.level, self.next)?;
+            self.level = level;
+            self.next = node.parent;
+            if node.kind != NodeKind::Epoch {
+                return Some(node);
+            }
+        }
     }
 }

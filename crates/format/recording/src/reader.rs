@@ -1,16 +1,26 @@
 //! Opening a recording: whole, truncated or damaged.
 
-use crate::annotations::Annotation;
-use crate::checkpoint::Checkpoint;
-use crate::error::{Damage, Error};
-use crate::events::{Events, EventsBuffer};
-use crate::head::{ChunkEntry, ChunkHead};
-use crate::ids::ImageId;
-use crate::messages::{Counts, Footer, ImageEnd, ImageStart, Mapping, Module, ProcessCounts, Session, Thread};
-use crate::nodes::{NodeCache, NodeTable, StackTree};
-use crate::sites::Site;
-use crate::timeline::Sample;
-use crate::{ModuleId, Time};
+use std::mem::size_of;
+use std::ops::Range;
+use std::sync::Arc;
+
+use heapledger_core::ThreadId;
+
+use crate::annotations::{self, Annotation};
+use crate::checkpoint::{self, Checkpoint};
+use crate::error::{Damage, Error, Reason};
+use crate::events::{Decoded, Events, EventsBuffer};
+use crate::frame::{self, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
+use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
+use crate::ids::{ImageId, ModuleId, Time};
+use crate::messages::{
+    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, ProcessCounts, Record, Session,
+    Thread,
+};
+use crate::nodes::{self, NodeCache, NodeTable, StackTree};
+use crate::sites::{self, Site};
+use crate::timeline::{self, Sample};
+use crate::{proto, records};
 
 /// How much memory a reader may take.
 #[derive(Clone, Copy, Debug)]
@@ -36,167 +46,24 @@ impl Limits {
 /// An open recording. Metadata and the footer are at hand; everything else is unpacked when asked for.
 #[derive(Debug)]
 pub struct Recording<'a> {
-    _bytes: &'a [u8],
+    file: &'a [u8],
+    limits: Limits,
+    version: (u8, u8),
+    damage: Vec<Damage>,
+    chunks: Vec<ChunkEntry>,
+    /// Places in `chunks`, ordered by kind, image and place.
+    by_kind: Vec<usize>,
+    footer: Option<Footer>,
+    metadata: Metadata,
 }
 
-impl<'a> Recording<'a> {
-    /// Opens the bytes of a file. A damaged or unfinished file opens too: see [`complete`](Self::complete) and
-    /// [`damage`](Self::damage). Fails only if it is no recording, or one that needs a newer version.
-    pub fn open(bytes: &'a [u8]) -> Result<Recording<'a>, Error> {
-        Recording::open_with(bytes, Limits::default())
-    }
-
-    /// The same with other limits.
-    pub fn open_with(bytes: &'a [u8], limits: Limits) -> Result<Recording<'a>, Error> {
-        let _ = (bytes, limits);
-        todo!()
-    }
-
-    /// The file's format version: major, minor.
-    pub fn version(&self) -> (u8, u8) {
-        todo!()
-    }
-
-    /// Whether the recorder finished, saw everything to its end, and nothing of the file was found damaged.
-    pub fn complete(&self) -> bool {
-        todo!()
-    }
-
-    /// What opening found wrong, in the order of the file. Chunks that are unpacked later can still fail then:
-    /// [`verify`](Self::verify) tries them all.
-    pub fn damage(&self) -> &[Damage] {
-        todo!()
-    }
-
-    /// Unpacks every chunk, and reports all that is wrong with the file.
-    pub fn verify(&self) -> Vec<Damage> {
-        todo!()
-    }
-
-    /// Every chunk that can be served, in the order of the file.
-    pub fn chunks(&self) -> &[ChunkEntry] {
-        todo!()
-    }
-
-    /// The session; `None` only if that part is damaged.
-    pub fn session(&self) -> Option<&Session> {
-        todo!()
-    }
-
-    /// The footer; `None` if the recorder did not finish.
-    pub fn footer(&self) -> Option<&Footer> {
-        todo!()
-    }
-
-    /// The images in ascending order of ids.
-    pub fn images(&self) -> &[ImageStart] {
-        todo!()
-    }
-
-    /// The start of one image.
-    pub fn image(&self, image: ImageId) -> Option<&ImageStart> {
-        let _ = image;
-        todo!()
-    }
-
-    /// How an image ended, if it did.
-    pub fn image_end(&self, image: ImageId) -> Option<&ImageEnd> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The totals of an image: those at its end, else those of its last checkpoint.
-    pub fn image_counts(&self, image: ImageId) -> Option<&Counts> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The processes, in the order of their first images.
-    pub fn processes(&self) -> &[Process] {
-        todo!()
-    }
-
-    /// The totals of the processes, in the order of their first images.
-    pub fn process_counts(&self) -> &[ProcessCounts] {
-        todo!()
-    }
-
-    /// The modules in ascending order of ids.
-    pub fn modules(&self) -> &[Module] {
-        todo!()
-    }
-
-    /// One module.
-    pub fn module(&self, module: ModuleId) -> Option<&Module> {
-        let _ = module;
-        todo!()
-    }
-
-    /// The mappings of an image in the order in which they were seen.
-    pub fn mappings(&self, image: ImageId) -> &[Mapping] {
-        let _ = image;
-        todo!()
-    }
-
-    /// The threads of an image in ascending order of ids.
-    pub fn threads(&self, image: ImageId) -> &[Thread] {
-        let _ = image;
-        todo!()
-    }
-
-    /// The annotations of an image in order, unpacked a chunk at a time.
-    pub fn annotations(&self, image: ImageId) -> impl Iterator<Item = Result<Annotation, Error>> + '_ {
-        let _ = image;
-        std::iter::empty()
-    }
-
-    /// The nodes that an image added to its stack tree.
-    pub fn nodes(&self, image: ImageId) -> Result<NodeTable, Error> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The whole stack tree of an image, those of the images it was forked from included. Tables that the cache has
-    /// are not unpacked again.
-    pub fn stack_tree(&self, image: ImageId, cache: &mut NodeCache) -> Result<StackTree, Error> {
-        let _ = (image, cache);
-        todo!()
-    }
-
-    /// The sites of an image, in the order of the file.
-    pub fn sites(&self, image: ImageId) -> Result<Vec<Site>, Error> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The session's timeline.
-    pub fn timeline(&self) -> Result<Vec<Sample>, Error> {
-        todo!()
-    }
-
-    /// An image's timeline; empty if it was not recorded.
-    pub fn image_timeline(&self, image: ImageId) -> Result<Vec<Sample>, Error> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The event chunks of an image in order. Cheap: nothing is unpacked.
-    pub fn event_chunks(&self, image: ImageId) -> impl DoubleEndedIterator<Item = EventChunk<'_>> + '_ {
-        let _ = image;
-        std::iter::empty()
-    }
-
-    /// The checkpoints of an image in time order. Cheap: nothing is unpacked.
-    pub fn checkpoints(&self, image: ImageId) -> Vec<Checkpoint<'_>> {
-        let _ = image;
-        todo!()
-    }
-
-    /// The last checkpoint of an image at or before a moment.
-    pub fn checkpoint_before(&self, image: ImageId, time: Time) -> Option<Checkpoint<'_>> {
-        let _ = (image, time);
-        todo!()
-    }
+/// A table that was gathered from several chunks, and what of it could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows<T> {
+    /// What could be read.
+    pub rows: Vec<T>,
+    /// Where rows are missing, and why.
+    pub damage: Vec<Damage>,
 }
 
 /// A process of the session.
@@ -208,21 +75,580 @@ pub struct Process {
     pub images: Vec<ImageId>,
 }
 
+impl<'a> Recording<'a> {
+    /// Opens the bytes of a file. A damaged or unfinished file opens too: see [`complete`](Self::complete) and
+    /// [`damage`](Self::damage). Fails only if it is no recording, or one that needs a newer version.
+    pub fn open(file: &'a [u8]) -> Result<Recording<'a>, Error> {
+        Recording::open_with(file, Limits::default())
+    }
+
+    /// The same with other limits.
+    pub fn open_with(file: &'a [u8], limits: Limits) -> Result<Recording<'a>, Error> {
+        let version = frame::read_file_header(file)?;
+        let Directory { chunks, footer, mut damage } = Directory::read(file);
+        let mut by_kind: Vec<usize> = (0..chunks.len()).collect();
+        by_kind.sort_by_key(|&place| order(&chunks[place]));
+        let metadata = Metadata::read(file, &chunks, limits, &mut damage);
+        damage.sort_by_key(|damage| damage.offset);
+        Ok(Recording { file, limits, version, damage, chunks, by_kind, footer, metadata })
+    }
+
+    /// The file's format version: major, minor.
+    pub fn version(&self) -> (u8, u8) {
+        self.version
+    }
+
+    /// Whether the recorder finished, saw everything to its end, and nothing of the file was found damaged.
+    pub fn complete(&self) -> bool {
+        self.damage.is_empty() && self.footer.is_some_and(|footer| footer.complete)
+    }
+
+    /// What opening found wrong, in the order of the file. Chunks that are unpacked later can still fail then:
+    /// [`verify`](Self::verify) tries them all.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// Unpacks every chunk, and reports all that is wrong with the file, in its order.
+    pub fn verify(&self) -> Vec<Damage> {
+        let mut damage = self.damage.clone();
+        let mut unpacker = Unpacker::default();
+        let mut events = Decoded::default();
+        for chunk in &self.chunks {
+            let head = &chunk.head;
+            let checked = self.read(chunk, &mut unpacker, |contents| match chunk.kind {
+                // Has been read, and what was wrong is in the list.
+                ChunkKind::Metadata => Ok(()),
+                ChunkKind::Annotations => annotations::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Nodes => nodes::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Events => events.decode(contents, head),
+                ChunkKind::Checkpoint if head.counts.is_none() => Err(Reason::Invalid("a checkpoint without totals")),
+                ChunkKind::Checkpoint => checkpoint::decode(contents, head, &mut Vec::new()),
+                ChunkKind::Sites => sites::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Timeline => timeline::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => Ok(()),
+            });
+            match checked {
+                Err(found) if chunk.kind != ChunkKind::Metadata => damage.push(found),
+                _ => {}
+            }
+        }
+        damage.sort_by_key(|damage| damage.offset);
+        damage
+    }
+
+    /// Every chunk that can be served, in the order of the file; index and footer are not among them.
+    pub fn chunks(&self) -> &[ChunkEntry] {
+        &self.chunks
+    }
+
+    /// The session; `None` only if that part is damaged.
+    pub fn session(&self) -> Option<&Session> {
+        self.metadata.session.as_ref()
+    }
+
+    /// The footer; `None` if the recorder did not finish.
+    pub fn footer(&self) -> Option<&Footer> {
+        self.footer.as_ref()
+    }
+
+    /// The images in ascending order of ids.
+    pub fn images(&self) -> &[ImageStart] {
+        &self.metadata.images
+    }
+
+    /// The start of one image.
+    pub fn image(&self, image: ImageId) -> Option<&ImageStart> {
+        one(&self.metadata.images, image, |start| start.image)
+    }
+
+    /// How an image ended, if it did.
+    pub fn image_end(&self, image: ImageId) -> Option<&ImageEnd> {
+        one(&self.metadata.image_ends, image, |end| end.image)
+    }
+
+    /// The totals of an image: those at its end, else those of its last checkpoint.
+    pub fn image_counts(&self, image: ImageId) -> Option<&Counts> {
+        let at_end = one(&self.metadata.image_counts, image, |counts| counts.image).map(|counts| &counts.counts);
+        at_end.or_else(|| {
+            self.of_image(ChunkKind::Checkpoint, Some(image)).rev().find_map(|chunk| chunk.head.counts.as_ref())
+        })
+    }
+
+    /// The processes, in the order of their first images.
+    pub fn processes(&self) -> &[Process] {
+        &self.metadata.processes
+    }
+
+    /// The totals of the processes, in the order of their first images.
+    pub fn process_counts(&self) -> &[ProcessCounts] {
+        &self.metadata.process_counts
+    }
+
+    /// The modules in ascending order of ids.
+    pub fn modules(&self) -> &[Module] {
+        &self.metadata.modules
+    }
+
+    /// One module.
+    pub fn module(&self, module: ModuleId) -> Option<&Module> {
+        one(&self.metadata.modules, module, |named| named.module)
+    }
+
+    /// The mappings of an image in the order in which they were seen.
+    pub fn mappings(&self, image: ImageId) -> &[Mapping] {
+        all(&self.metadata.mappings, image, |mapping| mapping.image)
+    }
+
+    /// The threads of an image in ascending order of ids.
+    pub fn threads(&self, image: ImageId) -> &[Thread] {
+        all(&self.metadata.threads, image, |thread| thread.image)
+    }
+
+    /// One thread.
+    pub fn thread(&self, image: ImageId, thread: ThreadId) -> Option<&Thread> {
+        one(self.threads(image), thread, |known| known.thread)
+    }
+
+    /// The annotations of an image in order, unpacked a chunk at a time. After an error it goes on with the next chunk.
+    pub fn annotations(&self, image: ImageId) -> impl Iterator<Item = Result<Annotation, Error>> + '_ {
+        self.of_image(ChunkKind::Annotations, Some(image)).flat_map(|chunk| {
+            let mut annotations = Vec::new();
+            let read = self.read(chunk, &mut Unpacker::default(), |contents| {
+                annotations::decode(contents, chunk.head.rows, &mut annotations)
+            });
+            annotations.into_iter().map(Ok).chain(read.err().map(|damage| Err(Error::Damaged(damage))))
+        })
+    }
+
+    /// The nodes that an image added to its stack tree.
+    pub fn nodes(&self, image: ImageId) -> NodeTable {
+        let Rows { rows, damage } = self.gather(ChunkKind::Nodes, Some(image), nodes::decode);
+        let offset = self.of_image(ChunkKind::Nodes, Some(image)).next().map_or(0, |chunk| chunk.offset);
+        NodeTable::new(rows, self.fork_node_base(image), damage, offset)
+    }
+
+    /// The whole stack tree of an image, those of the images it was forked from included. Tables that the cache has
+    /// are not unpacked again.
+    pub fn stack_tree(&self, image: ImageId, cache: &mut NodeCache) -> StackTree {
+        let mut tree = StackTree::default();
+        let mut next = Some(image);
+        while let Some(image) = next {
+            let table = cache.tables.entry(image).or_insert_with(|| Arc::new(self.nodes(image)));
+            let base = self.fork_node_base(image);
+            tree.push_level(base, Arc::clone(table));
+            // A parent has a lower id, so this ends.
+            next = self.image(image).and_then(|start| start.parent_image).filter(|_| base.0 > 0);
+        }
+        tree
+    }
+
+    /// The sites of an image, in the order of the file.
+    pub fn sites(&self, image: ImageId) -> Rows<Site> {
+        self.gather(ChunkKind::Sites, Some(image), sites::decode)
+    }
+
+    /// The session's timeline.
+    pub fn timeline(&self) -> Rows<Sample> {
+        self.gather(ChunkKind::Timeline, None, timeline::decode)
+    }
+
+    /// An image's timeline; empty if it was not recorded.
+    pub fn image_timeline(&self, image: ImageId) -> Rows<Sample> {
+        self.gather(ChunkKind::Timeline, Some(image), timeline::decode)
+    }
+
+    /// The event chunks of an image in order. Cheap: nothing is unpacked.
+    pub fn event_chunks(&self, image: ImageId) -> impl DoubleEndedIterator<Item = EventChunk<'_>> + '_ {
+        self.of_image(ChunkKind::Events, Some(image)).map(|chunk| EventChunk { recording: self, chunk })
+    }
+
+    /// The checkpoints of an image in time order. Cheap: nothing is unpacked. One of which a part is missing is left out.
+    pub fn checkpoints(&self, image: ImageId) -> Vec<Checkpoint<'_>> {
+        let mut checkpoints = Vec::new();
+        let mut parts: Vec<&ChunkEntry> = Vec::new();
+        for chunk in self.of_image(ChunkKind::Checkpoint, Some(image)) {
+            let head = &chunk.head;
+            let continues = parts.last().is_some_and(|before| {
+                let follows = ChunkHead { rows: head.rows, part: before.head.part.saturating_add(1), ..before.head };
+                follows == *head
+            });
+            if !continues {
+                parts.clear();
+            }
+            if (continues || head.part == 0) && head.counts.is_some() {
+                parts.push(chunk);
+            }
+            if !parts.is_empty() && parts.len() == head.parts as usize {
+                checkpoints.push(Checkpoint { recording: self, parts: std::mem::take(&mut parts) });
+            }
+        }
+        checkpoints
+    }
+
+    /// The last checkpoint of an image at or before a moment.
+    pub fn checkpoint_before(&self, image: ImageId, time: Time) -> Option<Checkpoint<'_>> {
+        self.checkpoints(image).into_iter().rfind(|checkpoint| checkpoint.time() <= time)
+    }
+
+    fn fork_node_base(&self, image: ImageId) -> heapledger_core::StackId {
+        self.image(image).map(|start| start.fork_node_base).unwrap_or_default()
+    }
+
+    /// The chunks of a kind and an image, or of the session.
+    fn of_image(
+        &self,
+        kind: ChunkKind,
+        image: Option<ImageId>,
+    ) -> impl DoubleEndedIterator<Item = &ChunkEntry> + use<'_, 'a> {
+        let key = (kind.number(), image);
+        let Range { start, end } = range(&self.by_kind, key, |&place| order(&self.chunks[place]));
+        self.by_kind[start..end].iter().map(|&place| &self.chunks[place])
+    }
+
+    /// Unpacks a chunk and hands its contents to `decode`.
+    pub(crate) fn read(
+        &self,
+        chunk: &ChunkEntry,
+        unpacker: &mut Unpacker,
+        decode: impl FnOnce(&[u8]) -> Result<(), Reason>,
+    ) -> Result<(), Damage> {
+        read_chunk(self.file, chunk, unpacker)
+            .and_then(decode)
+            .map_err(|reason| Damage { offset: chunk.offset, reason })
+    }
+
+    /// All rows of the chunks of a kind and an image that can be read, up to the limit for tables.
+    fn gather<T>(
+        &self,
+        kind: ChunkKind,
+        image: Option<ImageId>,
+        decode: impl Fn(&[u8], u32, &mut Vec<T>) -> Result<(), Reason>,
+    ) -> Rows<T> {
+        let (mut rows, mut damage) = (Vec::new(), Vec::new());
+        let mut unpacker = Unpacker::default();
+        for chunk in self.of_image(kind, image) {
+            if (rows.len() + chunk.head.rows as usize).saturating_mul(size_of::<T>()) > self.limits.table_bytes {
+                damage.push(Damage { offset: chunk.offset, reason: Reason::Limit });
+                break;
+            }
+            let before = rows.len();
+            if let Err(found) = self.read(chunk, &mut unpacker, |raw| decode(raw, chunk.head.rows, &mut rows)) {
+                rows.truncate(before);
+                damage.push(found);
+            }
+        }
+        Rows { rows, damage }
+    }
+}
+
 /// A chunk of events, not yet unpacked.
 #[derive(Clone, Copy, Debug)]
 pub struct EventChunk<'r> {
-    _private: &'r (),
+    recording: &'r Recording<'r>,
+    chunk: &'r ChunkEntry,
 }
 
-impl EventChunk<'_> {
+impl<'r> EventChunk<'r> {
+    /// Where the chunk is.
+    pub fn entry(&self) -> &'r ChunkEntry {
+        self.chunk
+    }
+
     /// What the chunk says about itself: how many events, from when to when, first serial, what was live.
-    pub fn head(&self) -> &ChunkHead {
-        todo!()
+    pub fn head(&self) -> &'r ChunkHead {
+        &self.chunk.head
     }
 
     /// Unpacks the events into the buffer, whose earlier contents go.
     pub fn decode<'b>(&self, buffer: &'b mut EventsBuffer) -> Result<Events<'b>, Error> {
-        let _ = buffer;
-        todo!()
+        let EventsBuffer { unpacker, decoded } = buffer;
+        self.recording.read(self.chunk, unpacker, |contents| decoded.decode(contents, &self.chunk.head))?;
+        Ok(decoded.events())
+    }
+}
+
+fn order(chunk: &ChunkEntry) -> (u16, Option<ImageId>) {
+    (chunk.kind.number(), chunk.head.image)
+}
+
+/// Where the items with this key are, of items in ascending order of keys.
+fn range<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Range<usize> {
+    let start = items.partition_point(|item| key_of(item) < key);
+    let length = items[start..].partition_point(|item| key_of(item) == key);
+    start..start + length
+}
+
+fn all<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> &[T] {
+    &items[range(items, key, key_of)]
+}
+
+fn one<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<&T> {
+    items.binary_search_by_key(&key, key_of).ok().map(|at| &items[at])
+}
+
+/// The contents of a chunk, which must be the one that its entry describes.
+fn read_chunk<'u, 'a: 'u>(file: &'a [u8], chunk: &ChunkEntry, unpacker: &'u mut Unpacker) -> Result<&'u [u8], Reason> {
+    let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| file.get(offset..)).unwrap_or(&[]);
+    let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader)?;
+    let contents = unpacker.unpack(&frame)?;
+    if frame.kind != chunk.kind || frame.length() != chunk.length as usize || frame.head()? != chunk.head {
+        return Err(Reason::IndexMismatch);
+    }
+    if chunk.head.rows as usize > CHUNK_ROWS_MAX {
+        return Err(Reason::Invalid("more rows than a chunk may have"));
+    }
+    Ok(contents)
+}
+
+/// Which chunks there are.
+#[derive(Debug, Default)]
+struct Directory {
+    chunks: Vec<ChunkEntry>,
+    footer: Option<Footer>,
+    damage: Vec<Damage>,
+}
+
+impl Directory {
+    fn read(file: &[u8]) -> Directory {
+        let end = file.len().saturating_sub(TRAILER).max(FILE_HEADER);
+        let Some(trailer) = file.get(end..).and_then(Trailer::from_bytes) else {
+            return Directory::scan(file, Damage { offset: file.len() as u64, reason: Reason::NoTrailer });
+        };
+        Directory::from_index(&file[..end], trailer).unwrap_or_else(|| {
+            // Not the trailer's fault, but there is no better place to point at: scanning finds what is wrong.
+            Directory::scan(file, Damage { offset: end as u64, reason: Reason::BadIndex })
+        })
+    }
+
+    /// Reads the index. `file` ends where the trailer begins.
+    fn from_index(file: &[u8], trailer: Trailer) -> Option<Directory> {
+        let index = usize::try_from(trailer.index).ok()?;
+        let footer = usize::try_from(trailer.footer).ok()?;
+        if index < FILE_HEADER || index > footer || footer > file.len() {
+            return None;
+        }
+        let mut unpacker = Unpacker::default();
+        let mut directory =
+            Directory { footer: Some(read_footer(&file[footer..], &mut unpacker)?), ..Directory::default() };
+        let mut end = FILE_HEADER as u64;
+        let mut rest = &file[index..footer];
+        while !rest.is_empty() {
+            let frame = Frame::parse(rest).ok().filter(|frame| frame.kind == ChunkKind::Index)?;
+            rest = &rest[frame.length()..];
+            for entry in records::read::<proto::IndexEntry>(unpacker.unpack(&frame).ok()?) {
+                let proto::IndexEntry { length, kind, head } = entry.ok()?;
+                let offset = end;
+                end += u64::from(length);
+                // So there are never more entries than the file has room for.
+                if (length as usize) < frame::CHUNK_HEADER || end > trailer.index {
+                    return None;
+                }
+                let kind = ChunkKind::from_number(u16::try_from(kind).ok()?);
+                directory.chunks.push(ChunkEntry { offset, length, kind, head: head?.into() });
+            }
+        }
+        // The chunks fill the file: none was left out.
+        (end == trailer.index).then_some(directory)
+    }
+
+    /// Goes from chunk to chunk, and past what is none.
+    fn scan(file: &[u8], why: Damage) -> Directory {
+        let mut directory = Directory { damage: vec![why], ..Directory::default() };
+        let mut unpacker = Unpacker::default();
+        let mut astray = file.len();
+        let mut at = FILE_HEADER;
+        while at < file.len() {
+            let rest = &file[at..];
+            if rest.len() == TRAILER && Trailer::from_bytes(rest).is_some() {
+                break;
+            }
+            let mut wrong = |reason| directory.damage.push(Damage { offset: at as u64, reason });
+            let frame = match Frame::parse(rest) {
+                Ok(frame) => frame,
+                Err(no_frame) => {
+                    let next = frame::find_chunk(file, at + 1).unwrap_or(file.len());
+                    wrong(match no_frame {
+                        NoFrame::Truncated if next == file.len() => Reason::Truncated,
+                        NoFrame::Damaged => Reason::ChunkHeader,
+                        _ => Reason::Gap { bytes: (next - at) as u64 },
+                    });
+                    at = next;
+                    continue;
+                }
+            };
+            let end = at + frame.length();
+            let checked = frame.check();
+            let next = match checked {
+                // Bytes are missing in the chunk or there are too many: the length leads astray. That each byte is looked
+                // at a second time is allowed once, lest a hostile file take forever.
+                Err(_) if !is_boundary(file, end) && frame.length() <= astray => {
+                    astray -= frame.length();
+                    frame::find_chunk(file, at + frame::CHUNK_HEADER).unwrap_or(file.len())
+                }
+                _ => end,
+            };
+            match (frame.kind, checked.and_then(|()| frame.head())) {
+                (_, Err(reason)) => wrong(reason),
+                (ChunkKind::Index, Ok(_)) => {}
+                (ChunkKind::Footer, Ok(_)) => match read_footer(&file[at..end], &mut unpacker) {
+                    Some(footer) => directory.footer = Some(footer),
+                    None => wrong(Reason::Invalid("the footer")),
+                },
+                (kind, Ok(head)) => {
+                    // A frame is a little larger than CHUNK_RAW_MAX at most.
+                    let length = frame.length() as u32;
+                    directory.chunks.push(ChunkEntry { offset: at as u64, length, kind, head });
+                }
+            }
+            at = next;
+        }
+        directory
+    }
+}
+
+/// Whether a chunk, the trailer or nothing at all starts here.
+fn is_boundary(file: &[u8], at: usize) -> bool {
+    let rest = &file[at..];
+    rest.is_empty() || Frame::parse(rest).is_ok() || Trailer::from_bytes(rest).is_some()
+}
+
+/// The footer, if these bytes are exactly its chunk.
+fn read_footer(bytes: &[u8], unpacker: &mut Unpacker) -> Option<Footer> {
+    let frame = Frame::parse(bytes).ok().filter(|frame| frame.kind == ChunkKind::Footer)?;
+    if frame.length() != bytes.len() {
+        return None;
+    }
+    let footer: proto::Footer = records::read(unpacker.unpack(&frame).ok()?).next()?.ok()?;
+    Some(footer.into())
+}
+
+/// All metadata records, by kind.
+#[derive(Debug, Default)]
+struct Metadata {
+    session: Option<Session>,
+    images: Vec<ImageStart>,
+    image_ends: Vec<ImageEnd>,
+    image_counts: Vec<ImageCounts>,
+    process_counts: Vec<ProcessCounts>,
+    modules: Vec<Module>,
+    mappings: Vec<Mapping>,
+    threads: Vec<Thread>,
+    processes: Vec<Process>,
+}
+
+impl Metadata {
+    fn read(file: &[u8], chunks: &[ChunkEntry], limits: Limits, damage: &mut Vec<Damage>) -> Metadata {
+        let mut metadata = Metadata::default();
+        let mut unpacker = Unpacker::default();
+        let mut left = limits.table_bytes;
+        for chunk in chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Metadata) {
+            let read = read_chunk(file, chunk, &mut unpacker)
+                .and_then(|contents| metadata.add_chunk(contents, chunk.head.rows, &mut left));
+            if let Err(reason) = read {
+                damage.push(Damage { offset: chunk.offset, reason });
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        metadata.settle();
+        metadata
+    }
+
+    fn add_chunk(&mut self, contents: &[u8], rows: u32, left: &mut usize) -> Result<(), Reason> {
+        let mut taken = 0;
+        let mut sound = Ok(());
+        for record in records::read::<proto::Record>(contents) {
+            taken += 1;
+            let Some(record) = record?.known() else { continue };
+            match left.checked_sub(record.memory()) {
+                Some(rest) => *left = rest,
+                None => {
+                    *left = 0;
+                    return Err(Reason::Limit);
+                }
+            }
+            match record {
+                Record::Session(session) => self.session = Some(session),
+                Record::ImageStart(mut start) => {
+                    if start.parent_image.is_some_and(|parent| parent >= start.image) {
+                        start.parent_image = None;
+                        sound = Err(Reason::Invalid("an image that is older than its parent"));
+                    }
+                    self.images.push(start);
+                }
+                Record::ImageEnd(end) => self.image_ends.push(end),
+                Record::Module(module) => self.modules.push(module),
+                Record::Mapping(mapping) => self.mappings.push(mapping),
+                Record::Thread(thread) => self.threads.push(thread),
+                Record::ImageCounts(counts) => self.image_counts.push(counts),
+                Record::ProcessCounts(counts) => self.process_counts.push(counts),
+            }
+        }
+        if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
+    }
+
+    /// Brings the records in order.
+    fn settle(&mut self) {
+        keep_last(&mut self.images, |start| start.image);
+        keep_last(&mut self.image_ends, |end| end.image);
+        keep_last(&mut self.image_counts, |counts| counts.image);
+        keep_last(&mut self.process_counts, |counts| counts.first_image);
+        keep_last(&mut self.modules, |module| module.module);
+        keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
+        self.mappings.sort_by_key(|mapping| mapping.image);
+        self.processes = processes(&self.images);
+    }
+}
+
+/// Orders by key; of items with the same key the last one stays.
+fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
+    items.sort_by_key(&key_of);
+    items.dedup_by(|later, earlier| {
+        let same = key_of(later) == key_of(earlier);
+        if same {
+            std::mem::swap(later, earlier);
+        }
+        same
+    });
+}
+
+fn processes(images: &[ImageStart]) -> Vec<Process> {
+    let mut processes: Vec<Process> = Vec::new();
+    // For each image the place of its process.
+    let mut places: Vec<usize> = Vec::with_capacity(images.len());
+    for start in images {
+        let before = start
+            .parent_image
+            .filter(|_| start.how == ImageOrigin::Exec)
+            .and_then(|parent| images.binary_search_by_key(&parent, |start| start.image).ok())
+            .map(|parent| places[parent])
+            .filter(|&place| processes[place].pid == start.pid);
+        let place = before.unwrap_or(processes.len());
+        match processes.get_mut(place) {
+            Some(process) => process.images.push(start.image),
+            None => processes.push(Process { pid: start.pid, images: vec![start.image] }),
+        }
+        places.push(place);
+    }
+    processes
+}
+
+impl Record {
+    /// About how much memory a record takes.
+    fn memory(&self) -> usize {
+        let many =
+            |strings: &[Vec<u8>]| -> usize { strings.iter().map(|string| size_of::<Vec<u8>>() + string.len()).sum() };
+        let behind = match self {
+            Record::Session(Session { tool_version, command, directory, options, .. }) => {
+                tool_version.len() + many(command) + directory.len() + options.len()
+            }
+            Record::ImageStart(ImageStart { executable, argv, .. }) => executable.len() + many(argv),
+            Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
+            Record::Thread(Thread { name, .. }) => name.len(),
+            Record::ImageEnd(_) | Record::Mapping(_) | Record::ImageCounts(_) | Record::ProcessCounts(_) => 0,
+        };
+        size_of::<Record>() + behind
     }
 }

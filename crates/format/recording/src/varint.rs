@@ -1,1 +1,133 @@
-//! Varints.
+//! LEB128 varints: seven bits a byte, the low ones first.
+
+/// Appends a varint.
+#[inline]
+pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
+    if value < 0x80 {
+        out.push(value as u8);
+    } else {
+        put_long(out, value);
+    }
+}
+
+#[inline]
+fn put_long(out: &mut Vec<u8>, mut value: u64) {
+    let mut bytes = [0u8; 10];
+    let mut length = 0;
+    while value >= 0x80 {
+        bytes[length] = value as u8 | 0x80;
+        value >>= 7;
+        length += 1;
+    }
+    bytes[length] = value as u8;
+    out.extend_from_slice(&bytes[..=length]);
+}
+
+/// Small for small differences of either sign. Differences wrap.
+#[inline]
+pub(crate) fn zigzag(from: u64, to: u64) -> u64 {
+    let difference = to.wrapping_sub(from) as i64;
+    (difference << 1) as u64 ^ (difference >> 63) as u64
+}
+
+/// Undoes [`zigzag`]: where the difference leads from `from`.
+#[inline]
+pub(crate) fn unzigzag(from: u64, zigzag: u64) -> u64 {
+    from.wrapping_add((zigzag >> 1) ^ (zigzag & 1).wrapping_neg())
+}
+
+/// Reads varints from the front of some bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Varints<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Varints<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Varints<'a> {
+        Varints { bytes }
+    }
+
+    /// The next varint; `None` at the end, and where the bytes are no varint of 64 bits.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        match *self.bytes {
+            [first, ref rest @ ..] if first < 0x80 => {
+                self.bytes = rest;
+                Some(u64::from(first))
+            }
+            [first, second, ref rest @ ..] if second < 0x80 => {
+                self.bytes = rest;
+                Some(u64::from(first & 0x7f) | u64::from(second) << 7)
+            }
+            _ => self.next_long(),
+        }
+    }
+
+    fn next_long(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for (at, &byte) in self.bytes.iter().enumerate().take(10) {
+            // The tenth byte has room for one bit.
+            if at == 9 && byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << (7 * at);
+            if byte < 0x80 {
+                self.bytes = &self.bytes[at + 1..];
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The next `length` bytes.
+    pub(crate) fn take(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(usize::try_from(length).ok()?)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn varints_round_trip(values in prop::collection::vec(any::<u64>().prop_flat_map(|v| (0u32..64).prop_map(move |s| v >> s)), 0..50)) {
+            let mut bytes = Vec::new();
+            for &value in &values {
+                put(&mut bytes, value);
+            }
+            let mut varints = Varints::new(&bytes);
+            for &value in &values {
+                prop_assert_eq!(varints.next(), Some(value));
+            }
+            prop_assert!(varints.is_empty());
+            prop_assert_eq!(varints.next(), None);
+        }
+
+        #[test]
+        fn zigzags_round_trip(from: u64, to: u64) {
+            prop_assert_eq!(unzigzag(from, zigzag(from, to)), to);
+        }
+
+        #[test]
+        fn small_differences_are_small(from: u64, step in 0u64..1 << 20) {
+            prop_assert!(zigzag(from, from.wrapping_add(step)) <= 2 * step);
+            prop_assert!(zigzag(from, from.wrapping_sub(step)) <= 2 * step);
+        }
+    }
+
+    #[test]
+    fn what_is_no_varint_of_64_bits_is_refused() {
+        assert_eq!(Varints::new(&[0xff; 9]).next(), None);
+        assert_eq!(Varints::new(&[0xff; 10]).next(), None);
+        assert_eq!(Varints::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).next(), None);
+        assert_eq!(Varints::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).next(), Some(u64::MAX));
+    }
+}

@@ -1,8 +1,12 @@
 //! Stringing chunks together into a file.
 
+use prost::Message;
+
 use crate::error::Error;
-use crate::frame::{Compressor, EncodedChunk};
+use crate::frame::{self, CHUNK_RAW_MAX, Compressor, EncodedChunk, Trailer};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::messages::{Footer, Record};
+use crate::{proto, records};
 
 /// Keeps track of where chunks land in the file, and ends it with index, footer and trailer.
 ///
@@ -10,46 +14,106 @@ use crate::messages::{Footer, Record};
 /// call [`clear_pending`](Self::clear_pending). What has been written is a readable recording at every moment.
 #[derive(Debug)]
 pub struct RecordingWriter {
-    _private: (),
+    pending: Vec<u8>,
+    /// The length of the file without the pending bytes.
+    written: u64,
+    index: Batches,
 }
 
 impl RecordingWriter {
     /// A writer whose pending bytes are the file header.
     #[expect(clippy::new_without_default, reason = "a writer with pending bytes is no default")]
     pub fn new() -> RecordingWriter {
-        todo!()
+        RecordingWriter { pending: frame::file_header().to_vec(), written: 0, index: Batches::default() }
     }
 
     /// Adds a chunk.
     pub fn push(&mut self, chunk: &EncodedChunk) {
-        let _ = chunk;
-        todo!()
+        self.index.push(&proto::IndexEntry {
+            // A chunk is a little larger than CHUNK_RAW_MAX at most.
+            length: chunk.bytes.len() as u32,
+            kind: u32::from(chunk.kind.number()),
+            head: Some(chunk.head.into()),
+        });
+        self.pending.extend_from_slice(&chunk.bytes);
     }
 
     /// The bytes to append to the file.
     pub fn pending(&self) -> &[u8] {
-        todo!()
+        &self.pending
     }
 
     /// Forgets the pending bytes: they have been written.
     pub fn clear_pending(&mut self) {
-        todo!()
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
     }
 
     /// The length of the file so far, pending bytes included.
     pub fn length(&self) -> u64 {
-        todo!()
+        self.written + self.pending.len() as u64
     }
 
-    /// Adds index, footer and trailer to the pending bytes. Nothing may be added after that.
+    /// Adds index, footer and trailer to the pending bytes: the file ends there, and nothing may be added to it.
     pub fn finish(&mut self, footer: &Footer, compressor: &mut Compressor) {
-        let _ = (footer, compressor);
-        todo!()
+        let index = self.length();
+        for chunk in std::mem::take(&mut self.index).into_chunks(ChunkKind::Index, compressor) {
+            self.pending.extend_from_slice(&chunk.bytes);
+        }
+        let trailer = Trailer { index, footer: self.length() };
+        let mut contents = Batches::default();
+        contents.push(&proto::Footer::from(*footer));
+        for chunk in contents.into_chunks(ChunkKind::Footer, compressor) {
+            self.pending.extend_from_slice(&chunk.bytes);
+        }
+        self.pending.extend_from_slice(&trailer.to_bytes());
     }
 }
 
 /// The chunks of some metadata records; usually one chunk. Fails if one record alone is larger than a chunk.
 pub fn encode_records(records: &[Record], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
-    let _ = (records, compressor);
-    todo!()
+    let mut batches = Batches::default();
+    for record in records {
+        let record = proto::Record::from(record.clone());
+        if records::put_len(&record) > CHUNK_RAW_MAX {
+            return Err(Error::Unwritable("a record that is larger than a chunk"));
+        }
+        batches.push(&record);
+    }
+    Ok(batches.into_chunks(ChunkKind::Metadata, compressor))
+}
+
+/// Messages, batched into the contents of chunks.
+#[derive(Debug, Default)]
+struct Batches {
+    full: Vec<(u32, Vec<u8>)>,
+    rows: u32,
+    contents: Vec<u8>,
+}
+
+/// A batch that has this much is not added to.
+const BATCH_FULL: usize = 1 << 20;
+
+impl Batches {
+    /// Adds a message that is not larger than a chunk.
+    fn push(&mut self, message: &impl Message) {
+        let too_large = self.contents.len() + records::put_len(message) > BATCH_FULL;
+        if self.rows as usize == CHUNK_ROWS_MAX || (too_large && self.rows > 0) {
+            self.full.push((self.rows, std::mem::take(&mut self.contents)));
+            self.rows = 0;
+        }
+        records::put(&mut self.contents, message);
+        self.rows += 1;
+    }
+
+    fn into_chunks(mut self, kind: ChunkKind, compressor: &mut Compressor) -> Vec<EncodedChunk> {
+        if self.rows > 0 {
+            self.full.push((self.rows, self.contents));
+        }
+        let encode = |(rows, contents): &(u32, Vec<u8>)| {
+            let head = ChunkHead { rows: *rows, ..ChunkHead::default() };
+            compressor.encode_chunk(kind, &head, contents).ok()
+        };
+        self.full.iter().filter_map(encode).collect()
+    }
 }

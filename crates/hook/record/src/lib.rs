@@ -1,1 +1,15 @@
 //! The recorder hook: allocator calls become events in this thread's ring.
+//!
+//! - [`hook`]: what the malloc family calls, before a free and after an allocation.
+//! - [`block`]: a thread's state; [`process`]: the process's; [`connect`]: the handshake with the collector.
+//! - [`arch`]: the TLS word.
+//!
+//! The crate is told by [`process::start`] which session to join; until then, and when it cannot join, every hook
+//! returns at once.
+#![no_std]
+
+pub mod arch;
+pub mod block;
+pub mod connect;
+pub mod hook;
+pub mod process;

@@ -98,8 +98,8 @@ pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -
         // SAFETY: tables are never unmapped.
         let table = unsafe { &*table };
         let key = key(address, hash);
-        let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
-        for _ in 0..6 {
+        let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
+        for index in first..first + 6 {
             let slot = table.slot(index);
             let found = slot.key.load(Ordering::Acquire);
             if found == key {
@@ -110,7 +110,6 @@ pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -
             } else if found == 0 {
                 break;
             }
-            index += 1;
         }
     }
     insert(parent, kind, address, hash, sink)
@@ -137,9 +136,9 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
     // SAFETY: tables are never unmapped.
     let table = unsafe { &*table };
     let key = key(address, hash);
-    let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
+    let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
     let mut claimed = None;
-    for _ in 0..=table.mask {
+    for index in first..=first + table.mask {
         let slot = table.slot(index);
         let mut found = slot.key.load(Ordering::Acquire);
         if found == 0 {
@@ -157,7 +156,6 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
                 return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
             }
         }
-        index += 1;
     }
     let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     if number > StackId::MAX.0 {

@@ -99,6 +99,22 @@ impl Walker {
         id.unwrap_or(StackId::ROOT)
     }
 
+    /// The walker's thread has ended, and another takes it over.
+    pub fn start_thread(&mut self) {
+        self.own = OwnStack::default();
+        self.length = 0;
+    }
+
+    /// Forgets the remembered stack: a walk was interrupted for good.
+    pub fn forget(&mut self) {
+        self.length = 0;
+    }
+
+    /// Whether two addresses are both on the thread's own stack, as far as it has been verified.
+    pub fn is_own_stack(&self, one: u64, other: u64) -> bool {
+        self.own.contains(one) && self.own.contains(other)
+    }
+
     /// `None` when too little is left of a remembered stack that was cut.
     #[inline(never)]
     fn walk(&mut self, mut registers: Registers, mut stack: Stack, sink: &mut dyn Sink) -> Option<StackId> {

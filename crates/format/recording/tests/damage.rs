@@ -1,0 +1,259 @@
+//! Truncated, flipped and hostile files: nothing panics, and nothing is ever silently different.
+
+use heapledger_core::StackId;
+use heapledger_recording::fuzzing::{exercise, read_everything, resealed, sample};
+use heapledger_recording::*;
+use proptest::prelude::*;
+
+/// All that a file says, chunk by chunk: what can be read of each, or why it cannot.
+fn contents(recording: &Recording<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut buffer = EventsBuffer::default();
+    let mut cache = NodeCache::default();
+    all.push(format!("{:?} {:?} {:?}", recording.session(), recording.modules(), recording.process_counts()));
+    for image in (0..3).map(ImageId) {
+        all.push(format!("{:?} {:?}", recording.image(image), recording.image_end(image)));
+        all.push(format!("{:?} {:?}", recording.mappings(image), recording.threads(image)));
+        for chunk in recording.event_chunks(image) {
+            all.extend(chunk.decode(&mut buffer).ok().map(|events| format!("{image:?} {events:?}")));
+        }
+        all.extend(recording.annotations(image).filter_map(Result::ok).map(|annotation| format!("{annotation:?}")));
+        all.push(format!("{image:?} {:?}", recording.sites(image).rows));
+        // Frame by frame: where the parent image is not known any more, a stack ends early.
+        let tree = recording.stack_tree(image, &mut cache);
+        all.extend(tree.frames(StackId(5)).map(|node| format!("{image:?} {node:?}")));
+        for checkpoint in recording.checkpoints(image) {
+            let mut blocks = Vec::new();
+            if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
+                all.push(format!("{image:?} {:?} {blocks:?}", checkpoint.counts()));
+            }
+        }
+    }
+    all.push(format!("{:?}", recording.timeline().rows));
+    all
+}
+
+#[test]
+fn the_sample_is_whole() {
+    let file = sample();
+    let recording = Recording::open(&file).unwrap();
+    assert!(recording.complete(), "{:?}", recording.damage());
+    assert_eq!(recording.verify(), []);
+    assert_eq!(recording.images().len(), 3);
+    let processes =
+        [Process { pid: 100, images: vec![ImageId(0), ImageId(2)] }, Process { pid: 101, images: vec![ImageId(1)] }];
+    assert_eq!(recording.processes(), processes);
+    // The forked image sees its parent's nodes below its own.
+    let tree = recording.stack_tree(ImageId(1), &mut NodeCache::default());
+    let offsets: Vec<u64> = tree.frames(StackId(6)).map(|node| node.offset - 0x1000).collect();
+    assert_eq!(offsets, [6, 5, 4, 3, 2, 1]);
+    assert!(file.len() < 3000, "{} bytes: keep the sample small, tests flip each of its bits", file.len());
+}
+
+#[test]
+fn a_file_cut_anywhere_serves_its_whole_chunks() {
+    let file = sample();
+    let whole = Recording::open(&file).unwrap();
+    for length in 0..file.len() {
+        let cut = Recording::open(&file[..length]);
+        if length < 16 {
+            assert!(cut.is_err());
+            continue;
+        }
+        let cut = cut.unwrap();
+        assert!(!cut.complete());
+        let expected: Vec<_> =
+            whole.chunks().iter().filter(|c| c.offset + u64::from(c.length) <= length as u64).copied().collect();
+        assert_eq!(cut.chunks(), expected, "cut at {length}");
+        let reasons: Vec<Reason> = cut.damage().iter().map(|damage| damage.reason).collect();
+        assert!(reasons.contains(&Reason::NoTrailer));
+        let end_of_chunks = whole.chunks().last().map_or(16, |c| c.offset + u64::from(c.length)) as usize;
+        let at_a_boundary =
+            length == 16 || expected.last().is_some_and(|c| c.offset + u64::from(c.length) == length as u64);
+        if length < end_of_chunks && !at_a_boundary {
+            assert!(reasons.contains(&Reason::Truncated), "cut at {length}: {reasons:?}");
+        }
+        read_everything(&file[..length]);
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_never_silent() {
+    let file = sample();
+    let whole = contents(&Recording::open(&file).unwrap());
+    for at in 0..file.len() {
+        for bit in 0..8 {
+            let mut flipped = file.clone();
+            flipped[at] ^= 1 << bit;
+            let Ok(recording) = Recording::open(&flipped) else {
+                assert!(at < 16);
+                continue;
+            };
+            let damage = recording.verify();
+            assert!(!damage.is_empty(), "bit {bit} of byte {at} went unnoticed");
+            // Whatever is served is what was written. A chunk that is gone leaves an empty table or tree behind.
+            for part in contents(&recording) {
+                let known = whole.contains(&part)
+                    || part.ends_with("[]")
+                    || part.starts_with("None")
+                    || part.contains("None None");
+                assert!(known, "bit {bit} of byte {at}: {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_put_in_or_taken_out_cost_one_chunk() {
+    let file = sample();
+    let whole = Recording::open(&file).unwrap();
+    for chunk in whole.chunks() {
+        let middle = (chunk.offset + u64::from(chunk.length) / 2) as usize;
+        let mut longer = file.clone();
+        longer.splice(middle..middle, *b"five!");
+        let mut shorter = file.clone();
+        shorter.drain(middle..middle + 3);
+        for changed in [longer, shorter] {
+            let recording = Recording::open(&changed).unwrap();
+            assert_eq!(recording.chunks().len(), whole.chunks().len() - 1);
+            assert!(recording.damage().len() >= 2, "{:?}", recording.damage());
+            assert!(!recording.complete());
+            assert!(recording.footer().is_some());
+        }
+    }
+}
+
+#[test]
+fn unknown_chunks_fields_and_columns_are_skipped() {
+    let file = sample();
+    let newer = resealed(&file, |kind, head, contents| match kind {
+        // Field 100 of a head, of the messages' list, and of a footer's list; columns 1000 and 1001.
+        ChunkKind::Index | ChunkKind::Footer => contents.extend([0xa0, 6, 1]),
+        ChunkKind::Metadata | ChunkKind::Annotations => contents.extend([0xa2, 6, 2, 1, 2]),
+        _ => {
+            head.extend([0xa0, 6, 1]);
+            contents.splice(0..0, [0xe8, 3, 9, 0, 1, 0, 0, 0, 0xff, 0xe9, 3, 1, 0, 0, 0, 0, 0]);
+        }
+    });
+    // Lengths in the index are wrong now, so the scan has to do.
+    let recording = Recording::open(&newer).unwrap();
+    let whole = Recording::open(&file).unwrap();
+    assert_eq!(contents(&recording), contents(&whole));
+    assert!(recording.damage().iter().all(|damage| damage.reason == Reason::BadIndex), "{:?}", recording.damage());
+}
+
+#[test]
+fn hostile_trees_come_to_an_end() {
+    let mut compressor = Compressor::new();
+    let mut nodes = NodesEncoder::new(ImageId(0));
+    let node = |id, parent| {
+        let (id, parent) = (StackId(id), StackId(parent));
+        Node { id, parent, kind: NodeKind::Frame, module: ModuleId::UNKNOWN, offset: 0 }
+    };
+    // A cycle of two, its own caller, a tail into the cycle, a parent that is not there, an id twice.
+    for (id, parent) in [(1, 2), (2, 1), (3, 3), (4, 1), (5, 60_000_000), (67_108_863, 5), (4, 4)] {
+        nodes.push(&node(id, parent)).unwrap();
+    }
+    let mut writer = RecordingWriter::new();
+    writer.push(&nodes.finish(&mut compressor).unwrap());
+    writer.finish(&Footer { complete: true, ..Footer::default() }, &mut compressor);
+    let recording = Recording::open(writer.pending()).unwrap();
+    let tree = recording.stack_tree(ImageId(0), &mut NodeCache::default());
+    let depths: Vec<usize> = [1, 2, 3, 4, 5, 67_108_863, 9].map(|id| tree.frames(StackId(id)).count()).into();
+    assert_eq!(depths, [2, 1, 1, 3, 1, 2, 0]);
+    let reasons: Vec<Reason> = tree.damage().map(|damage| damage.reason).collect();
+    assert_eq!(reasons, [Reason::Invalid("a node id was used twice"), Reason::Invalid("a stack is its own caller")]);
+}
+
+#[test]
+fn tables_stop_at_the_limit() {
+    let mut compressor = Compressor::new();
+    let mut writer = RecordingWriter::new();
+    let sites = vec![Site::default(); 3 * CHUNK_ROWS_MAX];
+    let chunks = SitesEncoder::encode(ImageId(0), &sites, &mut compressor).unwrap();
+    assert_eq!(chunks.len(), 3);
+    assert!(chunks.iter().all(|chunk| chunk.bytes().len() < 1000), "a table this regular is a decompression bomb");
+    chunks.iter().for_each(|chunk| writer.push(chunk));
+    let modules: Vec<Record> =
+        (1..1000).map(|id| Record::Module(Module { module: ModuleId(id), ..Module::default() })).collect();
+    encode_records(&modules, &mut compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    writer.finish(&Footer::default(), &mut compressor);
+    let limits = Limits::default().with_table_bytes(2 * CHUNK_ROWS_MAX * size_of::<Site>());
+    let recording = Recording::open_with(writer.pending(), limits).unwrap();
+    let sites = recording.sites(ImageId(0));
+    assert_eq!(sites.rows.len(), 2 * CHUNK_ROWS_MAX);
+    assert_eq!(sites.damage, [Damage { offset: recording.chunks()[2].offset, reason: Reason::Limit }]);
+    assert_eq!(recording.modules().len(), 999);
+    let recording = Recording::open_with(writer.pending(), Limits::default().with_table_bytes(10_000)).unwrap();
+    assert!(!recording.modules().is_empty() && recording.modules().len() < 100);
+    assert_eq!(recording.damage()[0].reason, Reason::Limit);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_bytes(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        exercise(&data);
+    }
+
+    #[test]
+    fn any_chunks(chunks in prop::collection::vec(hostile_chunk(), 0..6)) {
+        let mut data = vec![1];
+        data.extend(chunks.into_iter().flatten());
+        exercise(&data);
+    }
+
+    #[test]
+    fn any_change_of_a_sound_file(changes in prop::collection::vec((0u8..18, any::<bool>(), 0u16..120, any::<u8>()), 1..6)) {
+        let mut changes = changes;
+        changes.sort();
+        let mut data = vec![2];
+        for (chunk, head, at, value) in changes {
+            data.extend([chunk | if head { 0x80 } else { 0 }, at as u8, (at >> 8) as u8, value]);
+        }
+        exercise(&data);
+    }
+
+    #[test]
+    fn any_change_of_a_tables_bytes(seed: u64, density in 1u64..200) {
+        let mut state = seed | 1;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let file = resealed(&sample(), |_, head, contents| {
+            for byte in head.iter_mut().chain(contents) {
+                if random() % density == 0 {
+                    *byte = random() as u8;
+                }
+            }
+        });
+        read_everything(&file);
+    }
+}
+
+/// A chunk that looks right from outside: small numbers, which mean something more often than large ones do.
+fn hostile_chunk() -> impl Strategy<Value = Vec<u8>> {
+    let byte = || prop_oneof![0u8..12, any::<u8>()];
+    let field = (
+        prop_oneof![Just(8u8), Just(16), Just(24), Just(32), Just(40), Just(48), Just(80), Just(88), Just(96)],
+        0u8..12,
+    );
+    let column = (0u8..12, 0u8..3, prop::collection::vec(byte(), 0..12)).prop_map(|(id, codec, bytes)| {
+        let mut column = vec![id, 0, codec, 0, bytes.len() as u8, 0, 0, 0];
+        column.extend(bytes);
+        column
+    });
+    let columns = prop::collection::vec(column, 0..12).prop_map(|columns| columns.concat());
+    let contents = prop_oneof![columns, prop::collection::vec(byte(), 0..60)];
+    (0u8..11, prop::collection::vec(field, 0..8), contents).prop_map(|(kind, head, contents)| {
+        let mut chunk = vec![kind, head.len() as u8 * 2];
+        chunk.extend(head.into_iter().flat_map(|(key, value)| [key, value]));
+        chunk.extend((contents.len() as u16).to_le_bytes());
+        chunk.extend(contents);
+        chunk
+    })
+}

@@ -1,0 +1,52 @@
+//! The bridge: how a program that links Heapledger finds the recorder, by weak reference to one symbol.
+
+use core::ffi::c_int;
+
+use heapledger_record::{hook, process};
+use heapledger_wire::event::code;
+
+use crate::init::here;
+
+/// The longest annotation, in words.
+const WORDS_MAX: usize = 256;
+
+/// The table behind `heapledger_bridge_v1`. Functions are only ever appended: a user checks `size`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Bridge {
+    /// Bytes of this table.
+    size: u32,
+    /// 1.
+    version: u32,
+    /// Whether events are being recorded now.
+    is_recording: extern "C" fn() -> c_int,
+    /// Writes an annotation: a code of 256 or more and at most 256 words. 0 when it was written.
+    annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
+}
+
+/// Version 1 of the bridge.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_bridge_v1: Bridge =
+    Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate };
+
+extern "C" fn is_recording() -> c_int {
+    c_int::from(hook::session_is_live())
+}
+
+/// # Safety
+///
+/// `words` points to `count` words.
+unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c_int {
+    let Ok(number) = u16::try_from(number) else { return -1 };
+    if number < code::ANNOTATIONS || count > WORDS_MAX || (words.is_null() && count > 0) || !process::is_on() {
+        return -1;
+    }
+    let payload = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller's contract; not null and bounded as checked above.
+        unsafe { core::slice::from_raw_parts(words, count) }
+    };
+    if hook::annotate(number, payload, here()) { 0 } else { -1 }
+}

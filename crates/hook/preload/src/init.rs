@@ -1,0 +1,133 @@
+//! Start: at the first call of the malloc family or in our constructor, whichever comes first.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_record::connect::Address;
+use heapledger_record::process::{self, Library};
+use heapledger_record::{block::ThreadBlock, hook};
+
+use crate::family::NEXT;
+use crate::next::{Scope, lookup};
+use crate::{environment, exec};
+
+static IS_DONE: AtomicU32 = AtomicU32::new(0);
+static LOCK: Lock = Lock::new();
+static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    /// Where the first thread's stack began: at the argument count (set by the dynamic linker).
+    static __libc_stack_end: *mut u64;
+}
+
+/// Looks up the next allocator and joins the session that the environment names, if any. Idempotent.
+#[cold]
+#[inline(never)]
+pub(crate) fn initialise() {
+    if IS_DONE.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let Some(_guard) = LOCK.try_lock() else {
+        // Another thread, or a look-up of ours that came back: the few instructions until `NEXT` is set are waited for.
+        while NEXT.malloc.load(Ordering::Acquire) == 0 && IS_DONE.load(Ordering::Acquire) == 0 {
+            core::hint::spin_loop();
+        }
+        return;
+    };
+    if IS_DONE.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let next = |field: &AtomicUsize, name| field.store(lookup(Scope::Next, name), Ordering::Release);
+    next(&NEXT.calloc, c"calloc");
+    next(&NEXT.realloc, c"realloc");
+    next(&NEXT.free, c"free");
+    next(&NEXT.memalign, c"memalign");
+    next(&NEXT.aligned_alloc, c"aligned_alloc");
+    next(&NEXT.posix_memalign, c"posix_memalign");
+    next(&NEXT.valloc, c"valloc");
+    next(&NEXT.pvalloc, c"pvalloc");
+    next(&NEXT.malloc_usable_size, c"malloc_usable_size");
+    next(&ERRNO_LOCATION, c"__errno_location");
+    exec::look_up();
+    next(&NEXT.malloc, c"malloc");
+    join();
+    IS_DONE.store(1, Ordering::Release);
+}
+
+fn join() {
+    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
+    let start = unsafe { __libc_stack_end };
+    if start.is_null() {
+        return;
+    }
+    // SAFETY: that is the block of arguments and environment as the kernel laid it out.
+    let Some(session) = (unsafe { environment::take_session(start) }) else { return };
+    let Some(address) = Address::parse(session) else { return };
+    let (key_create, set_specific) =
+        (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
+    if key_create == 0 || set_specific == 0 {
+        return;
+    }
+    // SAFETY: the C library's functions of these names, whose types these are.
+    let library = unsafe {
+        Library {
+            key_create: core::mem::transmute::<
+                usize,
+                unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
+            >(key_create),
+            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const ThreadBlock) -> i32>(
+                set_specific,
+            ),
+        }
+    };
+    // SAFETY: once, under the lock; the arguments are what it asks for.
+    unsafe { process::start(address, library, start as u64) };
+    // SAFETY: started just above; no hook has run, since `IS_DONE` is not set and this thread is the first.
+    unsafe { process::create_key() };
+}
+
+/// Runs before `main`, after the C library's own start.
+extern "C" fn constructor() {
+    initialise();
+    let register = lookup(Scope::Next, c"__register_atfork");
+    if register == 0 || !process::is_on() {
+        return;
+    }
+    type Handler = extern "C" fn();
+    type Register = unsafe extern "C" fn(Handler, Option<Handler>, Handler, *const c_void) -> c_int;
+    // SAFETY: the C library's function of this name, whose type this is.
+    let register = unsafe { core::mem::transmute::<usize, Register>(register) };
+    // SAFETY: the handlers are part of this library, which is never unloaded: it is preloaded.
+    hook::internally(here(), || unsafe {
+        register(before_fork, None, after_fork_in_child, core::ptr::null());
+    });
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn before_fork() {
+    hook::fork_begins(here());
+}
+
+extern "C" fn after_fork_in_child() {
+    hook::child_begins(here());
+}
+
+/// An address in the current frame: where a guard may say that it stands.
+#[inline(always)]
+pub(crate) fn here() -> u64 {
+    let local = 0_u64;
+    core::hint::black_box(&raw const local).addr() as u64
+}
+
+/// Sets `errno`, for the one answer that is ours.
+pub(crate) fn set_errno(number: c_int) {
+    let address = ERRNO_LOCATION.load(Ordering::Relaxed);
+    if address != 0 {
+        // SAFETY: the C library's `__errno_location`, which returns this thread's `errno`.
+        unsafe { *core::mem::transmute::<usize, extern "C" fn() -> *mut c_int>(address)() = number };
+    }
+}

@@ -1,0 +1,277 @@
+//! The handshake with the collector: connect, one message, one answer with descriptors, map, close.
+//!
+//! Raw system calls only. Nothing stays open in the program.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::arch::{nr, syscall};
+use heapledger_core::sys::{self, Errno, check};
+use heapledger_wire::ring::Ring;
+use heapledger_wire::session::{
+    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, Request, RequestKind, SessionPage,
+};
+use heapledger_wire::{VERSION, session};
+
+/// How to reach a session: what the environment variable says.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    name: [u8; NAME_LENGTH],
+    token: [u8; NAME_LENGTH],
+}
+
+impl Address {
+    /// Parses `NAME:TOKEN`.
+    pub fn parse(value: &[u8]) -> Option<Address> {
+        let (name, rest) = value.split_at_checked(NAME_LENGTH)?;
+        let (separator, token) = rest.split_first()?;
+        let is_hexadecimal = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_hexdigit);
+        if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
+            return None;
+        }
+        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()? })
+    }
+}
+
+/// What a request brought.
+#[derive(Debug)]
+pub struct Granted {
+    /// The image's number in the session.
+    pub image: u32,
+    /// The session page; `None` for a ring request.
+    pub page: Option<NonNull<SessionPage>>,
+    /// The common ring; `None` for a ring request.
+    pub common: Option<Ring>,
+    /// The asking thread's ring.
+    pub ring: Ring,
+}
+
+/// Why there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody listens, or the session does not take us: it will not be different later.
+    Gone,
+    /// No descriptor or memory to be had: it may be different later.
+    NotNow,
+}
+
+impl From<Errno> for Refusal {
+    fn from(Errno(number): Errno) -> Refusal {
+        const EAGAIN: i32 = 11;
+        const ENOMEM: i32 = 12;
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        const ENOBUFS: i32 = 105;
+        match number {
+            EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS => Refusal::NotNow,
+            _ => Refusal::Gone,
+        }
+    }
+}
+
+/// Whether the collector is gone for good. One connection attempt.
+pub fn is_gone(address: &Address) -> bool {
+    match Socket::connect(address) {
+        Ok(_) => false,
+        Err(error) => Refusal::from(error) == Refusal::Gone,
+    }
+}
+
+/// What to ask for, beside what every request carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// What.
+    pub kind: RequestKind,
+    /// For a ring the own image, for a fork the parent's.
+    pub image: u32,
+    /// For a fork: its number.
+    pub fork: u32,
+    /// For a fork: the first stack id of the child's own.
+    pub node_base: u32,
+}
+
+/// Makes a request and maps what it brings.
+pub fn request(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
+    let socket = Socket::connect(address)?;
+    let message = Request {
+        version: VERSION,
+        kind: asked.kind as u32,
+        token: address.token,
+        image: asked.image,
+        thread: sys::thread_id(),
+        fork: asked.fork,
+        node_base: asked.node_base,
+        capacity: 0,
+    };
+    socket.send(&message.to_bytes())?;
+    let (answer, descriptors) = socket.receive()?;
+    if answer.refused != 0 {
+        return Err(Refusal::Gone);
+    }
+    if asked.kind == RequestKind::Ring {
+        let ring = map_ring(descriptors.first()?, answer.ring_length)?;
+        return Ok(Granted { image: answer.image, page: None, common: None, ring });
+    }
+    let page = map_page(descriptors.first()?)?;
+    let common = map_ring(descriptors.get(1)?, answer.common_length)?;
+    let ring = map_ring(descriptors.get(2)?, answer.ring_length)?;
+    Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
+}
+
+/// The session page, mapped at most once per process: forked children keep the mapping.
+fn map_page(fd: i32) -> Result<NonNull<SessionPage>, Refusal> {
+    static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
+    if let Some(page) = NonNull::new(PAGE.load(Ordering::Acquire)) {
+        return Ok(page);
+    }
+    let page = sys::map_shared(fd, PAGE_LENGTH)?.cast::<SessionPage>();
+    PAGE.store(page, Ordering::Release);
+    // SAFETY: freshly mapped, page-aligned, at least as long as a `SessionPage`; all atomics.
+    if unsafe { &*page }.version.load(Ordering::Relaxed) != VERSION {
+        return Err(Refusal::Gone);
+    }
+    NonNull::new(page).ok_or(Refusal::Gone)
+}
+
+fn map_ring(fd: i32, length: u64) -> Result<Ring, Refusal> {
+    let length = usize::try_from(length).map_err(|_| Refusal::Gone)?;
+    let mapping = NonNull::new(sys::map_shared(fd, length)?).ok_or(Refusal::Gone)?;
+    sys::dont_dump(mapping.as_ptr(), length);
+    // SAFETY: a shared mapping of that length, which stays mapped for the life of the process unless refused here.
+    unsafe { Ring::new(mapping, length) }.ok_or(Refusal::Gone)
+}
+
+/// Descriptors received; closed when dropped.
+struct Descriptors {
+    fds: [i32; Descriptors::MAX],
+    count: usize,
+}
+
+impl Descriptors {
+    const MAX: usize = 3;
+
+    fn first(&self) -> Result<i32, Refusal> {
+        self.get(0)
+    }
+
+    fn get(&self, index: usize) -> Result<i32, Refusal> {
+        // The kernel drops the descriptors for which the program has no room.
+        self.fds.get(..self.count).and_then(|fds| fds.get(index)).copied().ok_or(Refusal::NotNow)
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        for &fd in self.fds.iter().take(self.count) {
+            sys::close(fd);
+        }
+    }
+}
+
+struct Socket(i32);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+impl Socket {
+    fn connect(address: &Address) -> Result<Socket, Errno> {
+        const AF_UNIX: u16 = 1;
+        const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
+        // SAFETY: makes a descriptor that only we know.
+        let fd = check(unsafe { syscall(nr::SOCKET, [AF_UNIX as usize, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]) })?;
+        let socket = Socket(fd as i32);
+        // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name, without terminator.
+        const LENGTH: usize = 2 + 1 + ADDRESS_PREFIX.len() + NAME_LENGTH;
+        let mut bytes = [0_u8; LENGTH];
+        let content = AF_UNIX.to_ne_bytes().into_iter().chain([0]).chain(ADDRESS_PREFIX.bytes()).chain(address.name);
+        for (to, from) in bytes.iter_mut().zip(content) {
+            *to = from;
+        }
+        retry(|| {
+            // SAFETY: the kernel reads `LENGTH` bytes of the live array.
+            unsafe { syscall(nr::CONNECT, [fd, bytes.as_ptr() as usize, LENGTH, 0, 0, 0]) }
+        })?;
+        Ok(socket)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
+        const MSG_NOSIGNAL: usize = 0x4000;
+        retry(|| {
+            // SAFETY: the kernel reads the live slice.
+            unsafe { syscall(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
+        })
+        .map(drop)
+    }
+
+    fn receive(&self) -> Result<(Answer, Descriptors), Refusal> {
+        const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
+        const SOL_SOCKET: i32 = 1;
+        const SCM_RIGHTS: i32 = 1;
+        #[repr(C)]
+        struct Control {
+            length: usize,
+            level: i32,
+            kind: i32,
+            fds: [i32; Descriptors::MAX + 1],
+        }
+        /// `struct msghdr`.
+        #[repr(C)]
+        struct Message {
+            name: usize,
+            name_length: usize,
+            parts: *mut [usize; 2],
+            parts_count: usize,
+            control: *mut Control,
+            control_length: usize,
+            flags: usize,
+        }
+        let mut bytes = [0_u8; ANSWER_LENGTH];
+        let mut parts = [bytes.as_mut_ptr() as usize, bytes.len()];
+        let mut control = Control { length: 0, level: 0, kind: 0, fds: [0; Descriptors::MAX + 1] };
+        let mut message = Message {
+            name: 0,
+            name_length: 0,
+            parts: &mut parts,
+            parts_count: 1,
+            control: &mut control,
+            control_length: size_of::<Control>(),
+            flags: 0,
+        };
+        let received = retry(|| {
+            // SAFETY: `message` and all it points to are live and as long as they say; the kernel writes there only.
+            unsafe { syscall(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0]) }
+        })?;
+        let mut descriptors = Descriptors { fds: [0; Descriptors::MAX], count: 0 };
+        if message.control_length >= 16 && control.level == SOL_SOCKET && control.kind == SCM_RIGHTS {
+            let count = control.length.saturating_sub(16) / 4;
+            for (to, &from) in descriptors.fds.iter_mut().zip(control.fds.iter().take(count)) {
+                *to = from;
+                descriptors.count += 1;
+            }
+        }
+        // An empty message is the end of the connection: the collector went away, or does not want us.
+        if received != ANSWER_LENGTH {
+            return Err(Refusal::Gone);
+        }
+        Ok((Answer::from_bytes(bytes), descriptors))
+    }
+}
+
+/// Repeats a system call that a signal interrupted.
+fn retry(mut call: impl FnMut() -> isize) -> Result<usize, Errno> {
+    const EINTR: Errno = Errno(4);
+    loop {
+        match check(call()) {
+            Err(EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// The bytes of [`session::ENVIRONMENT_VARIABLE`] with its `=`.
+pub fn environment_prefix() -> impl Iterator<Item = u8> {
+    session::ENVIRONMENT_VARIABLE.bytes().chain([b'='])
+}

@@ -1,0 +1,529 @@
+//! What the malloc family calls: a free before it happens, an allocation after it succeeded.
+//!
+//! Every function here may be called at any moment, in any thread, nested in itself by a signal. It either writes an
+//! event or counts that it could not; it never fails, allocates or panics.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use heapledger_core::arch;
+use heapledger_core::{Api, NodeKind, StackId, sys};
+use heapledger_unwind::Sink;
+use heapledger_unwind::arch::Registers;
+use heapledger_unwind::modules::Module;
+use heapledger_wire::event::{
+    self, COMPACT_SIZE_END, Extended, Packed, ReallocOutcome, WORDS_MAX, Words, is_compact_address, units,
+};
+use heapledger_wire::publish::{Gone, Producer};
+use heapledger_wire::ring::MEASURED_ONE_IN;
+
+use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, ThreadBlock};
+use crate::connect::Refusal;
+use crate::process::{self, Process};
+
+/// A thread without a ring asks for one at its first call, and then once in this many.
+const ATTEMPTS_ONE_IN: u64 = 256;
+
+/// `malloc(size)` returned `address`.
+///
+/// # Safety
+///
+/// `caller` are the registers of the calling frame (see [`heapledger_unwind::walk::Walker::capture`]). The same for all
+/// functions here that take them.
+#[inline(always)]
+pub unsafe fn malloc(address: u64, size: u64, caller: Registers) {
+    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
+    }
+    let Some(block) = enter(caller.sp) else {
+        return outside_allocation(Api::Malloc, address, size, 0, 0);
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture(caller) };
+    let written = block.write_compact(ticks, |step| event::malloc(step, address, size, stack));
+    block.finish(ticks, written);
+}
+
+/// `calloc(count, each)` returned `address`.
+///
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(always)]
+pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Registers) {
+    // It succeeded, so the product does not overflow.
+    let size = count.wrapping_mul(each);
+    let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
+    };
+    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
+    }
+    let Some(block) = enter(caller.sp) else {
+        return outside_allocation(Api::Calloc, address, size, 0, count);
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture(caller) };
+    let written = block.write_compact(ticks, |step| event::calloc(step, address, count_small, each_small, stack));
+    block.finish(ticks, written);
+}
+
+/// Any allocation, with all its arguments.
+///
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(never)]
+pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Registers) {
+    let Some(block) = enter(caller.sp) else {
+        return outside_allocation(api, address, size, alignment, count);
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture(caller) };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
+    let written = block.write_extended(ticks, &event);
+    block.finish(ticks, written);
+}
+
+/// A call that should have returned a block did not.
+///
+/// # Safety
+///
+/// See [`malloc`].
+#[cold]
+#[inline(never)]
+pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Registers) {
+    let Some(block) = enter(caller.sp) else {
+        return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count }, arch::ticks());
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture(caller) };
+    let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
+    block.finish(ticks, written);
+}
+
+/// `free(address)` is about to happen. `sp` is the caller's stack pointer, here and below.
+#[inline(always)]
+pub fn free(address: u64, sp: u64) {
+    if !is_compact_address(address) {
+        return free_with(Api::Free, address, 0, 0, sp);
+    }
+    let Some(block) = enter(sp) else {
+        return outside_free(Api::Free, address);
+    };
+    let ticks = block.begin_after_loads();
+    let written = block.write_compact(ticks, |step| event::free(step, address));
+    block.finish(ticks, written);
+}
+
+/// Any free, with all its arguments, is about to happen.
+#[inline(never)]
+pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
+    let event = Extended::Free { api, address, size, alignment };
+    let Some(block) = enter(sp) else {
+        return outside(&event, arch::ticks_after_loads());
+    };
+    let ticks = block.begin_after_loads();
+    let written = block.write_extended(ticks, &event);
+    block.finish(ticks, written);
+}
+
+/// A reallocation of `address` is about to happen.
+#[inline(always)]
+pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
+    let Some(block) = enter(sp) else {
+        return outside(&Extended::ReallocBegin { api, address }, arch::ticks_after_loads());
+    };
+    let ticks = block.begin_after_loads();
+    let written = if is_compact_address(address) {
+        block.write_compact(ticks, |step| event::realloc_begin(step, address))
+    } else {
+        block.write_extended(ticks, &Extended::ReallocBegin { api, address })
+    };
+    block.finish(ticks, written);
+}
+
+/// The reallocation that this thread began last has ended.
+///
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(always)]
+pub unsafe fn reallocation_ends(
+    api: Api,
+    outcome: ReallocOutcome,
+    address: u64,
+    size: u64,
+    count: u64,
+    caller: Registers,
+) {
+    let Some(block) = enter(caller.sp) else {
+        let stack = StackId::ROOT;
+        return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count }, arch::ticks());
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture(caller) };
+    let is_compact = api == Api::Realloc
+        && outcome == ReallocOutcome::Returned
+        && size < COMPACT_SIZE_END
+        && is_compact_address(address);
+    let written = if is_compact {
+        block.write_compact(ticks, |step| event::realloc_end(step, address, size, stack))
+    } else {
+        block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count })
+    };
+    block.finish(ticks, written);
+}
+
+/// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
+pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
+    let Some(block) = enter(sp) else { return false };
+    let ticks = block.begin();
+    let written = block.write_extended(ticks, &Extended::Annotation { code, payload });
+    let is_written = written.is_ok();
+    block.finish(ticks, written);
+    is_written
+}
+
+/// A fork is about to happen: the child's inherited blocks are those live now.
+pub fn fork_begins(sp: u64) {
+    let Some(block) = enter(sp) else { return };
+    let ticks = block.begin();
+    let written = block.write_extended(ticks, &Extended::Fork { sequence: process::next_fork() });
+    block.finish(ticks, written);
+}
+
+/// In a child: introduces it to the collector.
+pub fn child_begins(sp: u64) {
+    if let Some(block) = enter(sp) {
+        block.leave();
+    }
+}
+
+/// Whether the session is there to take what a child would have to tell.
+pub fn session_is_live() -> bool {
+    Process::get().is_some_and(|process| process.counters().is_some()) && !process::page().is_over()
+}
+
+/// Runs something that calls the C library for us: what it allocates is not the program's.
+pub fn internally(sp: u64, run: impl FnOnce()) {
+    let Some(block) = enter(sp) else { return run() };
+    block.is_internal = true;
+    run();
+    block.is_internal = false;
+    block.leave();
+}
+
+/// Memory of this thread's for the arguments of an exec: kept, so that a vfork child leaves nothing behind that its
+/// parent does not reuse. Null when there is none.
+pub fn scratch(length: usize) -> *mut u8 {
+    let Current::Block(block) = block::current() else {
+        return sys::map_private(length).unwrap_or(ptr::null_mut());
+    };
+    // SAFETY: this thread's block; the two fields are used here only, and not from signal handlers that return.
+    let block = unsafe { &mut *block.as_ptr() };
+    if block.scratch_length < length {
+        let Ok(memory) = sys::map_private(length) else { return ptr::null_mut() };
+        if !block.scratch.is_null() {
+            // SAFETY: mapped here with this length, and given up.
+            unsafe { sys::unmap(block.scratch, block.scratch_length) };
+        }
+        block.scratch = memory;
+        block.scratch_length = length;
+    }
+    block.scratch
+}
+
+/// Says which thread writes to the block's ring from now on.
+pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
+    block.begin();
+    let written = block
+        .write_extended(arch::ticks(), &Extended::ThreadStart { thread: sys::thread_id(), name: sys::thread_name() });
+    block.producer().end();
+    written
+}
+
+/// Says that the block's thread has ended. It may have got its name since it started.
+pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
+    block.begin();
+    let written = block
+        .write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() })
+        .and_then(|()| block.write_extended(arch::ticks(), &Extended::ThreadEnd));
+    block.producer().end();
+    if written.is_err() {
+        process::turn_off();
+    }
+}
+
+/// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
+#[inline(always)]
+fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
+    if let Current::Block(block) = block::current() {
+        // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate
+        // closed and touches `gate` and `is_internal` only; what it reads is written by the volatile store below.
+        let block = unsafe { &mut *block.as_ptr() };
+        if block.gate == GATE_OPEN {
+            block.close(sp);
+            return Some(block);
+        }
+    }
+    enter_rarely(sp)
+}
+
+/// The gate is not open: the thread is new, or has no ring, or is inside the recorder already, or seems to be.
+#[cold]
+#[inline(never)]
+fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
+    let process = Process::get()?;
+    let (block, is_adopted) = match block::current() {
+        Current::TornDown => return None,
+        Current::None => (block::adopt(process, sp)?, true),
+        Current::Block(block) => (block, false),
+    };
+    // SAFETY: as in `enter`.
+    let block = unsafe { &mut *block.as_ptr() };
+    if !is_adopted && block.gate != GATE_UNATTACHED {
+        // On the thread's own stack a frame below the current one is gone: a guard there is stale. Otherwise a signal
+        // handler has interrupted the recorder, or the C library calls back.
+        let guard = block.gate;
+        if block.is_internal || sp <= guard || !block.walker.is_own_stack(guard, sp) {
+            return None;
+        }
+        block.walker.forget();
+        if block.has_ring {
+            block.producer().end();
+            block.close(sp);
+            return Some(block);
+        }
+    }
+    attach(block, process, sp)
+}
+
+#[cold]
+fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option<&'static mut ThreadBlock> {
+    block.calls += 1;
+    if block.has_ring || block.calls % ATTEMPTS_ONE_IN == 1 {
+        block.close(sp);
+        match block.attach(process) {
+            Ok(()) => return Some(block),
+            Err(Refusal::Gone) => process::turn_off(),
+            Err(Refusal::NotNow) => {}
+        }
+    }
+    block.gate = GATE_UNATTACHED;
+    None
+}
+
+impl ThreadBlock {
+    #[inline(always)]
+    fn close(&mut self, sp: u64) {
+        // SAFETY: our own field; volatile so that a signal handler of this thread sees it.
+        unsafe { ptr::from_mut(&mut self.gate).write_volatile(sp) };
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Opens the gate.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: as in `close`.
+        unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
+    }
+
+    #[inline(always)]
+    pub(crate) fn producer(&mut self) -> &mut Producer {
+        // SAFETY: called with the gate closed by `enter` or while attaching, when `has_ring` says that it was written.
+        unsafe { self.producer.assume_init_mut() }
+    }
+
+    /// Marks the ring busy, then takes the stamp.
+    #[inline(always)]
+    fn begin(&mut self) -> u64 {
+        self.producer().begin();
+        arch::ticks()
+    }
+
+    #[inline(always)]
+    fn begin_after_loads(&mut self) -> u64 {
+        self.producer().begin();
+        arch::ticks_after_loads()
+    }
+
+    /// Ends an event that began at `ticks`, and opens the gate, unless the collector is gone.
+    #[inline(always)]
+    fn finish(&mut self, ticks: u64, written: Result<(), Gone>) {
+        self.calls += 1;
+        if self.calls.is_multiple_of(MEASURED_ONE_IN) {
+            let spent = arch::ticks().saturating_sub(ticks);
+            self.producer().ring().add_measured(spent);
+        }
+        self.producer().end();
+        if written.is_ok() {
+            self.leave();
+        } else {
+            self.gate = GATE_UNATTACHED;
+            process::turn_off();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    #[inline(always)]
+    unsafe fn capture(&mut self, caller: Registers) -> StackId {
+        let defects = self.walker.defects;
+        // SAFETY: the gate is closed, so the producer is written (see `producer`).
+        let producer = unsafe { self.producer.assume_init_mut() };
+        let mut sink = RingSink { producer, words: &mut self.words };
+        // SAFETY: passed on; the walker is this thread's.
+        let id = unsafe { self.walker.capture(caller, process::first_top(), &mut sink) };
+        if self.walker.defects.truncated != defects.truncated || self.walker.defects.lost != defects.lost {
+            count_defects(self.walker.defects.truncated - defects.truncated);
+        }
+        id
+    }
+
+    /// Writes an event whose first word has a time step, after a sync event where the step is too large.
+    #[inline(always)]
+    fn write_compact<const N: usize>(&mut self, ticks: u64, event: impl Fn(u64) -> [u64; N]) -> Result<(), Gone> {
+        let producer = self.producer();
+        let step = match producer.step(ticks) {
+            Some(step) => step,
+            None => {
+                synchronise(producer, ticks)?;
+                0
+            }
+        };
+        producer.write(process::page(), process::is_gone, &event(step))
+    }
+
+    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
+        // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
+        let producer = unsafe { self.producer.assume_init_mut() };
+        write_extended(producer, ticks, event, &mut self.words)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn synchronise(producer: &mut Producer, ticks: u64) -> Result<(), Gone> {
+    producer.last = units(ticks);
+    producer.write(process::page(), process::is_gone, &event::sync(producer.last))
+}
+
+fn write_extended(producer: &mut Producer, ticks: u64, event: &Extended<'_>, words: &mut [u64]) -> Result<(), Gone> {
+    producer.last = producer.last.max(units(ticks));
+    match event::extended(producer.last, event, words) {
+        Some(words) => producer.write(process::page(), process::is_gone, words),
+        // Longer than an event may be: annotations are bounded by the bridge, paths by `RingSink`.
+        None => Ok(()),
+    }
+}
+
+/// Announces nodes and modules in the thread's ring.
+struct RingSink<'block> {
+    producer: &'block mut Producer,
+    words: &'block mut [u64; WORDS_MAX],
+}
+
+impl Sink for RingSink<'_> {
+    #[inline(never)]
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+        if self.producer.write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
+            process::turn_off();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn module(&mut self, module: &Module<'_>) {
+        // The upper half of the buffer holds the packed bytes while the event is put together in the lower.
+        let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2 + 16);
+        let (build_words, path_words) = packed.split_at_mut(8);
+        let build_id = module.build_id.get(..module.build_id.len().min(64)).unwrap_or(&[]);
+        let path = module.path.get(..module.path.len().min(3_800)).unwrap_or(&[]);
+        let (Some(build_count), Some(path_count)) = (event::pack(build_id, build_words), event::pack(path, path_words))
+        else {
+            return;
+        };
+        let event = Extended::Module {
+            start: module.start,
+            end: module.end,
+            bias: module.bias,
+            epoch: module.epoch,
+            build_id: Packed { words: build_words.get(..build_count).unwrap_or(&[]), length: build_id.len() },
+            path: Packed { words: path_words.get(..path_count).unwrap_or(&[]), length: path.len() },
+        };
+        if write_extended(self.producer, arch::ticks(), &event, words).is_err() {
+            process::turn_off();
+        }
+    }
+}
+
+#[cold]
+fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64) {
+    let stack = StackId::ROOT;
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
+    outside(&event, arch::ticks());
+}
+
+#[cold]
+fn outside_free(api: Api, address: u64) {
+    outside(&Extended::Free { api, address, size: 0, alignment: 0 }, arch::ticks_after_loads());
+}
+
+/// Writes an event of a thread that cannot use a ring of its own to the common ring, without its stack.
+#[cold]
+#[inline(never)]
+fn outside(event: &Extended<'_>, ticks: u64) {
+    let Some(process) = Process::get() else { return };
+    let is_nested = match block::current() {
+        Current::Block(block) => {
+            // SAFETY: this thread's block; the two fields are plain and may be read at any moment.
+            let (gate, is_internal) = unsafe { ((*block.as_ptr()).gate, (*block.as_ptr()).is_internal) };
+            if is_internal {
+                return;
+            }
+            gate != GATE_UNATTACHED
+        }
+        _ => false,
+    };
+    let written = process.with_common(!is_nested, |producer| {
+        let mut words = [0_u64; 16];
+        producer.begin();
+        let behalf = Extended::OnBehalf { thread: sys::thread_id() };
+        let written = write_extended(producer, ticks, &behalf, &mut words)
+            .and_then(|()| write_extended(producer, ticks, event, &mut words));
+        producer.end();
+        written
+    });
+    match written {
+        Some(Ok(())) => {}
+        Some(Err(Gone)) => process::turn_off(),
+        None => count_lost(process, is_nested),
+    }
+}
+
+#[cold]
+fn count_lost(process: &Process, is_nested: bool) {
+    if let Some(counters) = process.counters() {
+        let counter = if is_nested { &counters.lost_nested } else { &counters.lost_no_ring };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn count_defects(truncated: u64) {
+    if let Some(counters) = Process::get().and_then(Process::counters) {
+        let counter: &AtomicU64 = if truncated > 0 { &counters.stacks_truncated } else { &counters.stacks_dropped };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,264 @@
+//! The process's state: the session, the image, the common ring, the list of free thread blocks.
+//!
+//! What must not survive a fork is in a page that a child finds zeroed ([`Process`]); what a child continues (the
+//! address of the session, the image's number as its parent's) is in statics.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::sys;
+use heapledger_unwind::{rules, tree};
+use heapledger_wire::publish::Producer;
+use heapledger_wire::ring::Ring;
+use heapledger_wire::session::{RequestKind, SessionPage};
+
+use crate::block::ThreadBlock;
+use crate::connect::{self, Address, Asked, Granted, Refusal};
+
+/// The C library functions that the recorder needs. Each may allocate; the recorder expects it.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// `pthread_key_create`.
+    pub key_create: unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
+    /// `pthread_setspecific`.
+    pub set_specific: unsafe extern "C" fn(u32, *const ThreadBlock) -> i32,
+}
+
+/// What a process has of its own.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Process {
+    /// 0: not yet introduced to the collector, as in a fresh child.
+    introduced: AtomicU32,
+    /// Taken while introducing, and for the list.
+    lock: Lock,
+    /// Thread blocks whose thread has ended.
+    free: UnsafeCell<*mut ThreadBlock>,
+    common: UnsafeCell<MaybeUninit<Producer>>,
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
+const STATE_UNDECIDED: u32 = 0;
+const STATE_ON: u32 = 1;
+const STATE_OFF: u32 = 2;
+
+/// What is fixed once the session is known.
+struct Fixed {
+    address: Address,
+    library: Library,
+    key: u32,
+    /// The top of the first thread's stack.
+    first_top: u64,
+}
+
+struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
+// SAFETY: written once in `start`, before `STATE` becomes `STATE_ON`, and only read after that was seen.
+unsafe impl Sync for FixedCell {}
+static FIXED: FixedCell = FixedCell(UnsafeCell::new(MaybeUninit::uninit()));
+
+static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
+static BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Joins a session. Call once, before any hook may find recording on.
+///
+/// # Safety
+///
+/// The functions of `library` are those of the process's C library, and `first_top` is the address where the first
+/// thread's stack began.
+pub unsafe fn start(address: Address, library: Library, first_top: u64) {
+    let fixed = Fixed { address, library, key: 0, first_top };
+    // SAFETY: nobody reads before `STATE_ON`.
+    unsafe { (*FIXED.0.get()).write(fixed) };
+    let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
+    // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
+    if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
+        return turn_off();
+    }
+    if !rules::initialise() || !tree::initialise() {
+        return turn_off();
+    }
+    PROCESS.store(page.cast(), Ordering::Release);
+    STATE.store(STATE_ON, Ordering::Release);
+}
+
+/// Switches recording off for good in this process.
+#[cold]
+pub fn turn_off() {
+    STATE.store(STATE_OFF, Ordering::Release);
+}
+
+/// Whether recording is on, or may still become so.
+#[inline]
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == STATE_ON
+}
+
+/// Creates the key whose destructor tells us of a thread's end. Call once, when the C library can.
+///
+/// # Safety
+///
+/// [`start`] has been called, and no thread has a block yet.
+pub unsafe fn create_key() {
+    if !is_on() {
+        return;
+    }
+    let mut key = 0;
+    // SAFETY: on, so `FIXED` is written; the caller says that no other thread reads it yet.
+    let fixed = unsafe { (*FIXED.0.get()).assume_init_mut() };
+    // SAFETY: the C library's function with arguments of its documented types.
+    if unsafe { (fixed.library.key_create)(&mut key, crate::block::thread_exits) } == 0 {
+        fixed.key = key;
+    }
+}
+
+/// Asks the C library to tell us when this thread ends.
+pub(crate) fn watch_thread_exit(block: *const ThreadBlock) {
+    let fixed = fixed();
+    // SAFETY: the C library's function; the key is ours.
+    unsafe { (fixed.library.set_specific)(fixed.key, block) };
+}
+
+pub(crate) fn first_top() -> u64 {
+    fixed().first_top
+}
+
+fn fixed() -> &'static Fixed {
+    // SAFETY: hooks get here only after `is_on`, which reads what `start` released after writing.
+    unsafe { (*FIXED.0.get()).assume_init_ref() }
+}
+
+/// Whether the collector is gone for good.
+pub(crate) fn is_gone() -> bool {
+    connect::is_gone(&fixed().address)
+}
+
+/// The session page. Only while introduced.
+#[inline(always)]
+pub(crate) fn page() -> &'static SessionPage {
+    // SAFETY: set before `introduced`, never unmapped; a forked child inherits the mapping.
+    unsafe { &*PAGE.load(Ordering::Relaxed) }
+}
+
+/// The image's number.
+pub fn image() -> u32 {
+    IMAGE.load(Ordering::Relaxed)
+}
+
+/// A number for a fork that is about to happen.
+pub(crate) fn next_fork() -> u32 {
+    FORKS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Process {
+    /// The process's state, when recording is on.
+    #[inline]
+    pub(crate) fn get() -> Option<&'static Process> {
+        if !is_on() {
+            return None;
+        }
+        // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is under its lock.
+        unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// A ring for the calling thread: with the introduction for a process's first, by request for others.
+    pub(crate) fn obtain_ring(&self) -> Result<Ring, Refusal> {
+        if self.introduced.load(Ordering::Acquire) == 0 {
+            let _lock = self.lock.lock();
+            if self.introduced.load(Ordering::Acquire) == 0 {
+                return self.introduce();
+            }
+        }
+        let asked = Asked { kind: RequestKind::Ring, image: image(), fork: 0, node_base: 0 };
+        connect::request(&fixed().address, asked).map(|granted| granted.ring)
+    }
+
+    /// First contact. Under the lock.
+    fn introduce(&self) -> Result<Ring, Refusal> {
+        let parent = image();
+        let asked = if parent == u32::MAX {
+            Asked { kind: RequestKind::Image, image: 0, fork: 0, node_base: 0 }
+        } else {
+            // SAFETY: in a fresh child there is one thread.
+            unsafe { tree::forget_grower() };
+            Asked {
+                kind: RequestKind::Fork,
+                image: parent,
+                fork: FORKS.load(Ordering::Relaxed),
+                node_base: tree::next_id().0,
+            }
+        };
+        let granted = connect::request(&fixed().address, asked)?;
+        let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
+            return Err(Refusal::Gone);
+        };
+        // SAFETY: under the lock, and nobody uses the common ring before `introduced`.
+        unsafe { (*self.common.get()).write(Producer::new(common)) };
+        PAGE.store(page.as_ptr(), Ordering::Release);
+        IMAGE.store(image, Ordering::Relaxed);
+        FORKS.store(0, Ordering::Relaxed);
+        self.introduced.store(1, Ordering::Release);
+        Ok(ring)
+    }
+
+    /// Lends the common ring, which is the process's: under a lock in the ring itself, so that the process page's lock
+    /// stays free. `wait` says whether to wait for it. `None` also when the process is not introduced.
+    pub(crate) fn with_common<R>(&self, wait: bool, lend: impl FnOnce(&mut Producer) -> R) -> Option<R> {
+        if self.introduced.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: written before `introduced`; only the ring's address is read before the lock is held.
+        let ring = *unsafe { (*self.common.get()).assume_init_ref() }.ring();
+        let lock = &ring.header().common;
+        let _guard = if wait { lock.lock() } else { lock.try_lock()? };
+        // SAFETY: written before `introduced`, and exclusive under the lock.
+        Some(lend(unsafe { (*self.common.get()).assume_init_mut() }))
+    }
+
+    /// Counts of this image that the collector reads.
+    pub(crate) fn counters(&self) -> Option<&heapledger_wire::session::ImageCounters> {
+        if self.introduced.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: written before `introduced`; the ring's mapping lives as long as the process.
+        Some(&unsafe { (*self.common.get()).assume_init_ref() }.ring().header().image)
+    }
+
+    /// A block of a thread that has ended, with its ring.
+    pub(crate) fn take_free(&self) -> Option<NonNull<ThreadBlock>> {
+        let _lock = self.lock.lock();
+        // SAFETY: under the lock; blocks on the list belong to nobody.
+        unsafe {
+            let block = NonNull::new(*self.free.get())?;
+            *self.free.get() = (*block.as_ptr()).next;
+            Some(block)
+        }
+    }
+
+    /// Gives a block up for the next thread.
+    pub(crate) fn give_free(&self, block: NonNull<ThreadBlock>) {
+        let _lock = self.lock.lock();
+        // SAFETY: under the lock; the caller gives the block up.
+        unsafe {
+            (*block.as_ptr()).next = *self.free.get();
+            *self.free.get() = block.as_ptr();
+        }
+    }
+
+    /// Reports what the recorder has mapped in this process.
+    pub(crate) fn report_memory(&self) {
+        if let Some(counters) = self.counters() {
+            let bytes = BLOCK_BYTES.load(Ordering::Relaxed) + tree::bytes_mapped() + rules::CACHE_LENGTH as u64;
+            counters.private_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+pub(crate) fn add_block_bytes(bytes: usize) {
+    BLOCK_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+}

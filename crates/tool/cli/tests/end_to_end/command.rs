@@ -1,0 +1,224 @@
+//! The command itself: files, exit status, output, signals.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+use serde_json::json;
+
+use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, program, wait_until};
+
+#[test]
+fn the_default_name_is_never_overwritten() {
+    let scratch = Scratch::new();
+    let job = Job::fixture("dies", "10 exit").directory(scratch.path());
+    for round in 1..=2 {
+        assert_eq!(job.start(None).outcome().status, exited(3));
+        assert_eq!(scratch.recordings().len(), round, "{:?}", scratch.recordings());
+    }
+    for path in scratch.recordings() {
+        let recording = Recording::open(path.clone());
+        let pid = recording.processes()[0]["pid"].as_i64().unwrap();
+        assert_eq!(path.file_name().unwrap().to_str().unwrap(), format!("heapledger.dies.{pid}.hl"));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_named_file_is_overwritten_only_by_force() {
+    let scratch = Scratch::new();
+    let file = scratch.write("x.hl", "precious");
+    let job = Job::fixture("dies", "10 exit");
+    let outcome = job.start(Some(&file)).outcome();
+    assert!(!outcome.status.success() && outcome.status != exited(3), "{outcome:?}");
+    assert!(!outcome.stderr.is_empty(), "it does not say why");
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+    assert_eq!(job.option("--force").start(Some(&file)).outcome().status, exited(3));
+    Recording::open(file).assert_whole();
+}
+
+#[test]
+fn the_report_is_on_stderr_and_can_be_silenced() {
+    let scratch = Scratch::new();
+    let job = Job::shell("echo out; echo err >&2; cat").stdin("in\n");
+    let (quiet, _) = job.both(&scratch);
+    let (loud, _) = job.with_report().recorded(&scratch);
+    assert_eq!(quiet.text(), "out\nin\n");
+    assert_eq!(loud.text(), quiet.text());
+    let report = String::from_utf8(loud.stderr).unwrap();
+    assert!(report.starts_with("err\n") && report.len() > 50, "{report}");
+}
+
+#[test]
+fn arguments_and_directory_arrive_as_given() {
+    let scratch = Scratch::new();
+    let words = [
+        "/bin/sh",
+        "-c",
+        "pwd; for i; do echo \"[$i]\"; done",
+        "name",
+        "--quiet",
+        "-o",
+        "a b",
+        "",
+        "--",
+        "*",
+        "--help",
+    ];
+    let (outcome, _) = Job::new(words).directory(scratch.path()).both(&scratch);
+    assert!(outcome.text().contains("[--quiet]\n[-o]\n[a b]\n[]\n[--]\n[*]\n[--help]\n"), "{outcome:?}");
+    assert_eq!(scratch.recordings().len(), 1);
+}
+
+/// Signals, descriptors, limits: the program inherits what it would inherit without us.
+#[test]
+fn surroundings_arrive_as_given() {
+    let scratch = Scratch::new();
+    let own = program("surroundings");
+    for before in
+        ["trap '' HUP PIPE INT QUIT TERM USR1 CHLD", "umask 0; ulimit -n 333", "exec 7< /dev/null 9>&1", "nice -n 5"]
+    {
+        let exec = if before.starts_with("nice") { " " } else { "; exec " };
+        let bare = Job::shell(&format!("{before}{exec}{} one", own.display())).bare();
+        let file = scratch.file("recording.hl");
+        let words = Job::fixture("surroundings", "one").option("--force").recording_words(&file);
+        let recorded = Job::shell(&format!("{before}{exec}{words}")).bare();
+        // The leader of the group is whom the test started: record.
+        let comparable = |outcome: &Outcome| outcome.text().replace("leader of its group 1", "leader of its group 0");
+        assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
+        assert_eq!(bare.status, recorded.status, "{before}");
+    }
+}
+
+/// A name may be any bytes but a slash.
+#[test]
+fn a_program_with_a_strange_name() {
+    let scratch = Scratch::new();
+    let names: [&[u8]; 4] = [b"two words", b"a\"quote\\\nline", b"\xff\xfe\x80", b"-o"];
+    for name in names {
+        let path = scratch.path().join(OsStr::from_bytes(name));
+        fs::hard_link(program("dies"), &path).unwrap();
+        let outcome = Job::new([path.as_os_str(), OsStr::new("10"), OsStr::new("exit")])
+            .directory(scratch.path())
+            .start(None)
+            .outcome();
+        assert_eq!(outcome.status, exited(3), "{outcome:?}");
+        let [file] = &scratch.recordings()[..] else { panic!("{:?}", scratch.recordings()) };
+        let recording = Recording::open(file.clone());
+        assert_eq!(recording.assert_whole().processes().len(), 1);
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_started() {
+    let scratch = Scratch::new();
+    let text = scratch.write("text", "no program");
+    for (command, code) in
+        [("/nonexistent/program", 127), ("no-such-program-anywhere", 127), (text.to_str().unwrap(), 126)]
+    {
+        let outcome = Job::new([command]).directory(scratch.path()).start(None).outcome();
+        assert_eq!(outcome.status, exited(code), "{command}: {outcome:?}");
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert!(said.contains(command) && !said.contains("panicked"), "{command}: {outcome:?}");
+        assert!(scratch.recordings().is_empty(), "{command} left {:?}", scratch.recordings());
+    }
+    let outcome = heapledger(["record"]);
+    assert!(!outcome.status.success() && !outcome.stderr.is_empty(), "{outcome:?}");
+}
+
+/// Who stops `heapledger record` means the program: SIGTERM and SIGHUP are passed on.
+#[test]
+fn signals_are_passed_on() {
+    let scratch = Scratch::new();
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
+        let (file, mark) = (scratch.file(&format!("{name}.hl")), scratch.file(name));
+        let line =
+            format!("trap 'echo got {name}; exit 9' {name}; : > '{}'; while :; do sleep 0.05; done", mark.display());
+        let running = Job::shell(&line).start(Some(&file));
+        wait_until("the shell has set its trap", || mark.exists());
+        kill_process(running.pid(), signal).unwrap();
+        let outcome = running.outcome();
+        assert_eq!((outcome.status, outcome.text()), (exited(9), format!("got {name}\n")), "{outcome:?}");
+        Recording::open(file).assert_whole();
+    }
+    // A program that does not handle it dies of it, and so does record.
+    let file = scratch.file("default.hl");
+    let running = Job::new(["sleep", "100"]).start(Some(&file));
+    wait_until("the recording has begun", || file.exists());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill_process(running.pid(), Signal::TERM).unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status.signal(), Some(15), "{outcome:?}");
+    assert_eq!(Recording::open(file).processes()[0]["exit"], json!({"signal": 15}));
+}
+
+/// A command that stops takes `record` with it, so that a shell's job control works as if it were not there.
+#[test]
+fn a_command_that_stops() {
+    let scratch = Scratch::new();
+    let file = scratch.file("recording.hl");
+    let running = Job::shell("kill -STOP $$; echo continued; exit 6").start(Some(&file));
+    wait_until("record stops with its command", || {
+        let changed = waitpid(Some(running.pid()), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+        changed.inspect(|(_, status)| assert!(status.stopped(), "{status:?}")).is_some()
+    });
+    kill_process(running.pid(), Signal::CONT).unwrap();
+    let outcome = running.outcome();
+    assert_eq!((outcome.status, outcome.text()), (exited(6), "continued\n".to_owned()), "{outcome:?}");
+    Recording::open(file).assert_whole();
+}
+
+#[test]
+fn no_recording_is_no_panic() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);
+    let whole = fs::read(&recording.path).unwrap();
+    let damaged = |name: &str, bytes: &[u8]| scratch.write(name, bytes);
+    let mut flipped = whole.clone();
+    for at in (100..flipped.len()).step_by(211) {
+        flipped[at] ^= 0x55;
+    }
+    let files = [
+        (damaged("empty.hl", b""), false),
+        (damaged("text.hl", b"this is no recording\n"), false),
+        (damaged("flipped.hl", &flipped), true),
+        (damaged("half.hl", &whole[..whole.len() / 2]), true),
+        (damaged("short.hl", &whole[..whole.len() - 7]), true),
+        (scratch.file("missing.hl"), false),
+        (scratch.path().to_owned(), false),
+    ];
+    for (file, may_succeed) in &files {
+        for verb in ["summary", "top", "tree", "leaks", "temporary", "info"] {
+            let outcome = heapledger([OsStr::new(verb), file.as_os_str()]);
+            let said = String::from_utf8_lossy(&outcome.stderr);
+            assert!(outcome.status.code().is_some() && outcome.status != exited(101), "{verb} {file:?}: {outcome:?}");
+            assert!(!said.contains("panicked"), "{verb} {file:?}: {outcome:?}");
+            if outcome.status.success() {
+                assert!(may_succeed, "{verb} {file:?} succeeds: {outcome:?}");
+            } else {
+                assert!(
+                    said.contains(file.file_name().unwrap().to_str().unwrap()),
+                    "{verb} does not name {file:?}: {outcome:?}"
+                );
+            }
+        }
+    }
+}
+
+/// What a program prints may be cut off by whoever reads it.
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);
+    program("mix");
+    for verb in ["summary", "top", "tree", "leaks"] {
+        let line =
+            format!("'{}' {verb} '{}' | head -c 1 > /dev/null", crate::harness::HEAPLEDGER, recording.path.display());
+        let outcome = Job::shell(&line).bare();
+        assert!(outcome.stderr.is_empty(), "{verb}: {outcome:?}");
+    }
+}

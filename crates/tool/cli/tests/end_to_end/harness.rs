@@ -1,0 +1,526 @@
+//! Compiles the fixture programs, runs them with and without the recorder, and asks the command about recordings.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, mpsc};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
+use serde_json::Value;
+
+/// The command under test.
+pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
+
+/// Longer than any test should take on a busy machine: what is still running then hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// ---------------------------------------------------------------------------------------------------- programs
+
+/// How a fixture is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Build {
+    /// A dynamically linked program.
+    Program,
+    /// A program linked statically: nothing can be preloaded into it.
+    Static,
+    /// A shared library `NAME.so`.
+    Module,
+}
+
+/// The fixture `fixtures/programs/NAME.{c,cpp,rs}`, compiled.
+pub(crate) fn program(name: &str) -> PathBuf {
+    build(name, Build::Program)
+}
+
+/// The same with a choice of how. Compiles each at most once, and not at all when an earlier run did.
+pub(crate) fn build(name: &str, how: Build) -> PathBuf {
+    type Built = Arc<OnceLock<PathBuf>>;
+    static BUILT: LazyLock<Mutex<HashMap<(String, Build), Built>>> = LazyLock::new(Mutex::default);
+    let built = BUILT.lock().unwrap().entry((name.to_owned(), how)).or_default().clone();
+    built.get_or_init(|| compile(name, how)).clone()
+}
+
+fn compile(name: &str, how: Build) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs");
+    let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    fs::create_dir_all(&into).unwrap();
+    let (source, mut compiler) = [("c", "cc"), ("cpp", "c++"), ("rs", "rustc")]
+        .into_iter()
+        .map(|(extension, compiler)| (sources.join(name).with_extension(extension), Command::new(compiler)))
+        .find(|(source, _)| source.exists())
+        .unwrap_or_else(|| panic!("no fixture {name} in {}", sources.display()));
+    let output = into.join(match how {
+        Build::Program => name.to_owned(),
+        Build::Static => format!("{name}.static"),
+        Build::Module => format!("{name}.so"),
+    });
+    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let newest_header = fs::read_dir(&sources)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension() == Some(OsStr::new("h")))
+        .map(|path| changed(&path))
+        .max();
+    if changed(&output) > changed(&source).max(newest_header.unwrap_or(SystemTime::UNIX_EPOCH)) {
+        return output;
+    }
+    // Under another name first: another run of the tests may be executing the old one, or compiling, too.
+    let fresh = output.with_extension(format!("{}.new", std::process::id()));
+    match source.extension().and_then(OsStr::to_str) {
+        Some("rs") => compiler.args(["--edition", "2021", "-O", "-g"]),
+        // Without builtins, because a compiler that knows malloc removes calls whose result is not used.
+        language => compiler.args(["-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", "-pthread"]).arg(match language {
+            Some("c") => "-std=gnu11",
+            _ => "-std=c++17",
+        }),
+    };
+    match how {
+        Build::Program => {}
+        Build::Static => _ = compiler.arg("-static"),
+        Build::Module => _ = compiler.args(["-shared", "-fPIC"]),
+    }
+    let done = compiler.arg(&source).arg("-o").arg(&fresh).output();
+    let done = done.unwrap_or_else(|error| panic!("{compiler:?} is needed to build the fixtures: {error}"));
+    assert!(done.status.success(), "{compiler:?} failed:\n{}", String::from_utf8_lossy(&done.stderr));
+    fs::rename(&fresh, &output).unwrap();
+    output
+}
+
+/// Where an optional program is, or `None` after saying so.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    // The distribution's own programs first: version managers put shims before them that are shell scripts.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = ["/usr/bin", "/bin"]
+        .into_iter()
+        .map(PathBuf::from)
+        .chain(std::env::split_paths(&path))
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("{name} is not installed"));
+    }
+    found
+}
+
+/// Where an optional shared library is, or `None` after saying so.
+pub(crate) fn shared_library(name: &str) -> Option<PathBuf> {
+    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(Path::new);
+    let found = directories.into_iter().map(|directory| directory.join(name)).find(|file| file.is_file());
+    if found.is_none() {
+        skipped(&format!("{name} is not installed"));
+    }
+    found
+}
+
+/// Says that a test did not run, or fails it where nothing may be skipped.
+pub(crate) fn skipped(why: &str) {
+    assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
+    // Not by eprintln!, which the test runner keeps to itself.
+    let line = format!("skipped: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+// ---------------------------------------------------------------------------------------------------- scratch
+
+/// A directory for one test, kept for inspection if the test fails.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("test").replace("::", "-");
+        let name = format!("{test}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runs").join(name);
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.file(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// An executable file. Another process makes it: one that we had open for writing, and that another test's child had
+    /// inherited at that moment, could not be executed.
+    pub(crate) fn script(&self, name: &str, content: impl AsRef<[u8]>) {
+        let text = self.write(&format!("{name}.text"), content);
+        let done = Command::new("install").args(["-m", "755"]).arg(text).arg(self.file(name)).status();
+        assert!(done.unwrap().success());
+    }
+
+    /// The recordings in it, by name.
+    pub(crate) fn recordings(&self) -> Vec<PathBuf> {
+        let mut found: Vec<_> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension() == Some(OsStr::new("hl")))
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("kept for inspection: {}", self.0.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------- running
+
+/// What a command left: compared as a whole between a run with the recorder and one without.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Outcome {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The JSON objects that a truth program printed, each on a line, perhaps among others.
+    pub(crate) fn told(&self) -> Vec<Value> {
+        let text = self.text();
+        let objects = text.lines().filter(|line| line.starts_with('{'));
+        objects.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let show = |f: &mut fmt::Formatter<'_>, name, bytes: &[u8]| {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4000)]);
+            let cut = if bytes.len() > 4000 { "…\n" } else { "" };
+            writeln!(f, "--- {name}, {} bytes\n{text}{cut}", bytes.len())
+        };
+        writeln!(f, "{}", self.status)?;
+        show(f, "stdout", &self.stdout)?;
+        show(f, "stderr", &self.stderr)
+    }
+}
+
+/// A command line with its surroundings, to be run in several ways.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    line: Vec<OsString>,
+    options: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    directory: Option<PathBuf>,
+    stdin: Vec<u8>,
+}
+
+impl Job {
+    pub(crate) fn new<Item: AsRef<OsStr>>(line: impl IntoIterator<Item = Item>) -> Self {
+        let line = line.into_iter().map(|item| item.as_ref().to_owned()).collect();
+        Job { line, options: vec!["--quiet".into()], environment: vec![], directory: None, stdin: vec![] }
+    }
+
+    /// A fixture and its arguments, separated by spaces.
+    pub(crate) fn fixture(name: &str, arguments: &str) -> Self {
+        Job::new([program(name).into_os_string()].into_iter().chain(arguments.split_whitespace().map(Into::into)))
+    }
+
+    /// A line for the shell, with the directory of compiled fixtures in `$PROGRAMS`.
+    pub(crate) fn shell(line: &str) -> Self {
+        Job::new(["/bin/sh", "-c", line])
+            .variable("PROGRAMS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").as_os_str())
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// One more option for `heapledger record`.
+    pub(crate) fn option(mut self, option: &str) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// The report of `heapledger record` on stderr, which all other tests suppress.
+    pub(crate) fn with_report(mut self) -> Self {
+        self.options.retain(|option| option != "--quiet");
+        self
+    }
+
+    fn command(&self, line: &[OsString]) -> Command {
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).envs(self.environment.iter().cloned());
+        // So that the whole family can be ended when it hangs.
+        command.process_group(0);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// This job as one word of a shell's line: `heapledger record … -- …`.
+    pub(crate) fn recording_words(&self, output: &Path) -> String {
+        let quote = |word: &OsString| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+        self.recording_line(Some(output)).iter().map(quote).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The line that records this job.
+    fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), "record".into()];
+        line.extend(self.options.iter().cloned());
+        line.extend(output.into_iter().flat_map(|path| ["-o".into(), path.into()]));
+        line.push("--".into());
+        line.extend(self.line.iter().cloned());
+        line
+    }
+
+    pub(crate) fn bare(&self) -> Outcome {
+        Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin).outcome()
+    }
+
+    /// Starts the recording and returns while it runs.
+    pub(crate) fn start(&self, output: Option<&Path>) -> Running {
+        let line = self.recording_line(output);
+        Running::start(&self.command(&line), self.command(&line), &self.stdin)
+    }
+
+    pub(crate) fn recorded(&self, scratch: &Scratch) -> (Outcome, Recording) {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let file = scratch.file(&format!("recording-{}.hl", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let outcome = self.start(Some(&file)).outcome();
+        assert!(file.exists(), "no recording of {:?}: {outcome:?}", self.line);
+        let recording = Recording::open(file);
+        (outcome, recording)
+    }
+
+    /// Runs without and with the recorder: output and exit status must be the same, byte for byte.
+    pub(crate) fn both(&self, scratch: &Scratch) -> (Outcome, Recording) {
+        let bare = self.bare();
+        let (recorded, recording) = self.recorded(scratch);
+        assert!(
+            bare == recorded,
+            "the recorder changed {:?}\n=== without: {bare:?}\n=== with: {recorded:?}\n{recording:?}",
+            self.line
+        );
+        (recorded, recording)
+    }
+}
+
+/// A command that runs, with readers on its pipes.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    line: String,
+    stdout: mpsc::Receiver<Vec<u8>>,
+    stderr: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed midway leaves nobody behind.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Running {
+    fn start(shown: &Command, mut command: Command, stdin: &[u8]) -> Self {
+        // Some of these programs crash on purpose, and must not fill the disk.
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown:?}: {error}"));
+        let (mut input, stdin) = (child.stdin.take().unwrap(), stdin.to_owned());
+        std::thread::spawn(move || _ = input.write_all(&stdin));
+        let stdout = read_all(child.stdout.take().unwrap());
+        let stderr = read_all(child.stderr.take().unwrap());
+        Running { child, line: format!("{shown:?}"), stdout, stderr }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for the end of the command and of its output.
+    pub(crate) fn outcome(mut self) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                self.hangs("is still running");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(5));
+        let Ok(stdout) = self.stdout.recv_timeout(left()) else { self.hangs("has ended, but not its output") };
+        let Ok(stderr) = self.stderr.recv_timeout(left()) else { self.hangs("has ended, but not its error output") };
+        Outcome { status, stdout, stderr }
+    }
+
+    fn hangs(&self, how: &str) -> ! {
+        let tree = Command::new("ps").args(["-eo", "pid,ppid,pgid,stat,wchan:20,args", "--forest"]).output();
+        let tree = tree.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+        let group = self.pid().as_raw_nonzero().to_string();
+        let family: String = tree
+            .lines()
+            .filter(|line| line.split_whitespace().any(|word| word == group))
+            .collect::<Vec<_>>()
+            .join("\n");
+        panic!("{} {how} after {PATIENCE:?}\n{family}", self.line);
+    }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = vec![];
+        let _ = from.read_to_end(&mut bytes);
+        sender.send(bytes)
+    });
+    receiver
+}
+
+/// Waits until something is so.
+pub(crate) fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs the command with these arguments.
+pub(crate) fn heapledger<Item: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Item>) -> Outcome {
+    let line = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+    Job::new([OsString::from(HEAPLEDGER)].into_iter().chain(line)).bare()
+}
+
+/// The exit status of a program that returned `code`.
+pub(crate) fn exited(code: i32) -> ExitStatus {
+    ExitStatus::from_raw(code << 8)
+}
+
+// ---------------------------------------------------------------------------------------------------- recordings
+
+/// A recording and its summary, as the command tells it.
+pub(crate) struct Recording {
+    pub(crate) path: PathBuf,
+    pub(crate) summary: Value,
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "recording {}: {:#}", self.path.display(), self.summary)
+    }
+}
+
+impl Recording {
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let mut recording = Recording { path, summary: Value::Null };
+        recording.summary = recording.ask("summary", &[]);
+        recording
+    }
+
+    /// The answer of a reading verb, as JSON.
+    pub(crate) fn ask(&self, verb: &str, options: &[&str]) -> Value {
+        let arguments = [verb.as_ref(), self.path.as_os_str(), "--json".as_ref()];
+        let outcome = heapledger(arguments.into_iter().chain(options.iter().map(OsStr::new)));
+        assert!(outcome.status.success(), "{verb} of {}: {outcome:?}", self.path.display());
+        serde_json::from_slice(&outcome.stdout).unwrap_or_else(|error| panic!("{verb} --json: {error}: {outcome:?}"))
+    }
+
+    /// One of the session's totals.
+    #[track_caller]
+    pub(crate) fn total(&self, name: &str) -> i64 {
+        number(&self.summary, name)
+    }
+
+    /// The processes in it.
+    #[track_caller]
+    pub(crate) fn processes(&self) -> &[Value] {
+        self.summary["processes"].as_array().unwrap_or_else(|| panic!("no processes: {self:?}"))
+    }
+
+    /// The only process with this id.
+    #[track_caller]
+    pub(crate) fn process(&self, pid: i64) -> &Value {
+        let found: Vec<_> = self.processes().iter().filter(|process| process["pid"] == pid).collect();
+        assert_eq!(found.len(), 1, "one entry per process id; {pid} in {self:?}");
+        found[0]
+    }
+
+    /// The only process whose command contains `text`.
+    #[track_caller]
+    pub(crate) fn process_named(&self, text: &str) -> &Value {
+        let [process] = self.running(text)[..] else { panic!("not one process {text:?} in {self:?}") };
+        process
+    }
+
+    /// The processes whose command contains `text`.
+    #[track_caller]
+    pub(crate) fn running(&self, text: &str) -> Vec<&Value> {
+        let contains = |process: &&Value| process["command"].as_str().is_some_and(|command| command.contains(text));
+        self.processes().iter().filter(contains).collect()
+    }
+
+    /// Nothing was lost and nothing is unexplained.
+    #[track_caller]
+    pub(crate) fn assert_whole(&self) -> &Self {
+        assert_eq!(self.summary["complete"], true, "not complete: {self:?}");
+        for count in ["events_lost", "frees_unknown"] {
+            assert_eq!(self.total(count), 0, "{count}: {self:?}");
+        }
+        self
+    }
+
+    /// The session's totals are the sums over its processes.
+    #[track_caller]
+    pub(crate) fn assert_adds_up(&self) -> &Self {
+        let names = ["allocations", "reallocations", "frees", "failed", "bytes_allocated", "temporary_allocations"];
+        for name in names.into_iter().chain(["bytes_live_end", "blocks_live_end"]) {
+            let sum: i64 = self.processes().iter().map(|process| number(process, name)).sum();
+            assert_eq!(self.total(name), sum, "{name} is not the sum over the processes: {self:?}");
+        }
+        self
+    }
+}
+
+/// A number in an object of the command's JSON.
+#[track_caller]
+pub(crate) fn number(object: &Value, name: &str) -> i64 {
+    object[name].as_i64().unwrap_or_else(|| panic!("no number {name:?} in {object:#}"))
+}

@@ -1,0 +1,254 @@
+//! Programs that a careless recorder would change, lose events of, or hang.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::harness::{Build, Job, Recording, Scratch, build, exited, number, program, wait_until};
+
+#[test]
+fn answers_of_the_malloc_family() {
+    let scratch = Scratch::new();
+    Job::fixture("answers", "").both(&scratch).1.assert_whole();
+}
+
+/// However a program ends, its last block is in the recording, and its end is what it would have been.
+#[test]
+fn every_way_to_end() {
+    let scratch = Scratch::new();
+    let (_, idle) = Job::fixture("dies", "0 return").recorded(&scratch);
+    let by_code = [("return", 7), ("exit", 3), ("_exit", 4), ("quick_exit", 5), ("exit_group", 6)];
+    let by_signal = [("KILL", 9), ("TERM", 15), ("HUP", 1), ("INT", 2), ("PIPE", 13), ("USR1", 10)];
+    let by_fault = [("abort", 6), ("SEGV", 11), ("ILL", 4)];
+    let codes = by_code.map(|(how, code)| (how, exited(code), json!({ "code": code })));
+    let signals = by_signal.into_iter().chain(by_fault).map(|(how, signal)| (how, signal, json!({ "signal": signal })));
+    let signals = signals.map(|(how, signal, end)| (how, ExitStatus::from_raw(signal), end));
+    for (how, status, end) in codes.into_iter().chain(signals) {
+        let (outcome, recording) = Job::fixture("dies", &format!("50000 {how}")).both(&scratch);
+        let told = |status: ExitStatus| (status.code(), status.signal());
+        assert_eq!(told(outcome.status), told(status), "{how}: {outcome:?}");
+        assert_eq!(recording.process_named("dies")["exit"], end, "{how}: {recording:?}");
+        let counts =
+            [("allocations", 50_000), ("frees", 10_000), ("bytes_allocated", 5_000_000), ("blocks_live_end", 40_000)];
+        for (name, count) in counts {
+            assert_eq!(recording.total(name) - idle.total(name), count, "{how}: {name}: {recording:?}");
+        }
+        recording.assert_whole().assert_adds_up();
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_while_its_threads_allocate() {
+    let scratch = Scratch::new();
+    let tally = scratch.file("tally");
+    let cells = || -> Vec<i64> {
+        let bytes = fs::read(&tally).unwrap_or_default();
+        bytes.chunks_exact(8).map(|cell| i64::from_ne_bytes(cell.try_into().unwrap())).collect()
+    };
+    let file = scratch.file("recording.hl");
+    let running = Job::fixture("tally", tally.to_str().unwrap()).start(Some(&file));
+    wait_until("200,000 blocks are allocated", || cells().iter().take(8).sum::<i64>() > 400_000);
+    kill_process(Pid::from_raw(cells()[100] as i32).unwrap(), Signal::KILL).unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status.signal(), Some(9), "{outcome:?}");
+    let recording = Recording::open(file);
+    recording.assert_whole();
+    let (begun, done) = (0..4).fold((0, 0), |sum, i| (sum.0 + cells()[2 * i], sum.1 + cells()[2 * i + 1]));
+    // libc's own: a vector of thread-local storage for each of the four threads.
+    let recorded = recording.total("allocations") - 4;
+    assert!((done..=begun).contains(&recorded), "{done} done, {recorded} recorded, {begun} begun: {recording:?}");
+}
+
+#[test]
+fn ten_thousand_short_threads() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("short_threads", "10000").both(&scratch);
+    let told = &outcome.told()[0];
+    recording.assert_whole();
+    for name in ["allocations", "bytes_allocated"] {
+        // libc allocates a little for each new stack, and how many are new is a matter of timing.
+        let (told, recorded) = (number(told, name), recording.total(name));
+        assert!(recorded >= told && recorded < told * 6, "{name}: {told} at least, {recorded} recorded: {recording:?}");
+    }
+    assert_eq!(recording.total("threads"), 10_001, "{recording:?}");
+}
+
+#[test]
+fn blocks_before_main_and_after_it() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("lifetime", "").both(&scratch);
+    // 20 of its own: 16 moments, 4 values of keys; and those of its libraries.
+    assert!(recording.assert_whole().total("allocations") >= 20, "{recording:?}");
+}
+
+#[test]
+fn leaving_the_recorder_by_siglongjmp() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("escapes", "50000").both(&scratch);
+    let told = &outcome.told()[0];
+    assert_eq!(recording.summary["complete"], true, "{recording:?}");
+    assert_eq!(recording.total("events_lost"), 0, "{recording:?}");
+    // At most the one event under way at each of the 300 jumps may be missing.
+    for (name, most) in [("blocks_live_end", 300), ("bytes_live_end", 300 * 777)] {
+        let (told, recorded) = (number(told, name), recording.total(name));
+        assert!((recorded - told).abs() <= most, "{name}: {told} told, {recorded} recorded: {recording:?}");
+    }
+    assert!(recording.total("frees_unknown") <= 300, "{recording:?}");
+}
+
+#[test]
+fn stacks_left_by_exceptions_and_longjmp() {
+    let scratch = Scratch::new();
+    let (_, idle) = Job::fixture("unwinds", "0").both(&scratch);
+    let (outcome, recording) = Job::fixture("unwinds", "2000").both(&scratch);
+    let told = &outcome.told()[0];
+    for name in ["allocations", "blocks_live_end"] {
+        assert_eq!(recording.total(name) - idle.total(name), number(told, name), "{name}: {recording:?}");
+    }
+    recording.assert_whole();
+}
+
+#[test]
+fn libraries_that_come_and_go() {
+    let scratch = Scratch::new();
+    let directory = build("plugin_a", Build::Module).parent().unwrap().to_owned();
+    build("plugin_b", Build::Module);
+    let (outcome, recording) = Job::fixture("plugins", &format!("{} 200", directory.display())).both(&scratch);
+    assert!(
+        number(&outcome.told()[0], "same") > 0,
+        "the second library never took the place of the first: {outcome:?}"
+    );
+    recording.assert_whole();
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("closes", "").both(&scratch);
+    recording.assert_whole();
+    assert_eq!(recording.processes().len(), 2, "{recording:?}");
+}
+
+#[test]
+fn standard_descriptors_that_are_closed() {
+    let scratch = Scratch::new();
+    program("closes");
+    // Of the program alone, and of the recorder, too; what it says then goes nowhere.
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let (_, recording) = Job::shell(&format!("exec \"$PROGRAMS/closes\" {closed}")).both(&scratch);
+        recording.assert_whole();
+        let file = scratch.file(&format!("{}.hl", closed.len()));
+        let words = Job::fixture("closes", "").recording_words(&file);
+        let outcome = Job::shell(&format!("exec {words} {closed}")).bare();
+        assert_eq!(outcome.status.code(), Some(0), "{closed}: {outcome:?}");
+        Recording::open(file).assert_whole();
+    }
+}
+
+#[test]
+fn the_smallest_stacks() {
+    let scratch = Scratch::new();
+    let (_, idle) = Job::fixture("tiny_stacks", "0").recorded(&scratch);
+    let (outcome, recording) = Job::fixture("tiny_stacks", "100").both(&scratch);
+    // libc keeps one block for the one stack that all these threads had in turn.
+    let kept = recording.assert_whole().total("blocks_live_end") - idle.total("blocks_live_end");
+    assert_eq!(kept, number(&outcome.told()[0], "blocks_live_end") + 1, "{recording:?}");
+}
+
+#[test]
+fn a_main_thread_that_ends_first() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("main_exits", "").both(&scratch);
+    assert_eq!(outcome.status, exited(9), "{outcome:?}");
+    assert!(recording.assert_whole().total("allocations") >= 1001, "{recording:?}");
+}
+
+/// Nothing is recorded of an allocator that cannot be reached, and nothing goes wrong.
+#[test]
+fn a_program_with_an_allocator_of_its_own() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("own_malloc", "").both(&scratch);
+    recording.assert_whole();
+}
+
+#[test]
+fn a_program_that_locks_itself_in() {
+    let scratch = Scratch::new();
+    Job::fixture("sandbox", "").both(&scratch);
+}
+
+#[test]
+fn tight_limits() {
+    let scratch = Scratch::new();
+    let tight = ["none 0", "NOFILE 3", "AS 60000000", "FSIZE 0", "STACK 65536", "MEMLOCK 0"];
+    for limit in tight {
+        let (_, recording) = Job::fixture("limits", limit).both(&scratch);
+        // Without descriptors there may be no way to reach the collector; all else is recorded as ever.
+        if limit != "NOFILE 3" {
+            recording.assert_whole();
+        }
+        // Set by the shell, the limit is in force from the program's first instruction on.
+        let (letter, value) = match limit.split_once(' ').unwrap() {
+            ("NOFILE", _) => ("n", 4),
+            ("AS", _) => ("v", 60_000),
+            ("FSIZE", _) => ("f", 0),
+            ("STACK", _) => ("s", 64),
+            ("MEMLOCK", _) => ("l", 0),
+            _ => continue,
+        };
+        let line = format!("ulimit -{letter} {value}; exec \"$PROGRAMS/limits\" none 0");
+        let shell = if letter == "l" { "/bin/bash" } else { "/bin/sh" };
+        let programs = program("limits").parent().unwrap().to_owned();
+        let (_, recording) = Job::new([shell, "-c", &line]).variable("PROGRAMS", programs).both(&scratch);
+        if letter != "n" {
+            recording.assert_whole();
+        }
+    }
+}
+
+/// The collector is killed: the program goes on as if nothing had happened, and the file is readable as far as it goes.
+#[test]
+fn a_collector_that_is_killed() {
+    let scratch = Scratch::new();
+    program("persists");
+    let (mark, end) = (scratch.file("mark"), scratch.file("end"));
+    let line =
+        format!("\"$PROGRAMS/persists\" {0} 1500; echo $? > {1}.new; mv {1}.new {1}", mark.display(), end.display());
+    let file = scratch.file("recording.hl");
+    let running = Job::shell(&line).start(Some(&file));
+    wait_until("the program runs", || fs::read(&mark).is_ok_and(|bytes| bytes == b"ready\n"));
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    wait_until("the program has ended", || end.exists());
+    assert_eq!(fs::read_to_string(&end).unwrap(), "42\n", "{:?}", fs::read_to_string(&mark));
+    assert_eq!(fs::read_to_string(&mark).unwrap(), "ready\nfine\n");
+    let recording = Recording::open(file);
+    assert_eq!(recording.summary["complete"], false, "{recording:?}");
+}
+
+/// The collector is stopped for a while: the program waits at most, and nothing is lost.
+#[test]
+fn a_collector_that_is_stopped_and_continued() {
+    let scratch = Scratch::new();
+    let file = scratch.file("recording.hl");
+    let running = Job::fixture("mix_threads", "150000").start(Some(&file));
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    kill_process(running.pid(), Signal::STOP).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    kill_process(running.pid(), Signal::CONT).unwrap();
+    let outcome = running.outcome();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let recording = Recording::open(file);
+    recording.assert_whole();
+    let told = &outcome.told()[0];
+    // libc keeps the stacks of a few of the eight threads, with a block each.
+    let kept = recording.total("blocks_live_end") - number(told, "blocks_live_end");
+    assert!((0..=8).contains(&kept), "{kept} too many live at the end: {outcome:?} {recording:?}");
+    assert!(
+        (0..=8).contains(&(recording.total("allocations") - number(told, "allocations"))),
+        "{outcome:?} {recording:?}"
+    );
+}

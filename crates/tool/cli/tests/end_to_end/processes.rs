@@ -1,0 +1,234 @@
+//! More than one process: fork, exec, everything between, and what a program sees of the recorder meanwhile.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Build, Job, Recording, Scratch, build, exited, installed, number, program, wait_until};
+
+/// Each process of a truth program prints its own truth, with its pid.
+#[track_caller]
+fn processes_agree(told: &[Value], recording: &Recording) {
+    for truth in told {
+        let process = recording.process(number(truth, "pid"));
+        for (name, value) in truth.as_object().unwrap() {
+            match name.as_str() {
+                "who" | "pid" => {}
+                "code" => assert_eq!(process["exit"], json!({ "code": value }), "{truth} {recording:?}"),
+                _ => assert_eq!(process[name], *value, "{name} of {truth}: {recording:?}"),
+            }
+        }
+    }
+    assert_eq!(recording.processes().len(), told.len(), "{recording:?}");
+}
+
+#[test]
+fn children_of_fork() {
+    let scratch = Scratch::new();
+    for how in ["", "raw"] {
+        let (outcome, recording) = Job::fixture("forks", how).recorded(&scratch);
+        assert_eq!(outcome.status, exited(10), "{outcome:?}");
+        processes_agree(&outcome.told(), &recording);
+        recording.assert_whole().assert_adds_up();
+        assert_eq!(recording.total("frees_inherited"), 350, "{recording:?}");
+    }
+}
+
+#[test]
+fn fork_while_threads_allocate() {
+    let scratch = Scratch::new();
+    let (_, idle) = Job::fixture("fork_threads", "0").recorded(&scratch);
+    let (outcome, recording) = Job::fixture("fork_threads", "100").recorded(&scratch);
+    let told = &outcome.told()[0];
+    assert_eq!(number(told, "bad"), 0, "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    assert_eq!(recording.processes().len(), 101, "{:?}", recording.path);
+    let children: Vec<_> =
+        recording.processes().iter().filter(|process| process["exit"] == json!({"code": 5})).collect();
+    assert_eq!(children.len(), 100, "{recording:?}");
+    for child in children {
+        let counts = ["allocations", "bytes_allocated", "blocks_live_end"].map(|name| number(child, name));
+        assert_eq!(counts, [500, 500 * 48, 500], "{child:#} in {:?}", recording.path);
+    }
+    let parent = recording.processes().iter().find(|process| process["exit"] == json!({"code": 0})).unwrap();
+    // The idle run's threads allocate, too, until they are told to stop: only libc's share of it is wanted here.
+    let of_libc = idle.total("blocks_live_end");
+    assert_eq!(number(parent, "frees"), number(told, "frees"), "{recording:?}");
+    assert_eq!(number(parent, "blocks_live_end"), of_libc, "{recording:?}");
+}
+
+#[test]
+fn every_way_to_start_a_program() {
+    let scratch = Scratch::new();
+    let told = program("execs");
+    let ways = [
+        "fork+execv",
+        "fork+execve-cleared",
+        "vfork+execv",
+        "vfork+execve-cleared",
+        "posix_spawn",
+        "posix_spawn-cleared",
+        "posix_spawnp",
+        "system",
+        "popen",
+    ];
+    for how in ways {
+        let arguments = format!("{how} {} told something", told.display());
+        let (outcome, recording) = Job::fixture("spawns", &arguments).both(&scratch);
+        assert!(outcome.text().contains("code 21"), "{how}: {outcome:?}");
+        recording.assert_whole();
+        let started = recording.running("execs told something");
+        let started = started.iter().find(|process| process["exit"] == json!({"code": 21}));
+        let started = started.unwrap_or_else(|| panic!("{how}: the program is not in the recording: {recording:?}"));
+        assert!(
+            number(started, "allocations") >= 7 && number(started, "bytes_allocated") >= 7000,
+            "{how}: {started:#}"
+        );
+    }
+    for how in ["vfork+failed", "posix_spawn-failed"] {
+        let (_, recording) = Job::fixture("spawns", &format!("{how} -")).both(&scratch);
+        assert_eq!(recording.assert_whole().processes().len(), 1, "{how}: {recording:?}");
+    }
+}
+
+#[test]
+fn every_member_of_the_exec_family() {
+    let scratch = Scratch::new();
+    let execs = program("execs");
+    let path = format!("{}:{}", execs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let family = [
+        "execl",
+        "execle",
+        "execlp",
+        "execv",
+        "execve",
+        "execve-empty",
+        "execve-null",
+        "execve-environ",
+        "execvp",
+        "execvpe",
+        "clearenv",
+        "fexecve",
+        "execveat",
+        "after a failure",
+    ];
+    for how in family {
+        let job = Job::new([execs.to_str().unwrap(), how]).variable("PATH", &path);
+        let (outcome, recording) = job.both(&scratch);
+        assert_eq!(outcome.status, exited(21), "{how}: {outcome:?}");
+        recording.assert_whole();
+        let [process] = recording.processes() else { panic!("{how}: {recording:?}") };
+        assert_eq!(process["exit"], json!({"code": 21}), "{how}: {recording:?}");
+        assert_eq!(process["images"].as_array().map(Vec::len), Some(2), "{how}: {recording:?}");
+        // The first image's 100 blocks, the second's 7, and what setenv and a thread need.
+        assert!((107..=130).contains(&recording.total("allocations")), "{how}: {recording:?}");
+    }
+}
+
+/// A shell runs a script, which runs interpreters, one of them with an empty environment.
+#[test]
+fn a_chain_of_interpreters() {
+    let (Some(perl), Some(python)) = (installed("perl"), installed("python3")) else { return };
+    let scratch = Scratch::new();
+    scratch.script(
+        "script",
+        format!(
+            "#!/bin/sh\necho \"script: $*\"\n{perl} -e 'print \"perl: @ARGV\\n\"' a b\n\
+             env -i {python} -c 'import os, sys; print(\"python:\", sys.argv, dict(os.environ).get(\"LD_PRELOAD\"))' c\n\
+             (exit 3)\n",
+            perl = perl.display(),
+            python = python.display()
+        ),
+    );
+    let (outcome, recording) =
+        Job::new(["/bin/sh", "-c", "./script one two; exit $?"]).directory(scratch.path()).both(&scratch);
+    assert_eq!(outcome.status, exited(3), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    for name in ["perl", "python"] {
+        assert!(!recording.running(name).is_empty(), "{name}: {recording:?}");
+    }
+}
+
+#[test]
+fn a_pipeline() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::shell("seq 20000 | sort -rn | head -n 3; cat - | wc -c").stdin("input").both(&scratch);
+    // head ends early, and whoever still writes to it dies of SIGPIPE.
+    recording.assert_whole().assert_adds_up();
+    assert!(!recording.running("sort").is_empty(), "{recording:?}");
+}
+
+#[test]
+fn nothing_is_added_to_the_environment() {
+    let scratch = Scratch::new();
+    Job::fixture("environment", "").both(&scratch).1.assert_whole();
+    Job::shell("env | sort; sh -c 'env | sort'; env -i sh -c env").both(&scratch).1.assert_whole();
+    // What the user preloads stays in place, and stays visible.
+    let own = build("plugin_a", Build::Module);
+    let line = format!("LD_PRELOAD={} {}", own.display(), program("environment").display());
+    Job::shell(&line).both(&scratch).1.assert_whole();
+    let (outcome, recording) = Job::fixture("environment", "").variable("LD_PRELOAD", &own).both(&scratch);
+    assert!(outcome.text().contains(own.to_str().unwrap()), "{outcome:?}");
+    recording.assert_whole();
+}
+
+/// A static program cannot be recorded; it must run all the same, and its children are none of ours.
+#[test]
+fn a_static_program() {
+    let scratch = Scratch::new();
+    let fixed = build("environment", Build::Static);
+    Job::new([&fixed]).both(&scratch);
+    Job::shell(&format!("{}; {} told", fixed.display(), program("execs").display())).both(&scratch);
+}
+
+#[test]
+fn a_daemon_that_outlives_the_recording() {
+    let scratch = Scratch::new();
+    let done = scratch.file("done");
+    let (outcome, recording) = Job::fixture("daemon", &format!("{} 600 1000", done.display())).recorded(&scratch);
+    assert!(outcome.status.success() && !done.exists(), "record waited for the daemon: {outcome:?}");
+    assert!(recording.running("daemon").iter().any(|process| process["exit"].is_null()), "{recording:?}");
+    wait_until("the daemon is done", || fs::read(&done).is_ok_and(|bytes| bytes == b"done, descriptor 0\n"));
+
+    fs::remove_file(&done).unwrap();
+    let job = Job::fixture("daemon", &format!("{} 600 1000", done.display())).option("--wait");
+    let began = Instant::now();
+    let (outcome, recording) = job.recorded(&scratch);
+    assert!(began.elapsed() >= Duration::from_millis(600), "{outcome:?}");
+    assert_eq!(fs::read_to_string(&done).unwrap(), "done, descriptor 0\n");
+    recording.assert_whole();
+    assert_eq!([recording.total("allocations"), recording.total("blocks_live_end")], [1000, 500], "{recording:?}");
+}
+
+/// The session's peak is that of the sum over the processes that were alive at the same time.
+#[test]
+fn the_peak_of_a_session() {
+    let scratch = Scratch::new();
+    program("tower");
+    let peak = |line: &str| {
+        let (_, recording) = Job::shell(line).both(&scratch);
+        recording.assert_whole().total("bytes_live_max")
+    };
+    let one_by_one = peak("\"$PROGRAMS/tower\" 50000000 0; \"$PROGRAMS/tower\" 50000000 0");
+    assert!((50_000_000..60_000_000).contains(&one_by_one), "{one_by_one}");
+    let at_once = peak("\"$PROGRAMS/tower\" 50000000 500 & \"$PROGRAMS/tower\" 50000000 500 & wait");
+    assert!((100_000_000..110_000_000).contains(&at_once), "{at_once}");
+}
+
+/// A thousand processes, one after the other and some at the same time.
+#[test]
+fn many_processes() {
+    let scratch = Scratch::new();
+    program("dies");
+    let line =
+        "i=0; while [ $i -lt 100 ]; do for j in 1 2 3; do \"$PROGRAMS/dies\" 50 return & done; wait; i=$((i+1)); done";
+    let (_, recording) = Job::shell(line).both(&scratch);
+    recording.assert_whole().assert_adds_up();
+    let children: Vec<_> =
+        recording.processes().iter().filter(|process| process["exit"] == json!({"code": 7})).collect();
+    assert_eq!(children.len(), 300, "{}", recording.path.display());
+    assert!(children.iter().all(|child| number(child, "allocations") >= 50), "{}", recording.path.display());
+    assert!(Path::new(&recording.path).exists());
+}

@@ -1,0 +1,116 @@
+//! Programs that count their own calls: the recording must say exactly the same.
+
+use serde_json::Value;
+
+use crate::harness::{Job, Recording, Scratch, number, shared_library};
+
+/// Records a truth program once idle and once at work; all that it tells must be the difference between the recordings.
+#[track_caller]
+fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording) {
+    let scratch = Scratch::new();
+    // As many zeros as digits: the length of an argument is the size of a block in some languages.
+    let (idle, without) = job(&"0".repeat(work.len())).recorded(&scratch);
+    let (busy, with) = job(work).recorded(&scratch);
+    assert!(idle.status.success() && busy.status.success(), "{idle:?}\n{busy:?}");
+    let (idle, busy) = (idle.told().pop().unwrap(), busy.told().pop().unwrap());
+    let mut wrong = vec![];
+    for (name, value) in busy.as_object().unwrap() {
+        let told = value.as_i64().unwrap() - number(&idle, name);
+        let recorded = with.total(name) - without.total(name);
+        // A program says -1 of what it cannot know.
+        if value != -1 && told != recorded {
+            wrong.push(format!("{name}: the program made {told}, the recording says {recorded}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{with:?}", wrong.join("\n"));
+    without.assert_whole().assert_adds_up();
+    with.assert_whole().assert_adds_up();
+    (busy, with)
+}
+
+#[test]
+fn every_call_on_one_thread() {
+    let (_, recording) = agrees(|work| Job::fixture("mix", work), "100000");
+    assert_eq!(recording.total("threads"), 1, "{recording:?}");
+    assert_eq!(recording.processes().len(), 1, "{recording:?}");
+}
+
+#[test]
+fn every_call_on_eight_threads() {
+    let (_, recording) = agrees(|work| Job::fixture("mix_threads", work), "30000");
+    assert!((8..=9).contains(&recording.total("threads")), "{recording:?}");
+}
+
+#[test]
+fn temporary_blocks() {
+    agrees(|work| Job::fixture("temporary", work), "1000");
+}
+
+#[test]
+fn operators_of_cxx() {
+    agrees(|work| Job::fixture("operators", work), "300");
+}
+
+#[test]
+fn a_rust_program() {
+    agrees(|work| Job::fixture("growth", work), "200");
+}
+
+#[test]
+fn failures_keep_errno() {
+    let scratch = Scratch::new();
+    Job::fixture("failures", "1").both(&scratch);
+    agrees(|work| Job::fixture("failures", work), "500");
+}
+
+#[test]
+fn frees_by_other_threads() {
+    agrees(|work| Job::fixture("queue", work), "500000"); // 4 million events
+}
+
+/// The order of events across threads: one wrong pair would be a free of an unknown block, or a block that is live twice.
+#[test]
+fn blocks_exchanged_through_atomic_slots() {
+    for caches in ["", "glibc.malloc.tcache_count=0"] {
+        let job = |work: &str| Job::fixture("exchange", work).variable("GLIBC_TUNABLES", caches);
+        agrees(job, "150000"); // 2.4 million events
+    }
+}
+
+#[test]
+fn blocks_of_signal_handlers() {
+    agrees(|work| Job::fixture("signals", work), "2000");
+}
+
+#[test]
+fn blocks_of_fibers() {
+    agrees(|work| Job::fixture("fibers", work), "1600");
+}
+
+#[test]
+fn blocks_of_a_deep_recursion() {
+    agrees(|work| Job::fixture("deep", work), "50000");
+}
+
+/// The user's own preloaded library comes between the recorder and libc, and is called as before.
+#[test]
+fn behind_another_preloaded_allocator() {
+    let checked = |name: &'static str| {
+        move |work: &str| {
+            let job = Job::fixture(name, work).variable("LD_PRELOAD", "libc_malloc_debug.so.0");
+            job.variable("MALLOC_CHECK_", "3")
+        }
+    };
+    agrees(checked("mix"), "20000");
+    agrees(checked("queue"), "20000");
+    let Some(jemalloc) = shared_library("libjemalloc.so.2") else { return };
+    for (name, work) in [("queue", "200000"), ("growth", "100"), ("operators", "100"), ("exchange", "50000")] {
+        agrees(|work| Job::fixture(name, work).variable("LD_PRELOAD", &jemalloc), work);
+    }
+}
+
+/// More different stacks than any table starts with; the sites add up to the total.
+#[test]
+fn blocks_of_very_many_stacks() {
+    agrees(|work| Job::fixture("stacks", work), "65536");
+}
