@@ -1,13 +1,12 @@
 //! The calls of an image in order, as columns.
 
-use heapledger_core::{Bytes, Serial, StackId, ThreadId};
+use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
 use crate::error::{Error, Reason};
 use crate::frame::{Compressor, EncodedChunk, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{Call, ImageId, Live, Time};
-use crate::sites;
 use crate::varint::{self, Varints};
 
 /// One call that changed the heap, or failed to.
@@ -482,22 +481,46 @@ impl Decoded {
         if ops.len() != head.rows as usize || ops.len() > CHUNK_ROWS_MAX {
             return Err(Reason::Invalid("the number of events"));
         }
+        if head.serial_first.0.checked_add(u64::from(head.rows)).is_none() {
+            return Err(Reason::Invalid("a serial"));
+        }
         let mut columns = EventColumns {
             stacks: Varints::new(stacks.with_codec(CODEC_DELTA)?),
             sizes: varints(sizes)?,
             frees: varints(frees)?,
             last_stack: 0,
             next_serial: head.serial_first.0,
+            wrong: None,
         };
         let mut times = Times::new(varints(ticks)?, head)?;
         let mut threads = Threads { runs: varints(threads)?, thread: ThreadId(0), left: 0 };
-        self.events.reserve(ops.len());
-        for (index, &op) in ops.iter().enumerate() {
-            let time = times.at(index)?;
-            let thread = threads.next()?;
-            let call = Call::from_number(op & !SHAPE).ok_or(Reason::Invalid("an event without entry point"))?;
-            let kind = columns.kind(op & SHAPE)?;
-            self.events.push(Event { time, thread, call, kind });
+        self.events.extend(ops.iter().enumerate().map(|(index, &op)| {
+            let time = times.at(index as u64, &mut columns.wrong);
+            let thread = threads.next(&mut columns.wrong);
+            let call = Call::from_number(op & !SHAPE).unwrap_or_else(|| {
+                columns.wrong = Some(Reason::Invalid("an event without entry point"));
+                Call::from(Api::Malloc)
+            });
+            let event = |kind| Event { time, thread, call, kind };
+            match op & SHAPE {
+                SHAPE_ALLOC => {
+                    let (size, stack) = columns.request();
+                    event(EventKind::Alloc { serial: columns.serial(), size, stack })
+                }
+                SHAPE_FREE => event(EventKind::Free { block: columns.freed() }),
+                SHAPE_REALLOC => {
+                    let old = columns.freed();
+                    let (size, stack) = columns.request();
+                    event(EventKind::Realloc { old, serial: columns.serial(), size, stack })
+                }
+                _ => {
+                    let (size, stack) = columns.request();
+                    event(EventKind::Failed { size, stack })
+                }
+            }
+        }));
+        if let Some(reason) = columns.wrong {
+            return Err(reason);
         }
         if columns.next_serial - head.serial_first.0 != u64::from(head.serials) {
             return Err(Reason::Invalid("the number of serials"));
@@ -536,62 +559,61 @@ fn varints(column: Column<'_>) -> Result<Varints<'_>, Reason> {
     column.with_codec(CODEC_VARINT).map(Varints::new)
 }
 
+/// The columns with a value for some of the events. What is wrong with them is kept until the end, and what is read
+/// until then means nothing: that is faster than to ask after each value.
 struct EventColumns<'a> {
     stacks: Varints<'a>,
     sizes: Varints<'a>,
     frees: Varints<'a>,
     last_stack: u64,
     next_serial: u64,
+    wrong: Option<Reason>,
 }
 
 impl EventColumns<'_> {
     #[inline]
-    fn kind(&mut self, shape: u8) -> Result<EventKind, Reason> {
-        Ok(match shape {
-            SHAPE_ALLOC => {
-                let (size, stack) = self.request()?;
-                EventKind::Alloc { serial: self.serial()?, size, stack }
-            }
-            SHAPE_FREE => EventKind::Free { block: self.freed()? },
-            SHAPE_REALLOC => {
-                let old = self.freed()?;
-                let (size, stack) = self.request()?;
-                EventKind::Realloc { old, serial: self.serial()?, size, stack }
-            }
-            _ => {
-                let (size, stack) = self.request()?;
-                EventKind::Failed { size, stack }
-            }
-        })
-    }
-
-    #[inline]
-    fn request(&mut self) -> Result<(Bytes, StackId), Reason> {
-        let difference = self.stacks.next().ok_or(columns::TOO_SHORT)?;
+    fn request(&mut self) -> (Bytes, StackId) {
+        let difference = next_or(&mut self.stacks, &mut self.wrong);
         self.last_stack = varint::unzigzag(self.last_stack, difference);
-        let stack = sites::stack(self.last_stack)?;
-        Ok((Bytes(self.sizes.next().ok_or(columns::TOO_SHORT)?), stack))
+        if self.last_stack > u64::from(StackId::MAX.0) {
+            self.wrong = Some(Reason::Invalid("a stack id"));
+        }
+        (Bytes(next_or(&mut self.sizes, &mut self.wrong)), StackId(self.last_stack as u32))
     }
 
     #[inline]
-    fn serial(&mut self) -> Result<Serial, Reason> {
-        let serial = self.next_serial;
-        self.next_serial = serial.checked_add(1).ok_or(Reason::Invalid("a serial"))?;
-        Ok(Serial(serial))
+    fn serial(&mut self) -> Serial {
+        // Does not overflow: there are no more than rows.
+        let serial = Serial(self.next_serial);
+        self.next_serial += 1;
+        serial
     }
 
     #[inline]
-    fn freed(&mut self) -> Result<FreedBlock, Reason> {
-        Ok(match self.frees.next().ok_or(columns::TOO_SHORT)? {
+    fn freed(&mut self) -> FreedBlock {
+        match next_or(&mut self.frees, &mut self.wrong) {
             FREED_UNKNOWN => FreedBlock::Unknown,
             FREED_INHERITED => FreedBlock::Inherited,
             FREED_NONE => FreedBlock::None,
             distance => {
-                let serial = self.next_serial.checked_sub(distance - FREED_KNOWN);
-                FreedBlock::Known(Serial(serial.ok_or(Reason::Invalid("a released block that was never allocated"))?))
+                let distance = distance - FREED_KNOWN;
+                if distance > self.next_serial {
+                    self.wrong = Some(Reason::Invalid("a released block that was never allocated"));
+                }
+                FreedBlock::Known(Serial(self.next_serial.wrapping_sub(distance)))
             }
-        })
+        }
     }
+}
+
+/// The next value of a column; where there is none, that is what is wrong, and the column is over.
+#[inline]
+fn next_or(column: &mut Varints<'_>, wrong: &mut Option<Reason>) -> u64 {
+    column.next().unwrap_or_else(|| {
+        *wrong = Some(columns::TOO_SHORT);
+        *column = Varints::new(&[]);
+        0
+    })
 }
 
 struct Times<'a> {
@@ -610,30 +632,32 @@ impl<'a> Times<'a> {
         }
         let (time, time_last) = (head.time_first.0, head.time_last.0);
         let mut times = Times { marks, next: None, time, time_last, tick_ns: u64::from(head.tick_ns) };
-        times.read_mark(0)?;
-        Ok(times)
+        let mut wrong = None;
+        times.read_mark(0, &mut wrong);
+        wrong.map_or(Ok(times), Err)
     }
 
     #[inline]
-    fn at(&mut self, index: usize) -> Result<Time, Reason> {
+    fn at(&mut self, index: u64, wrong: &mut Option<Reason>) -> Time {
         while let Some((at, ticks)) = self.next
-            && at == index as u64
+            && at == index
         {
             let step = ticks.checked_mul(self.tick_ns).and_then(|step| self.time.checked_add(step));
-            self.time = step.filter(|&time| time <= self.time_last).ok_or(Reason::Invalid("the time of an event"))?;
-            self.read_mark(at)?;
+            match step.filter(|&time| time <= self.time_last) {
+                Some(time) => self.time = time,
+                None => *wrong = Some(Reason::Invalid("the time of an event")),
+            }
+            self.read_mark(at, wrong);
         }
-        Ok(Time(self.time))
+        Time(self.time)
     }
 
-    fn read_mark(&mut self, from: u64) -> Result<(), Reason> {
+    fn read_mark(&mut self, from: u64, wrong: &mut Option<Reason>) {
         self.next = None;
         if !self.marks.is_empty() {
-            let mut next = || self.marks.next().ok_or(columns::TOO_SHORT);
-            let (step, ticks) = (next()?, next()?);
-            self.next = Some((from.saturating_add(step), ticks));
+            let step = next_or(&mut self.marks, wrong);
+            self.next = Some((from.saturating_add(step), next_or(&mut self.marks, wrong)));
         }
-        Ok(())
     }
 }
 
@@ -645,13 +669,21 @@ struct Threads<'a> {
 
 impl Threads<'_> {
     #[inline]
-    fn next(&mut self) -> Result<ThreadId, Reason> {
-        while self.left == 0 {
-            self.left = self.runs.next().ok_or(columns::TOO_SHORT)?;
-            let thread = self.runs.next().ok_or(columns::TOO_SHORT)?;
-            self.thread = ThreadId(u32::try_from(thread).map_err(|_| Reason::Invalid("a thread id"))?);
+    fn next(&mut self, wrong: &mut Option<Reason>) -> ThreadId {
+        if self.left == 0 {
+            self.next_run(wrong);
         }
-        self.left -= 1;
-        Ok(self.thread)
+        self.left = self.left.saturating_sub(1);
+        self.thread
+    }
+
+    fn next_run(&mut self, wrong: &mut Option<Reason>) {
+        self.left = next_or(&mut self.runs, wrong);
+        let thread = next_or(&mut self.runs, wrong);
+        match u32::try_from(thread) {
+            Ok(thread) if self.left > 0 => self.thread = ThreadId(thread),
+            Ok(_) => *wrong = Some(Reason::Invalid("a run of no events")),
+            Err(_) => *wrong = Some(Reason::Invalid("a thread id")),
+        }
     }
 }

@@ -136,7 +136,8 @@ impl Table for WholeLedger {
             ledger.free(session, ThreadId(0), Key(event.key));
         } else {
             let stack = StackId(event.stack);
-            let _ = ledger.allocate(session, Time(*now), ThreadId(0), Key(event.key), Bytes(event.size), stack).unwrap();
+            let _ =
+                ledger.allocate(session, Time(*now), ThreadId(0), Key(event.key), Bytes(event.size), stack).unwrap();
         }
     }
     fn prefetch(&self, key: u64) {
@@ -233,7 +234,9 @@ fn main() {
     println!("ns per event (a free or an allocation), median of {rounds}");
     println!("  {:<14} {:>9} {:>9} {:>9} {:>9}", "", "filling", "straight", "prefetch", "B/block");
     for (live, pairs) in [(2_000, 2_000_000), (100_000, 2_000_000), (400_000, 2_000_000), (1_000_000, 2_000_000)] {
-        for (name, young, serials) in [("random", false, false), ("young", true, false), ("random serials", false, true)] {
+        for (name, young, serials) in
+            [("random", false, false), ("young", true, false), ("random serials", false, true)]
+        {
             println!("{live} live, {name}");
             let trace = trace(live, pairs, young, serials);
             row::<WholeLedger>("ledger", &trace, rounds);

@@ -34,6 +34,7 @@
 
 pub mod mapped;
 
+mod arch;
 mod ledger;
 mod live;
 mod register;

@@ -2,11 +2,12 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::slice;
 
-mod backing;
+pub(crate) mod backing;
 
 /// There is no room for what was to be recorded: the kernel refused memory, or the 2³⁷ serials of one process image
 /// are used up.
@@ -94,6 +95,11 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
+    /// The elements, from the first; memory is given back as they are taken.
+    pub(crate) fn consume(self) -> Consumed<T> {
+        Consumed { vector: ManuallyDrop::new(self), taken: 0, bytes_released: 0 }
+    }
+
     /// What the vector has mapped, touched or not.
     pub fn bytes_mapped(&self) -> usize {
         (self.capacity * size_of::<T>()).next_multiple_of(PAGE)
@@ -136,5 +142,49 @@ impl<T: Zeroed> Drop for Vector<T> {
 impl<T: Zeroed + fmt::Debug> fmt::Debug for Vector<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// See [`Vector::consume`].
+pub(crate) struct Consumed<T: Zeroed> {
+    // Its memory before `bytes_released` is not its own any more.
+    vector: ManuallyDrop<Vector<T>>,
+    taken: usize,
+    bytes_released: usize,
+}
+
+/// What is given back at a time.
+const RELEASED_TOGETHER: usize = 1 << 20;
+
+impl<T: Zeroed> Iterator for Consumed<T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.taken >= self.vector.length {
+            return None;
+        }
+        // SAFETY: `taken < length`, and the element lies after all of the released memory: that ended at or before the
+        // element taken before, see below. It is initialised, as all are, and `T` is `Copy`.
+        let element = unsafe { self.vector.start.add(self.taken).read() };
+        let bytes_taken = self.taken * size_of::<T>();
+        if backing::IN_PARTS && bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
+            // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the page from its start,
+            // and ends at or before the element just read; nobody refers to it, for elements are handed out by value.
+            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
+            self.bytes_released += RELEASED_TOGETHER;
+        }
+        self.taken += 1;
+        Some(element)
+    }
+}
+
+impl<T: Zeroed> Drop for Consumed<T> {
+    fn drop(&mut self) {
+        let bytes = self.vector.bytes_mapped() - self.bytes_released;
+        if bytes > 0 {
+            // SAFETY: the rest of what `zeroed` mapped; its owner goes.
+            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), bytes) };
+        }
     }
 }

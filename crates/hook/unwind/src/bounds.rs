@@ -81,6 +81,18 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// Whether every word from the stack pointer up to `end`, exclusive, may be read.
+    #[inline(always)]
+    pub fn covers_up_to(&mut self, end: u64) -> bool {
+        end <= self.high || self.extend_to(end - 8)
+    }
+
+    /// Whether an address is not below the stack pointer.
+    #[inline(always)]
+    pub fn is_above_start(&self, address: u64) -> bool {
+        address >= self.low
+    }
+
     /// Whether the word at an aligned address may be read.
     #[inline(always)]
     pub fn covers(&mut self, address: u64) -> bool {

@@ -19,6 +19,7 @@ use crate::modules;
 
 const ENTRIES: usize = 1 << 16;
 const PRESENT: u64 = 1 << 31;
+const RULE_MASK: u32 = (1 << Rule::BITS) - 1;
 
 /// Bytes the cache takes when every page of it has been touched.
 pub const CACHE_LENGTH: usize = ENTRIES * 8;
@@ -51,22 +52,43 @@ pub fn initialise() -> bool {
 
 /// Forgets every rule: a module may have gone.
 pub fn clear() {
+    let Some(cache) = cache() else { return };
     for index in 0..ENTRIES {
-        if let Some(entry) = entry(index) {
-            // Untouched pages stay untouched.
-            if entry.load(Ordering::Relaxed) != 0 {
-                entry.store(0, Ordering::Relaxed);
-            }
+        // Untouched pages stay untouched.
+        let entry = cache.entry(index);
+        if entry.load(Ordering::Relaxed) != 0 {
+            entry.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// The cached rule of a lookup address.
+/// The cache, once it is mapped.
 #[inline(always)]
-pub fn cached(lookup: u64) -> Option<Rule> {
-    let (index, tag) = place(lookup);
-    let entry = entry(index)?.load(Ordering::Relaxed);
-    (entry >> 32 == tag && entry & PRESENT != 0).then(|| Rule::from_bits(entry as u32 & ((1 << Rule::BITS) - 1)))
+pub fn cache() -> Option<Cache> {
+    let entries = CACHE.load(Ordering::Acquire);
+    // SAFETY: the mapping has `ENTRIES` entries and is never unmapped; zeroed memory is valid for atomics.
+    (!entries.is_null()).then(|| Cache(unsafe { &*entries.cast::<[AtomicU64; ENTRIES]>() }))
+}
+
+/// The mapped cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache(&'static [AtomicU64; ENTRIES]);
+
+impl Cache {
+    /// The cached rule of a lookup address.
+    #[inline(always)]
+    pub fn get(self, lookup: u64) -> Option<Rule> {
+        let (index, tag) = place(lookup);
+        let entry = self.entry(index).load(Ordering::Relaxed);
+        // One comparison: the tag and the mark of presence agree when nothing but the rule's bits is left.
+        (entry ^ (tag << 32 | PRESENT) < 1 << Rule::BITS).then(|| Rule::from_bits(entry as u32 & RULE_MASK))
+    }
+
+    #[inline(always)]
+    fn entry(self, index: usize) -> &'static AtomicU64 {
+        // SAFETY: the index has 16 bits, and there are 2^16 entries.
+        unsafe { self.0.get_unchecked(index & (ENTRIES - 1)) }
+    }
 }
 
 /// Computes the rule of a lookup address and keeps it. `None` when no module covers the address: then nothing is kept,
@@ -79,7 +101,8 @@ pub fn compute(lookup: u64, context: &mut Context, sink: &mut dyn Sink) -> Optio
     modules::announce(&module, epoch, sink);
     let rule = evaluate(lookup, &module, context).unwrap_or(Rule::UNSUPPORTED);
     let (index, tag) = place(lookup);
-    if let Some(entry) = entry(index) {
+    if let Some(cache) = cache() {
+        let entry = cache.entry(index);
         entry.store(tag << 32 | PRESENT | u64::from(rule.bits()), Ordering::Relaxed);
         // If the epoch has advanced meanwhile, the entry may be of a module that is gone: take it back.
         core::sync::atomic::fence(Ordering::SeqCst);
@@ -94,14 +117,6 @@ pub fn compute(lookup: u64, context: &mut Context, sink: &mut dyn Sink) -> Optio
 fn place(lookup: u64) -> (usize, u64) {
     let mixed = lookup.wrapping_mul(0x9e37_79b9_7f4b) & ((1 << 48) - 1);
     ((mixed >> 32) as usize, mixed & 0xffff_ffff)
-}
-
-#[inline(always)]
-fn entry(index: usize) -> Option<&'static AtomicU64> {
-    let cache = CACHE.load(Ordering::Relaxed);
-    // SAFETY: the mapping has `ENTRIES` entries, is never unmapped, and every index comes from `place` (16 bits) or is
-    // below `ENTRIES`; zeroed memory is valid for atomics.
-    (!cache.is_null()).then(|| unsafe { &*cache.add(index & (ENTRIES - 1)) })
 }
 
 /// The binary search in `.eh_frame_hdr`, then one row of one description.

@@ -92,27 +92,45 @@ pub unsafe fn forget_grower() {
 /// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones.
 #[inline(always)]
 pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
-    let hash = mix(parent.hash, address ^ (kind as u64) << 47);
-    let table = TABLE.load(Ordering::Acquire);
-    if !table.is_null() {
-        // SAFETY: tables are never unmapped.
-        let table = unsafe { &*table };
-        let key = key(address, hash);
-        let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
-        for index in first..first + 6 {
-            let slot = table.slot(index);
-            let found = slot.key.load(Ordering::Acquire);
-            if found == key {
-                let value = slot.value.load(Ordering::Relaxed);
-                if value & 0x3ff_ffff == u64::from(parent.id.0) && value != 0 {
-                    return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
+    let mut view = View::now();
+    view.child(parent, kind, address, sink)
+}
+
+/// The table as it is now, for several look-ups.
+#[derive(Debug)]
+pub struct View(*const Table);
+
+impl View {
+    /// The current table.
+    #[inline(always)]
+    pub fn now() -> View {
+        View(TABLE.load(Ordering::Acquire))
+    }
+
+    /// See [`child`].
+    #[inline(always)]
+    pub fn child(&mut self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
+        let hash = mix(parent.hash, address ^ (kind as u64) << 47);
+        // SAFETY: null, or a table: these are never unmapped.
+        if let Some(table) = unsafe { self.0.as_ref() } {
+            let key = key(address, hash);
+            let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
+            // Most are in the first slot; the rest of the search is out of line.
+            for _ in 0..2 {
+                let slot = table.slot(index);
+                if slot.key.load(Ordering::Acquire) == key {
+                    let value = slot.value.load(Ordering::Relaxed);
+                    if value != 0 && value as u32 & StackId::MAX.0 == parent.id.0 {
+                        return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
+                    }
                 }
-            } else if found == 0 {
-                break;
+                index += 1;
             }
         }
+        let place = insert(parent, kind, address, hash, sink);
+        *self = View::now();
+        place
     }
-    insert(parent, kind, address, hash, sink)
 }
 
 #[inline(always)]

@@ -11,10 +11,10 @@ use core::ptr;
 
 use heapledger_core::{NodeKind, StackId};
 
-use crate::arch::{Registers, Step, step};
+use crate::arch::{Registers, Rule, SLOT_LOST, SLOT_UNCHANGED, SLOT_UNKNOWN, step};
 use crate::bounds::{OwnStack, Stack};
 use crate::rules::{self, Context};
-use crate::tree::{self, Place};
+use crate::tree::{self, Place, View};
 use crate::{Sink, modules};
 
 /// Frames remembered, and the most a stack can have.
@@ -31,9 +31,8 @@ pub const FRAMES_FEWEST: usize = 256;
 #[repr(C)]
 struct Frame {
     registers: Registers,
-    /// Address of the word with the return address; 0 when the link cannot be checked.
-    return_slot: u64,
-    /// Address of a word that holds the caller's rbp: the saved one, or our own copy where it was not saved.
+    /// Where the caller's rbp is to be found: a word of the stack, or, when it was not saved, our own copy (in `fresh`:
+    /// [`SLOT_UNCHANGED`]). [`SLOT_UNKNOWN`] when the link to the caller cannot be checked.
     rbp_slot: u64,
     place: Place,
 }
@@ -117,55 +116,40 @@ impl Walker {
 
     /// `None` when too little is left of a remembered stack that was cut.
     #[inline(never)]
-    fn walk(&mut self, mut registers: Registers, mut stack: Stack, sink: &mut dyn Sink) -> Option<StackId> {
-        let mut candidates = self.length;
+    fn walk(&mut self, start: Registers, stack: Stack, sink: &mut dyn Sink) -> Option<StackId> {
+        let Some(cache) = rules::cache() else { return Some(StackId::ROOT) };
+        // Scalars, so that they stay in registers.
+        let (mut lookup, mut sp, mut rbp, mut stack) = (start.lookup, start.sp, start.rbp, stack);
+        let mut candidates = self.intact(sp, &stack);
+        let mut candidate_sp = self.candidate_sp(candidates);
         let mut fresh = 0;
         let kept = loop {
             // Outwards the stack pointer grows: skip remembered frames that lie further in.
-            while candidates > 0 && self.frame(candidates - 1).registers.sp < registers.sp {
+            while candidate_sp < sp {
                 candidates -= 1;
+                candidate_sp = self.candidate_sp(candidates);
             }
-            if candidates > 0 && self.frame(candidates - 1).registers == registers {
-                match self.broken_link(candidates - 1) {
-                    None => break candidates,
-                    Some(broken) => {
-                        // Frames up to the broken link are as remembered, but for what lies outside of them.
-                        while candidates > broken {
-                            candidates -= 1;
-                            if fresh == FRAMES_MAX {
-                                return Some(self.truncate(0, fresh, sink));
-                            }
-                            let frame = *self.frame(candidates);
-                            self.set_fresh(fresh, frame);
-                            fresh += 1;
-                        }
-                        fresh -= 1;
-                        registers = self.fresh_frame(fresh).registers;
-                    }
+            if candidate_sp == sp {
+                let candidate = &self.frame(candidates - 1).registers;
+                if candidate.lookup == lookup && candidate.rbp == rbp {
+                    break candidates;
                 }
             }
             if fresh == FRAMES_MAX {
                 return Some(self.truncate(0, fresh, sink));
             }
-            let rule = match rules::cached(registers.lookup) {
-                Some(rule) => Some(rule),
-                None => self.compute(registers.lookup, sink),
+            let rule = match cache.get(lookup) {
+                Some(rule) => rule,
+                None => self.compute(lookup, sink),
             };
-            let (next, link) = match rule.map(|rule| step(registers, rule, &mut stack)) {
-                Some(Step::Caller { registers, link }) => (Some(registers), link),
-                Some(Step::End) => (None, None),
-                Some(Step::Lost) | None => {
-                    self.defects.lost += 1;
-                    (None, None)
-                }
-            };
-            let (return_slot, rbp_slot) = link.map_or((0, 0), |link| (link.cfa - 8, link.rbp_slot));
-            self.set_fresh(fresh, Frame { registers, return_slot, rbp_slot, place: Place::ROOT });
+            let found = step(lookup, sp, rbp, rule, &mut stack);
+            self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot);
             fresh += 1;
-            match next {
-                Some(next) => registers = next,
-                None => break 0,
+            if !found.is_caller() {
+                self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST);
+                break 0;
             }
+            (lookup, sp, rbp) = (found.caller.lookup, found.caller.sp, found.caller.rbp);
         };
         if kept + fresh > FRAMES_MAX {
             return Some(self.truncate(kept, fresh, sink));
@@ -177,44 +161,69 @@ impl Walker {
                 return None;
             }
         }
-        Some(self.append(kept, fresh, sink))
+        let place = if kept == 0 { self.root } else { self.frame(kept - 1).place };
+        Some(self.append(place, kept, fresh, sink))
     }
 
-    /// The outermost-first index of the frame nearest to `from` whose link is not as remembered, if any. Link 0 leads
-    /// nowhere.
+    /// How many remembered frames, from the outermost, are still what a walk would find once it reached them: their
+    /// links are intact. Frames below the stack pointer are not asked for.
     #[inline(always)]
-    fn broken_link(&self, from: usize) -> Option<usize> {
-        let mut difference = 0;
-        for index in 1..=from {
-            difference |= self.link_difference(index);
+    fn intact(&self, sp: u64, stack: &Stack) -> usize {
+        if self.length == 0 {
+            return 0;
         }
-        if difference == 0 { None } else { (1..=from).rev().find(|&index| self.link_difference(index) != 0) }
+        let mut count = 1;
+        while count < self.length {
+            let slot = self.frame(count).rbp_slot;
+            let is_intact = if slot == SLOT_UNKNOWN {
+                self.leads_there(count, *stack)
+            } else {
+                // The word below the caller's sp is read: it has to be above ours.
+                self.frame(count - 1).registers.sp > sp && self.link_difference(count) == 0
+            };
+            if !is_intact {
+                break;
+            }
+            count += 1;
+        }
+        count
     }
 
-    /// 0 when the words that led from a frame to its caller are unchanged.
+    /// The stack pointer of the innermost of so many candidates; beyond all stacks when there are none.
+    #[inline(always)]
+    fn candidate_sp(&self, candidates: usize) -> u64 {
+        if candidates == 0 { u64::MAX } else { self.frame(candidates - 1).registers.sp }
+    }
+
+    /// Checks a link that is not made of two words by stepping once more.
+    #[cold]
+    #[inline(never)]
+    fn leads_there(&self, index: usize, mut stack: Stack) -> bool {
+        let (frame, caller) = (self.frame(index).registers, self.frame(index - 1).registers);
+        let Some(rule) = rules::cache().and_then(|cache| cache.get(frame.lookup)) else { return false };
+        let found = step(frame.lookup, frame.sp, frame.rbp, rule, &mut stack);
+        found.is_caller() && found.caller == caller
+    }
+
+    /// 0 when the words that led from a frame to its caller are unchanged. Not for unknown links.
     #[inline(always)]
     fn link_difference(&self, index: usize) -> u64 {
         let (frame, caller) = (self.frame(index), self.frame(index - 1));
-        if frame.return_slot == 0 {
-            return 1;
-        }
-        // SAFETY: both words lie on this thread's own stack above its stack pointer: `return_slot` is below the caller's
-        // frame and above this frame's sp, which the walk has reached from the inside, and both were covered by the
-        // verified bounds when the link was made (a thread's own stack does not shrink). Or `rbp_slot` points to our own copy.
-        let (return_address, rbp) = unsafe { (read(frame.return_slot), read(frame.rbp_slot)) };
+        // SAFETY: both words were covered by the verified bounds of this thread's own stack when the link was made, and a
+        // thread's own stack stays mapped. What they hold may be anything. Or `rbp_slot` points to our own copy.
+        let (return_address, rbp) = unsafe { (read(caller.registers.sp - 8), read(frame.rbp_slot)) };
         (return_address.wrapping_sub(1) ^ caller.registers.lookup) | (rbp ^ caller.registers.rbp)
     }
 
-    /// Remembers the fresh frames inside of the first `kept`, and gives each its node.
+    /// Remembers the fresh frames inside of the first `kept`, whose innermost has this place, and gives each its node.
     #[inline(always)]
-    fn append(&mut self, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
-        let mut place = if kept == 0 { self.root } else { self.frame(kept - 1).place };
+    fn append(&mut self, mut place: Place, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
         let mut at = kept;
+        let mut tree = View::now();
         for index in (0..fresh).rev() {
-            let mut frame = *self.fresh_frame(index);
-            place = tree::child(place, NodeKind::Frame, frame.registers.lookup, sink);
-            frame.place = place;
-            self.set_frame(at, frame);
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } = *self.fresh_frame(index);
+            place = tree.child(place, NodeKind::Frame, lookup, sink);
+            self.set_frame(at, lookup, sp, rbp, rbp_slot, place);
             at += 1;
         }
         self.length = at;
@@ -231,23 +240,12 @@ impl Walker {
         let remembered = kept.min(FRAMES_KEPT - fresh);
         let mut place = tree::child(self.root, NodeKind::Truncated, 1, sink);
         for index in 0..remembered {
-            let mut frame = *self.frame(kept - remembered + index);
-            place = tree::child(place, NodeKind::Frame, frame.registers.lookup, sink);
-            frame.place = place;
-            self.set_frame(index, frame);
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } =
+                self.frame_to_move(kept - remembered + index);
+            place = tree::child(place, NodeKind::Frame, lookup, sink);
+            self.set_frame(index, lookup, sp, rbp, rbp_slot, place);
         }
-        if remembered == 0 {
-            // `append` takes the place of the outer frame from the frames before it: intern here.
-            for index in (0..fresh).rev() {
-                let mut frame = *self.fresh_frame(index);
-                place = tree::child(place, NodeKind::Frame, frame.registers.lookup, sink);
-                frame.place = place;
-                self.set_frame(fresh - 1 - index, frame);
-            }
-            self.length = fresh;
-            return place.id;
-        }
-        self.append(remembered, fresh, sink)
+        self.append(place, remembered, fresh, sink)
     }
 
     #[cold]
@@ -262,14 +260,14 @@ impl Walker {
 
     #[cold]
     #[inline(never)]
-    fn compute(&mut self, lookup: u64, sink: &mut dyn Sink) -> Option<crate::arch::Rule> {
+    fn compute(&mut self, lookup: u64, sink: &mut dyn Sink) -> Rule {
         if !self.has_context {
             self.context.write(Context::new_in());
             self.has_context = true;
         }
         // SAFETY: written just above, or in an earlier call; zeroing a walker also zeroes `has_context`.
         let context = unsafe { self.context.assume_init_mut() };
-        rules::compute(lookup, context, sink)
+        rules::compute(lookup, context, sink).unwrap_or(Rule::UNSUPPORTED)
     }
 
     #[inline(always)]
@@ -280,24 +278,31 @@ impl Walker {
         unsafe { &*self.frames.as_ptr().add(index).cast::<Frame>() }
     }
 
+    /// Writes a frame of `fresh` to its place among the remembered ones. Field by field: a copy in larger pieces would
+    /// have to wait for the smaller stores it reads.
     #[inline(always)]
-    fn set_frame(&mut self, index: usize, mut frame: Frame) {
+    fn set_frame(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, place: Place) {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers have checked that `kept + fresh` fits.
+        // SAFETY: callers have checked that all frames fit; every field of the frame is written.
         unsafe {
-            let frames = self.frames.as_mut_ptr().cast::<Frame>();
-            if frame.return_slot != 0 && (frame.rbp_slot == 0 || self.is_own_copy(frame.rbp_slot)) && index > 0 {
-                frame.rbp_slot = ptr::from_ref(&(*frames.add(index - 1)).registers.rbp).expose_provenance() as u64;
-            }
-            frames.add(index).write(frame);
+            let to = self.frames.as_mut_ptr().add(index).cast::<Frame>();
+            (*to).registers.lookup = lookup;
+            (*to).registers.sp = sp;
+            (*to).registers.rbp = rbp;
+            let own_copy = (&raw mut (*to).registers.rbp).expose_provenance() as u64;
+            (*to).rbp_slot = if rbp_slot == SLOT_UNCHANGED { own_copy } else { rbp_slot };
+            (*to).place = place;
         }
     }
 
-    /// Whether a slot is one of our own copies, not a word of the stack.
+    /// A remembered frame as it would be in `fresh`: our own copy is not one of its new place.
     #[inline(always)]
-    fn is_own_copy(&self, slot: u64) -> bool {
-        let start = self.frames.as_ptr().addr() as u64;
-        slot.wrapping_sub(start) < size_of_val(&self.frames) as u64
+    fn frame_to_move(&self, index: usize) -> Frame {
+        let mut frame = *self.frame(index);
+        if frame.rbp_slot == ptr::from_ref(&self.frame(index).registers.rbp).addr() as u64 {
+            frame.rbp_slot = SLOT_UNCHANGED;
+        }
+        frame
     }
 
     #[inline(always)]
@@ -308,10 +313,17 @@ impl Walker {
     }
 
     #[inline(always)]
-    fn set_fresh(&mut self, index: usize, frame: Frame) {
+    fn set_fresh(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64) {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`.
-        unsafe { self.fresh.as_mut_ptr().add(index).cast::<Frame>().write(frame) };
+        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`. `place` is not written: any bits are a `Place`,
+        // and the memory was zeroed when it was mapped.
+        unsafe {
+            let to = self.fresh.as_mut_ptr().add(index).cast::<Frame>();
+            (*to).registers.lookup = lookup;
+            (*to).registers.sp = sp;
+            (*to).registers.rbp = rbp;
+            (*to).rbp_slot = rbp_slot;
+        }
     }
 }
 

@@ -514,6 +514,25 @@ impl Decoder {
     }
 }
 
+/// What the first word of an event says without the others, to look ahead of a [`Decoder`]: how many words the event
+/// takes, at least 1, and the address of the block if it is a compact event about one.
+#[inline(always)]
+pub const fn look_ahead(first: u64) -> (usize, Option<u64>) {
+    let address = first >> 20 << 3;
+    match first & 15 {
+        FREE | REALLOC_BEGIN => (1, Some(address)),
+        MALLOC | REALLOC_END => (2, Some(address)),
+        CALLOC => (3, Some(address)),
+        NODE | SYNC | 8..=11 => (2, None),
+        12..=14 => (3, None),
+        EXTENDED => {
+            let length = (first >> 20 & 0xffff) as usize;
+            (if length == 0 { 1 } else { length }, None)
+        }
+        _ => (1, None),
+    }
+}
+
 fn decode_extended(code: u16, payload: Words<'_>) -> Result<Event<'_>, Corrupt> {
     let word = |index: usize| payload.get(index).copied().ok_or(Corrupt);
     let api = |index: usize| word(index).and_then(|number| Api::from_number(number as u8).ok_or(Corrupt));

@@ -172,7 +172,22 @@ impl Ring {
         &self.header().consumer.waiting
     }
 
-    /// Hands all published words to `take`, at most two runs, then frees their space and wakes a waiting producer.
+    /// How many words are published and not consumed; more than the capacity where the producer has gone wild.
+    #[inline]
+    pub fn readable(&self) -> u64 {
+        self.head().wrapping_sub(self.tail())
+    }
+
+    /// Gives up all published words, whatever the positions say, so that the producer never waits. Consumer only.
+    /// Returns how many there were, at most the capacity.
+    pub fn discard(&self) -> u64 {
+        let head = self.head();
+        let count = head.wrapping_sub(self.tail()).min(self.capacity());
+        self.consumed_up_to(head);
+        count
+    }
+
+    /// Hands all published words to `take`, then frees their space and wakes a waiting producer.
     /// Consumer only. Returns how many words there were.
     ///
     /// A head that claims more than the ring holds is a producer gone wild: nothing is taken and `Err` returned.
@@ -188,6 +203,11 @@ impl Ring {
         for position in tail..head {
             take(self.word(position).load(Ordering::Relaxed));
         }
+        self.consumed_up_to(head);
+        Ok(count)
+    }
+
+    fn consumed_up_to(&self, head: u64) {
         self.header().consumer.tail.store(head, Ordering::Release);
         // The producer stores `waiting` and then looks at `tail`; we store `tail` and then look at `waiting`. Without
         // a full barrier both could read the old value, and the producer would sleep its whole timeout.
@@ -196,7 +216,6 @@ impl Ring {
             self.waiting().store(0, Ordering::Release);
             heapledger_core::sys::futex_wake(self.waiting(), 1);
         }
-        Ok(count)
     }
 }
 

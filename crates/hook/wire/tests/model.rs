@@ -204,6 +204,11 @@ proptest! {
                 memory.ring.drain(|word| pending.push(word)).unwrap();
                 let mut at = 0;
                 while let Some((event, length)) = decoder.next(&pending[at..]).unwrap() {
+                    let ahead = event::look_ahead(pending[at]);
+                    prop_assert_eq!(ahead.0, length);
+                    if let Event::Free { address } | Event::Malloc { address, .. } = event {
+                        prop_assert_eq!(ahead.1, Some(address));
+                    }
                     at += length;
                     if event == Event::Nothing {
                         continue;
@@ -272,4 +277,6 @@ fn a_wild_head_is_refused() {
     let memory = TestRing::new(64);
     memory.ring.publish(65);
     assert!(memory.ring.drain(|_| panic!("nothing to take")).is_err());
+    assert_eq!(memory.ring.discard(), 64);
+    assert_eq!(memory.ring.drain(|_| panic!("nothing is left")), Ok(0));
 }

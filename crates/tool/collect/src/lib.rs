@@ -1,1 +1,264 @@
-//! The collector: launches the program, drains the rings, orders events, drives the ledger, writes the recording.
+//! The collector: everything that `heapledger record` does after parsing its arguments.
+//!
+//! [`record`] runs a command, and brings what its processes do with their heaps into a recording. It works in the
+//! thread that calls it, with three more: the *broker* ([`broker`]) answers the programs, the *writer* ([`writer`])
+//! compresses and writes, and one waits for the command ([`command`]). In between is the *collector*
+//! ([`collector`]).
+//!
+//! Nothing is printed. Besides the command's exit status everything is in the [`Outcome`].
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use heapledger_core::Bytes;
+use heapledger_recording::{Clock as ClockKind, Session as SessionRecord};
+use heapledger_wire::session::state;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+mod broker;
+mod clock;
+mod collector;
+mod command;
+mod error;
+mod forks;
+mod image;
+mod inbox;
+mod launch;
+mod outcome;
+mod output;
+mod process;
+mod session;
+mod shared;
+mod source;
+mod timeline;
+mod tree;
+mod unix;
+mod writer;
+
+use broker::Broker;
+use clock::{Clock, Reading};
+use collector::{Collector, Failed, Finished, SessionEnd};
+use command::RunningCommand;
+use inbox::Inbox;
+use launch::Launch;
+use output::Output;
+use session::{Library, Session};
+use unix::Signals;
+use writer::Writer;
+
+pub use error::Error;
+pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
+pub use unix::die_by;
+
+/// What to record, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The program and its arguments. The program is looked up as a shell would.
+    pub command: Vec<OsString>,
+    /// The file to write. Without one it is `heapledger.PROGRAM.PID.hl` in the current directory.
+    pub output: Option<PathBuf>,
+    /// Replace the file if there is one. A device or a pipe is written to.
+    pub force: bool,
+    /// Record until all processes have ended, not only the command.
+    pub wait_for_descendants: bool,
+    /// The preload library. It is put into a private directory for the time of the session.
+    pub library: Cow<'static, [u8]>,
+    /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
+    /// smaller ones.
+    pub ring_capacity: usize,
+    /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
+    /// and go on together with the command. Only one recording of a process can at a time.
+    pub handle_signals: bool,
+    /// The version of the tool, for the recording.
+    pub tool_version: String,
+    /// The options that were given, for the recording.
+    pub options_text: String,
+}
+
+impl Options {
+    /// The usual options.
+    pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> Options {
+        Options {
+            command,
+            output: None,
+            force: false,
+            wait_for_descendants: false,
+            library: library.into(),
+            ring_capacity: 256 << 10,
+            handle_signals: true,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            options_text: String::new(),
+        }
+    }
+
+    fn ring_capacity(&self) -> usize {
+        self.ring_capacity.clamp(broker::CAPACITY_MIN, broker::CAPACITY_MAX).next_power_of_two()
+    }
+}
+
+/// How often [`Progress::Running`] is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs the command and records it, until it has ended and all that it wrote is in the file.
+///
+/// What goes wrong before the command runs is an error, and leaves no file. What goes wrong later ends the recording,
+/// but not the command: then the outcome has a [`problem`](Outcome::problem).
+pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
+    let launch = Launch::find(&options.command)?;
+    let mut output = Output::create(options.output.as_deref(), options.force)?;
+    let writer = Writer::start(output.file()?)?;
+    let library = Library::place(&options.library)?;
+    let session = Session::new()?;
+    let environment = session.to_environment();
+    let page = Arc::new(session::page()?);
+    let inbox = Arc::new(Inbox::default());
+    let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), options.ring_capacity())?;
+    let signals = if options.handle_signals { Signals::handle() } else { None };
+    let costs = Costs::now();
+    let record = session_record(options);
+
+    let first_reading = Reading::now();
+    let pid = launch.start(library.path(), &environment)?;
+    let started = Instant::now();
+    let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
+    let command = command.inspect_err(|_| give_up_command(pid))?;
+    if let Some(signals) = &signals {
+        signals.command_runs(command.pidfd().as_fd());
+    }
+    output.keep();
+    // The file has a name, if not the usual one, when this fails.
+    let _ = output.name(launch.program(), pid.as_raw_pid() as u32, options.force);
+    // The command has its own copy of our limits by now: what we change for ourselves is not seen there.
+    raise_descriptor_limit();
+    observer(Progress::Started { pid: pid.as_raw_pid() as u32, output: output.path() });
+
+    // The first events need a clock that knows its rate.
+    std::thread::sleep(Duration::from_millis(1));
+    let clock = Clock::new(first_reading, Reading::now());
+    let command_pid = pid.as_raw_pid() as u32;
+    let mut collector = Collector::new(Arc::clone(&page), inbox, writer, clock, record, command_pid);
+    let mut next_progress = Instant::now();
+    let mut end_is_told = false;
+    while !collector.has_failed() {
+        collector.round();
+        collector.keep_up();
+        if Instant::now() >= next_progress {
+            next_progress = Instant::now() + PROGRESS_INTERVAL;
+            observer(Progress::Running(collector.totals()));
+        }
+        if let Some(ended) = command.ended() {
+            // Ends that lie before the command's are to be told before we ask who still runs.
+            broker.look();
+            collector.round();
+            let (running, waits) = (collector.running(), options.wait_for_descendants);
+            if !end_is_told {
+                end_is_told = true;
+                observer(Progress::CommandEnded { exit: ended.exit, running, waits });
+                if let Some(signals) = &signals {
+                    signals.command_ended();
+                }
+            }
+            let is_hurried = signals.as_ref().is_some_and(Signals::is_hurried);
+            if running == 0 || !waits || is_hurried {
+                break;
+            }
+        }
+        collector.sleep(|| !end_is_told && command.ended().is_some());
+    }
+
+    if !collector.has_failed() {
+        observer(Progress::Finishing);
+    }
+    page.state.store(state::OVER, Ordering::Release);
+    // Nobody comes any more. It also asks for exit statuses once more.
+    drop(broker);
+    collector.end_session();
+    let command_ended = command.ended();
+    let (cpu, program_cpu) = costs.since();
+    let wall = |ended: command::Ended| ended.at.saturating_duration_since(started).as_nanos() as u64;
+    let end = SessionEnd {
+        exit: command_ended.map(|ended| ended.exit),
+        program_wall_ns: command_ended.map_or_else(|| started.elapsed().as_nanos() as u64, wall),
+        program_cpu_ns: program_cpu,
+        collector_cpu_ns: cpu,
+    };
+    let Finished { footer, processes, bytes_written, failure } = collector.finish(&end);
+    let problem = failure.map(|failure| match failure {
+        Failed::Here(error) => error,
+        Failed::Writing(writer::Failure::Encode(error)) => Error::Encode(error),
+        Failed::Writing(writer::Failure::Write(source)) => {
+            Error::WriteOutput { path: output.path().to_owned(), source }
+        }
+    });
+    if let Some(problem) = &problem {
+        observer(Progress::Failed(problem));
+    }
+    let ended = command.wait();
+    Ok(Outcome {
+        output: output.path().to_owned(),
+        bytes_written,
+        command_pid,
+        exit: ended.exit,
+        footer,
+        processes,
+        clock_reliable: process::has_invariant_counter(),
+        problem,
+    })
+}
+
+/// Without a handle of it the command cannot be waited for.
+fn give_up_command(pid: Pid) {
+    // It is our child that nobody has waited for, so the id is still its own.
+    let _ = kill_process(pid, Signal::KILL);
+    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+}
+
+fn session_record(options: &Options) -> SessionRecord {
+    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let directory = std::env::current_dir().unwrap_or_default();
+    SessionRecord {
+        tool_version: options.tool_version.clone(),
+        start_unix_ns: start.as_nanos() as u64,
+        command: options.command.iter().map(|part| part.as_bytes().to_vec()).collect(),
+        directory: directory.into_os_string().into_vec(),
+        page_size: Bytes(rustix::param::page_size() as u64),
+        options: options.options_text.clone(),
+        clock: ClockKind::Tsc,
+    }
+}
+
+/// The broker has a descriptor for each running process.
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it there is only room for fewer processes.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// CPU time so far.
+struct Costs {
+    own: Duration,
+    children: u64,
+}
+
+impl Costs {
+    fn now() -> Costs {
+        let own = clock_gettime(ClockId::ProcessCPUTime);
+        let own = Duration::new(own.tv_sec as u64, own.tv_nsec as u32);
+        Costs { own, children: unix::children_cpu_ns() }
+    }
+
+    /// Nanoseconds since then: our own, and those of children that have ended.
+    fn since(&self) -> (u64, u64) {
+        let now = Costs::now();
+        let own = now.own.saturating_sub(self.own).as_nanos() as u64;
+        (own, now.children.saturating_sub(self.children))
+    }
+}

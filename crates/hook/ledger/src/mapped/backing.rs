@@ -2,9 +2,9 @@
 //! allocator.
 
 #[cfg(not(any(test, miri)))]
-pub(super) use kernel::{map, unmap};
+pub(super) use kernel::{IN_PARTS, map, unmap};
 #[cfg(any(test, miri))]
-pub(super) use standard::{map, unmap};
+pub(super) use standard::{IN_PARTS, map, unmap};
 
 #[cfg(not(any(test, miri)))]
 mod kernel {
@@ -13,6 +13,9 @@ mod kernel {
     use heapledger_core::sys;
 
     use crate::OutOfMemory;
+
+    /// Whether what was mapped at once can be unmapped in parts, of whole pages.
+    pub(in crate::mapped) const IN_PARTS: bool = true;
 
     /// Maps zeroed memory, page-aligned. `bytes` is a positive multiple of the page.
     pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
@@ -23,7 +26,8 @@ mod kernel {
     ///
     /// # Safety
     ///
-    /// [`map`] returned `start` for `bytes`, and nothing refers to the memory any more.
+    /// [`map`] returned `start` for `bytes`, or the range is part of such a one if [`IN_PARTS`]; nothing refers to the
+    /// memory any more.
     pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise is the one that `sys::unmap` asks for.
         unsafe { sys::unmap(start.as_ptr(), bytes) };
@@ -41,6 +45,8 @@ pub(crate) mod standard {
 
     use crate::OutOfMemory;
     use crate::mapped::PAGE;
+
+    pub(in crate::mapped) const IN_PARTS: bool = false;
 
     thread_local! {
         static MAPPINGS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };

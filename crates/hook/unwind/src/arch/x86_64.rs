@@ -153,61 +153,69 @@ impl Rule {
     }
 }
 
-/// What a step found.
+/// What a step found. Not an enum: on the hot path it lives in registers.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// The calling frame.
-    Caller {
-        /// Its registers.
-        registers: Registers,
-        /// The words that led there, so that they can be checked later; `None` when they cannot be told in this form.
-        link: Option<Link>,
-    },
-    /// There is none: the thread's first frame.
-    End,
-    /// It cannot be told.
-    Lost,
+pub struct Step {
+    /// The calling frame's registers, where there is one.
+    pub caller: Registers,
+    /// The word that held the caller's rbp: an address, or one of the constants below. The return address was in the
+    /// word below the caller's sp.
+    pub rbp_slot: u64,
 }
 
-/// The saved words that lead from a frame to its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// The canonical frame address: the return address is in the word below it.
-    pub cfa: u64,
-    /// Where rbp was saved, 0 where it was not.
-    pub rbp_slot: u64,
+/// The words that led to the caller cannot be told in this form.
+pub const SLOT_UNKNOWN: u64 = 0;
+/// rbp was not saved: the caller's is the same.
+pub const SLOT_UNCHANGED: u64 = 1;
+/// There is no caller: this is the thread's first frame.
+pub const SLOT_END: u64 = 2;
+/// The caller cannot be told.
+pub const SLOT_LOST: u64 = 3;
+
+impl Step {
+    /// Whether there is a caller.
+    #[inline(always)]
+    pub fn is_caller(&self) -> bool {
+        self.rbp_slot.wrapping_sub(SLOT_END) > SLOT_LOST - SLOT_END
+    }
+
+    const fn without_caller(rbp_slot: u64) -> Step {
+        Step { caller: Registers { lookup: 0, sp: 0, rbp: 0 }, rbp_slot }
+    }
 }
 
 /// Steps from a frame to its caller by a rule. Reads the stack inside its bounds only.
 #[inline(always)]
-pub fn step(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
+pub fn step(lookup: u64, sp: u64, rbp: u64, rule: Rule, stack: &mut Stack) -> Step {
     let kind = rule.kind();
-    let cfa = if kind == Kind::Rsp as u32 {
-        registers.sp.wrapping_add_signed(rule.offset())
+    let base = if kind == Kind::Rsp as u32 {
+        sp
     } else if kind == Kind::Rbp as u32 {
-        registers.rbp.wrapping_add_signed(rule.offset())
+        rbp
     } else {
-        return step_rarely(registers, rule, stack);
+        return step_rarely(Registers { lookup, sp, rbp }, rule, stack);
     };
-    let slot = rule.slot();
-    let rbp_slot = if slot == 0 { 0 } else { cfa.wrapping_sub(slot << 3) };
-    if cfa <= registers.sp || cfa & 7 != 0 || !stack.covers(cfa.wrapping_sub(8)) {
-        return Step::Lost;
+    let cfa = base.wrapping_add_signed(rule.offset());
+    // Rules have offsets in multiples of 8, so only a wrong rbp can be unaligned.
+    if cfa <= sp || cfa & 7 != 0 || !stack.covers_up_to(cfa) {
+        return Step::without_caller(SLOT_LOST);
     }
-    if slot != 0 && !stack.covers(rbp_slot) {
-        return Step::Lost;
-    }
-    // SAFETY: `covers` has said that the word is readable stack memory.
+    // SAFETY: `covers_up_to` has said that the words from the stack pointer up to here are readable stack memory.
     let return_address = unsafe { stack.read(cfa - 8) };
     if return_address == 0 {
-        return Step::End;
+        return Step::without_caller(SLOT_END);
     }
-    // SAFETY: as above.
-    let rbp = if slot == 0 { registers.rbp } else { unsafe { stack.read(rbp_slot) } };
-    Step::Caller {
-        registers: Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp },
-        link: Some(Link { cfa, rbp_slot }),
+    let (mut caller_rbp, mut rbp_slot) = (rbp, SLOT_UNCHANGED);
+    let slot = rule.slot();
+    if slot != 0 {
+        rbp_slot = cfa.wrapping_sub(slot << 3);
+        if !stack.is_above_start(rbp_slot) {
+            return Step::without_caller(SLOT_LOST);
+        }
+        // SAFETY: above the stack pointer where the walk began and below the CFA, which is covered.
+        caller_rbp = unsafe { stack.read(rbp_slot) };
     }
+    Step { caller: Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp: caller_rbp }, rbp_slot }
 }
 
 #[cold]
@@ -222,12 +230,12 @@ fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
         })
     };
     if kind == Kind::End as u32 {
-        return Step::End;
+        return Step::without_caller(SLOT_END);
     }
     let caller = if kind == Kind::Signal as u32 {
         // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160, rip at 168.
         let saved = (word(sp.wrapping_add(120)), word(sp.wrapping_add(160)), word(sp.wrapping_add(168)));
-        let (Some(rbp), Some(sp), Some(rip)) = saved else { return Step::Lost };
+        let (Some(rbp), Some(sp), Some(rip)) = saved else { return Step::without_caller(SLOT_LOST) };
         // The interrupted frame may be on another stack.
         stack.enter(sp);
         Some(Registers { lookup: rip, sp, rbp })
@@ -248,8 +256,8 @@ fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
         }
     };
     match caller {
-        Some(registers) => Step::Caller { registers, link: None },
-        None => Step::Lost,
+        Some(caller) => Step { caller, rbp_slot: SLOT_UNKNOWN },
+        None => Step::without_caller(SLOT_LOST),
     }
 }
 

@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
-use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use serde_json::json;
 
-use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, program, wait_until};
+use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, program, wait_until};
 
 #[test]
 fn the_default_name_is_never_overwritten() {
@@ -73,6 +74,44 @@ fn arguments_and_directory_arrive_as_given() {
     assert_eq!(scratch.recordings().len(), 1);
 }
 
+/// A file without a `#!` line is run by the shell, as `execvp` does it.
+#[test]
+fn a_script_without_an_interpreter() {
+    let scratch = Scratch::new();
+    scratch.script("plain", "echo from $0: \"$@\"\nexit 8\n");
+    let (outcome, _) = Job::new(["./plain", "one", "two"]).directory(scratch.path()).both(&scratch);
+    assert_eq!(outcome.status, exited(8), "{outcome:?}");
+}
+
+/// The recording cannot be written any further: the program neither notices nor hangs.
+#[test]
+fn a_file_that_may_not_grow() {
+    let scratch = Scratch::new();
+    let job = Job::fixture("queue", "200000").with_report();
+    let bare = job.bare();
+    let file = scratch.file("recording.hl");
+    let outcome = Job::shell(&format!("ulimit -f 16; exec {}", job.recording_words(&file))).bare();
+    assert_eq!(outcome.text(), bare.text(), "{outcome:?}");
+    assert_eq!(outcome.status.signal(), None, "{outcome:?}");
+    assert!(!outcome.stderr.is_empty(), "it does not say that the recording is cut off");
+}
+
+/// The command records itself, and a session inside a session.
+#[test]
+fn the_command_under_itself() {
+    let scratch = Scratch::new();
+    let (_, inner) = Job::fixture("mix", "1000").recorded(&scratch);
+    let words = [OsStr::new(HEAPLEDGER), OsStr::new("summary"), inner.path.as_os_str(), OsStr::new("--json")];
+    let (_, recording) = Job::new(words).both(&scratch);
+    assert!(recording.assert_whole().total("allocations") > 100, "{recording:?}");
+    let nested = scratch.file("nested.hl");
+    let job = Job::shell(&format!("exec {}", Job::fixture("dies", "1000 exit").recording_words(&nested)));
+    let (outcome, recording) = job.recorded(&scratch);
+    assert_eq!(outcome.status, exited(3), "{outcome:?}");
+    recording.assert_whole();
+    Recording::open(nested);
+}
+
 /// Signals, descriptors, limits: the program inherits what it would inherit without us.
 #[test]
 fn surroundings_arrive_as_given() {
@@ -90,6 +129,23 @@ fn surroundings_arrive_as_given() {
         let comparable = |outcome: &Outcome| outcome.text().replace("leader of its group 1", "leader of its group 0");
         assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
         assert_eq!(bare.status, recorded.status, "{before}");
+    }
+}
+
+/// What the recorder needs on disk is where the user wants it, wherever that is.
+#[test]
+fn a_temporary_directory_with_a_strange_name() {
+    let scratch = Scratch::new();
+    for name in ["with space", "with:colon"] {
+        let directory = scratch.file(name);
+        fs::create_dir(&directory).unwrap();
+        let file = scratch.file("recording.hl");
+        let words = Job::fixture("dies", "1000 exit").option("--force").recording_words(&file);
+        let outcome = Job::shell(&format!("exec {words}")).variable("TMPDIR", &directory).bare();
+        assert_eq!((outcome.status, &outcome.stderr[..]), (exited(3), &b""[..]), "{name}: {outcome:?}");
+        let recording = Recording::open(file);
+        assert_eq!(recording.assert_whole().total("allocations"), 1000, "{name}: {recording:?}");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "something was left in {}", directory.display());
     }
 }
 
@@ -126,6 +182,9 @@ fn a_command_that_cannot_be_started() {
         assert!(said.contains(command) && !said.contains("panicked"), "{command}: {outcome:?}");
         assert!(scratch.recordings().is_empty(), "{command} left {:?}", scratch.recordings());
     }
+    let (nowhere, mark) = (scratch.file("no/such/directory/x.hl"), scratch.file("mark"));
+    let outcome = Job::shell(&format!(": > '{}'", mark.display())).start(Some(&nowhere)).outcome();
+    assert!(!outcome.status.success() && !mark.exists(), "it ran without a file to record to: {outcome:?}");
     let outcome = heapledger(["record"]);
     assert!(!outcome.status.success() && !outcome.stderr.is_empty(), "{outcome:?}");
 }
@@ -149,11 +208,34 @@ fn signals_are_passed_on() {
     let file = scratch.file("default.hl");
     let running = Job::new(["sleep", "100"]).start(Some(&file));
     wait_until("the recording has begun", || file.exists());
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     kill_process(running.pid(), Signal::TERM).unwrap();
     let outcome = running.outcome();
     assert_eq!(outcome.status.signal(), Some(15), "{outcome:?}");
     assert_eq!(Recording::open(file).processes()[0]["exit"], json!({"signal": 15}));
+}
+
+/// The keyboard's signals reach the whole group: they are the program's affair.
+#[test]
+fn the_keyboard_interrupts_the_program() {
+    let scratch = Scratch::new();
+    let (file, mark) = (scratch.file("handled.hl"), scratch.file("mark"));
+    let line = format!("trap 'echo interrupted; exit 5' INT; : > '{}'; while :; do sleep 0.05; done", mark.display());
+    let running = Job::shell(&line).start(Some(&file));
+    wait_until("the shell has set its trap", || mark.exists());
+    kill_process_group(running.pid(), Signal::INT).unwrap();
+    let outcome = running.outcome();
+    assert_eq!((outcome.status, outcome.text()), (exited(5), "interrupted\n".to_owned()), "{outcome:?}");
+    Recording::open(file).assert_whole();
+
+    let file = scratch.file("died.hl");
+    let running = Job::fixture("tower", "1000 60000").start(Some(&file));
+    wait_until("the recording has begun", || file.exists());
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process_group(running.pid(), Signal::QUIT).unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status.signal(), Some(3), "{outcome:?}");
+    Recording::open(file).assert_whole();
 }
 
 /// A command that stops takes `record` with it, so that a shell's job control works as if it were not there.
@@ -216,8 +298,7 @@ fn a_closed_pipe_is_no_panic() {
     let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);
     program("mix");
     for verb in ["summary", "top", "tree", "leaks"] {
-        let line =
-            format!("'{}' {verb} '{}' | head -c 1 > /dev/null", crate::harness::HEAPLEDGER, recording.path.display());
+        let line = format!("'{}' {verb} '{}' | head -c 1 > /dev/null", HEAPLEDGER, recording.path.display());
         let outcome = Job::shell(&line).bare();
         assert!(outcome.stderr.is_empty(), "{verb}: {outcome:?}");
     }

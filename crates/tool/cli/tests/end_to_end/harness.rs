@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 /// The command under test.
@@ -279,8 +279,8 @@ impl Job {
     }
 
     fn command(&self, line: &[OsString]) -> Command {
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).envs(self.environment.iter().cloned());
+        let mut command = Command::new(program("fresh"));
+        command.args(line).envs(self.environment.iter().cloned());
         // So that the whole family can be ended when it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {
@@ -359,8 +359,6 @@ impl Drop for Running {
 
 impl Running {
     fn start(shown: &Command, mut command: Command, stdin: &[u8]) -> Self {
-        // Some of these programs crash on purpose, and must not fill the disk.
-        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown:?}: {error}"));
         let (mut input, stdin) = (child.stdin.take().unwrap(), stdin.to_owned());
         std::thread::spawn(move || _ = input.write_all(&stdin));

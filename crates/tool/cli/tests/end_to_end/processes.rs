@@ -174,6 +174,18 @@ fn nothing_is_added_to_the_environment() {
     recording.assert_whole();
 }
 
+#[test]
+fn programs_started_by_several_threads() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("spawn_threads", "20").both(&scratch);
+    assert_eq!(outcome.text(), "bad 0, seen during 0, after 0\n");
+    recording.assert_whole().assert_adds_up();
+    for code in [3, 4, 5] {
+        let found = recording.processes().iter().filter(|process| process["exit"] == json!({"code": code})).count();
+        assert_eq!(found, 40, "exit code {code}: {}", recording.path.display());
+    }
+}
+
 /// A static program cannot be recorded; it must run all the same, and its children are none of ours.
 #[test]
 fn a_static_program() {

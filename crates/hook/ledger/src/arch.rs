@@ -1,0 +1,30 @@
+//! What differs between processors, and the way that works on all of them.
+
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use portable::{equal_bytes, prefetch};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::{equal_bytes, prefetch};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_processors_agree() {
+        let mut random = 1_u64;
+        for round in 0..10_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            // Few different bytes, so that there are matches.
+            let words = [random & 0x0301_0001_0281_80ff, (random >> 8) & 0x8003_0101_ff00_8101];
+            for byte in [0, 1, 2, 3, 0x7f, 0x80, 0x81, 0xff] {
+                let each = words.iter().flat_map(|word| word.to_le_bytes()).map(|b| b == byte);
+                let expected = each.rev().fold(0, |mask, equal| mask << 1 | u32::from(equal));
+                assert_eq!(super::portable::equal_bytes(words, byte), expected);
+                assert_eq!(super::equal_bytes(words, byte), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Any processor with 64-bit words.
+
+/// Which of the sixteen bytes, from the lowest of the first word, are this one: a bit each.
+#[inline(always)]
+pub(crate) fn equal_bytes(words: [u64; 2], byte: u8) -> u32 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const TOPS: u64 = ONES << 7;
+    let equal = words.map(|word| {
+        let differing = word ^ ONES.wrapping_mul(u64::from(byte));
+        // A byte's top bit stays clear only where the whole byte is zero: adding 0x7f carries into it otherwise.
+        let zero = !(((differing & !TOPS) + !TOPS) | differing) & TOPS;
+        // Each of the eight bits, spaced eight apart, to its place in the top byte.
+        ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+    });
+    equal[0] | equal[1] << 8
+}
+
+/// Starts to bring what is there into the cache, where there is a portable way to ask for it: there is none.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn prefetch<T>(_at: *const T) {}

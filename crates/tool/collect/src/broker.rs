@@ -1,0 +1,457 @@
+//! The broker: a thread that answers programs and threads that introduce themselves, and notices when processes end.
+//!
+//! It never waits for a client: whoever connects and does not send its request, or does not take the answer, is
+//! dropped. A ring is in the collector's inbox before its producer has it.
+
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heapledger_core::arch;
+use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
+use heapledger_wire::event::units;
+use heapledger_wire::session::{ANSWER_LENGTH, Answer, NAME_LENGTH, REQUEST_LENGTH, Request, RequestKind};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    recvmsg, sendmsg,
+};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::error::Error;
+use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
+use crate::process::Description;
+use crate::session::Session;
+use crate::shared::{Page, SharedRing};
+use crate::unix;
+
+/// Connections that may be without their request at a time; a further one displaces the oldest.
+const CLIENTS_MAX: usize = 256;
+/// How long a connection may be without its request.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
+/// Ended processes whose exit status may be outstanding at a time.
+const ENDED_MAX: usize = 256;
+/// How long the exit status of an ended process may be outstanding: its parent takes its time.
+const ENDED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a common ring. An event has at most 8 KiB.
+const COMMON_CAPACITY: usize = 32 << 10;
+/// The smallest ring, given to the many threads of a program with many.
+pub(crate) const CAPACITY_MIN: usize = 16 << 10;
+/// The largest ring that a thread may ask for.
+pub(crate) const CAPACITY_MAX: usize = 64 << 20;
+
+/// The thread, seen from outside.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    /// Who wants to know when everything has been looked at.
+    orders: Sender<Sender<()>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Broker {
+    pub(crate) fn start(
+        session: Session,
+        page: Arc<Page>,
+        inbox: Arc<Inbox>,
+        ring_capacity: usize,
+    ) -> Result<Broker, Error> {
+        let failed = "the broker's thread";
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(rustix::event::eventfd(0, flags).map_err(Error::session(failed))?);
+        let (orders, receiver) = channel();
+        let state = State {
+            session,
+            page,
+            inbox,
+            ring_capacity,
+            orders: receiver,
+            wake: Arc::clone(&wake),
+            clients: Vec::new(),
+            processes: HashMap::new(),
+            images: Vec::new(),
+            ended: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("broker".into()).spawn(move || state.run());
+        Ok(Broker { orders, wake, thread: Some(thread.map_err(Error::session(failed))?) })
+    }
+
+    fn wake(&self) {
+        // Fails only where the counter is full: then it wakes as well.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until everything that has happened so far is in the inbox.
+    pub(crate) fn look(&self) {
+        let (answer, done) = channel();
+        // Errors mean that the thread has panicked: there is nothing to wait for.
+        let _ = self.orders.send(answer);
+        self.wake();
+        let _ = done.recv();
+    }
+}
+
+impl Drop for Broker {
+    /// Ends the thread, and with it the socket. Exit statuses that are still outstanding are asked for once more.
+    fn drop(&mut self) {
+        let (nothing, _) = channel();
+        self.orders = nothing;
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct State {
+    session: Session,
+    page: Arc<Page>,
+    inbox: Arc<Inbox>,
+    ring_capacity: usize,
+    orders: Receiver<Sender<()>>,
+    wake: Arc<OwnedFd>,
+    clients: Vec<Client>,
+    /// Running processes by pid.
+    processes: HashMap<u32, Process>,
+    /// By image id.
+    images: Vec<Image>,
+    ended: Vec<Ended>,
+}
+
+struct Client {
+    connection: OwnedFd,
+    since: Instant,
+}
+
+struct Process {
+    pidfd: OwnedFd,
+    image: ImageId,
+}
+
+struct Image {
+    rings: u32,
+    is_running: bool,
+}
+
+/// A process that has ended, but not yet said how.
+struct Ended {
+    pidfd: OwnedFd,
+    image: ImageId,
+    since: Instant,
+}
+
+
+impl State {
+    fn run(mut self) {
+        loop {
+            self.round(self.patience());
+            loop {
+                match self.orders.try_recv() {
+                    Ok(answer) => {
+                        self.round(Some(Duration::ZERO));
+                        // Whoever asked may have gone.
+                        let _ = answer.send(());
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        self.ask_for_exits(Duration::ZERO);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long there is nothing to do unless something happens.
+    fn patience(&self) -> Option<Duration> {
+        let clients = self.clients.iter().map(|client| CLIENT_PATIENCE.saturating_sub(client.since.elapsed()));
+        // A status appears when the parent waits, usually at once: ask less and less often.
+        let ended = self.ended.iter().map(|ended| ended.since.elapsed());
+        clients.chain(ended).min().map(|patience| patience.max(Duration::from_millis(5)))
+    }
+
+    /// Waits for something to happen, and deals with it.
+    fn round(&mut self, patience: Option<Duration>) {
+        let ready = self.wait(patience);
+        // Ends come before requests: the pid of an ended process may be another's by now.
+        for pid in ready.processes {
+            self.process_ended(pid);
+        }
+        self.serve_clients(&ready.clients);
+        if ready.listener {
+            self.accept();
+        }
+        self.ask_for_exits(ENDED_PATIENCE);
+    }
+
+    fn wait(&self, patience: Option<Duration>) -> Ready {
+        let fixed = [self.wake.as_fd(), self.session.listener.as_fd()];
+        let clients = self.clients.iter().map(|client| client.connection.as_fd());
+        let processes = self.processes.values().map(|process| process.pidfd.as_fd());
+        let mut polled: Vec<PollFd<'_>> = fixed
+            .into_iter()
+            .chain(clients)
+            .chain(processes)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout = patience.map(|patience| Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        });
+        // Interrupted, or short of memory: nothing is ready, and the next round asks again.
+        let _ = poll(&mut polled, timeout.as_ref());
+        // Without effect where nobody has woken us.
+        let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
+        let mut ready = polled.iter().map(|entry| !entry.revents().is_empty());
+        let _ = ready.next();
+        Ready {
+            listener: ready.next().unwrap_or(false),
+            clients: ready.by_ref().take(self.clients.len()).collect(),
+            processes: self.processes.keys().zip(ready).filter(|(_, ready)| *ready).map(|(&pid, _)| pid).collect(),
+        }
+    }
+
+    fn process_ended(&mut self, pid: u32) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        self.image_ended(process.image, ImageEndReason::Exit);
+        if self.ended.len() == ENDED_MAX {
+            let oldest = self.ended.remove(0);
+            self.inbox.post([News::Exit { image: oldest.image, exit: None }]);
+        }
+        self.ended.push(Ended { pidfd: process.pidfd, image: process.image, since: Instant::now() });
+        crate::command::wake(&self.page);
+    }
+
+    fn image_ended(&mut self, image: ImageId, reason: ImageEndReason) {
+        if let Some(state) = self.images.get_mut(image.0 as usize) {
+            state.is_running = false;
+        }
+        self.inbox.post([News::Ended { image, reason, stamp: units(arch::ticks()) }]);
+    }
+
+    fn ask_for_exits(&mut self, patience: Duration) {
+        let inbox = &self.inbox;
+        self.ended.retain(|ended| {
+            let exit = unix::exit_of(ended.pidfd.as_fd());
+            let settled = exit.is_some() || ended.since.elapsed() >= patience;
+            if settled {
+                inbox.post([News::Exit { image: ended.image, exit }]);
+            }
+            !settled
+        });
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.session.listener, flags) {
+                Ok(connection) => {
+                    if self.clients.len() == CLIENTS_MAX {
+                        self.clients.remove(0);
+                    }
+                    // The request follows the connection at once: it may be there by now.
+                    if !self.serve(&connection) {
+                        self.clients.push(Client { connection, since: Instant::now() });
+                    }
+                }
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                // Nobody more; or no descriptor for them: they wait in the backlog.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn serve_clients(&mut self, ready: &[bool]) {
+        let mut ready = ready.iter();
+        for client in std::mem::take(&mut self.clients) {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            let is_done = is_ready && self.serve(&client.connection);
+            if !is_done && client.since.elapsed() < CLIENT_PATIENCE {
+                self.clients.push(client);
+            }
+        }
+    }
+
+    /// Reads a request and answers it. False if the request is not there yet.
+    fn serve(&mut self, connection: &OwnedFd) -> bool {
+        let mut bytes = [0_u8; REQUEST_LENGTH];
+        let mut no_descriptors = RecvAncillaryBuffer::default();
+        let received = recvmsg(
+            connection,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut no_descriptors,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        );
+        let message = match received {
+            Ok(message) => message,
+            Err(Errno::AGAIN | Errno::INTR) => return false,
+            Err(_) => return true,
+        };
+        if message.bytes != REQUEST_LENGTH || message.flags.contains(ReturnFlags::TRUNC) {
+            return true;
+        }
+        let request = Request::from_bytes(bytes);
+        if !is_equal(&request.token, &self.session.token) {
+            return true;
+        }
+        match self.grant(&request, connection.as_fd()) {
+            Some((answer, descriptors)) => send(connection, answer, &descriptors),
+            None => send(connection, Answer { refused: 1, image: 0, common_length: 0, ring_length: 0 }, &[]),
+        }
+        true
+    }
+
+    /// What a request with the right token gets. `None`: nothing.
+    fn grant(&mut self, request: &Request, connection: BorrowedFd<'_>) -> Option<(Answer, Vec<OwnedFd>)> {
+        if request.version != heapledger_wire::VERSION {
+            return None;
+        }
+        match request.kind {
+            kind if kind == RequestKind::Image as u32 || kind == RequestKind::Fork as u32 => {
+                self.grant_image(request, kind == RequestKind::Fork as u32, connection)
+            }
+            kind if kind == RequestKind::Ring as u32 => self.grant_ring(request),
+            kind if kind == RequestKind::Probe as u32 => {
+                Some((Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 }, Vec::new()))
+            }
+            _ => None,
+        }
+    }
+
+    fn grant_image(
+        &mut self,
+        request: &Request,
+        is_fork: bool,
+        connection: BorrowedFd<'_>,
+    ) -> Option<(Answer, Vec<OwnedFd>)> {
+        let stamp = units(arch::ticks());
+        let (pid, pidfd) = self.peer(connection).or_else(|| self.refuse())?;
+        if is_fork && self.images.get(request.image as usize).is_none() {
+            return None;
+        }
+        let page = self.page.fd().try_clone_to_owned().ok().or_else(|| self.refuse())?;
+        let common = SharedRing::new(COMMON_CAPACITY).ok().or_else(|| self.refuse())?;
+        let own = SharedRing::new(self.capacity(0, request.capacity)).ok().or_else(|| self.refuse())?;
+        let ((common, common_fd), (own, own_fd)) = (common, own);
+        let answer = Answer {
+            refused: 0,
+            image: self.images.len() as u32,
+            common_length: common.length() as u64,
+            ring_length: own.length() as u64,
+        };
+
+        let description = Description::of(pid);
+        let image = ImageId(answer.image);
+        let before = self.processes.insert(pid, Process { pidfd, image });
+        if let Some(before) = &before {
+            self.image_ended(before.image, ImageEndReason::Exec);
+        }
+        let parent_image = if is_fork {
+            Some(ImageId(request.image))
+        } else {
+            let parent = || self.processes.get(&description.parent_pid).map(|process| process.image);
+            before.map(|before| before.image).or_else(parent)
+        };
+        let how = if is_fork { ImageOrigin::Fork } else { ImageOrigin::Exec };
+        let fork = is_fork.then_some(NewFork {
+            parent: ImageId(request.image),
+            sequence: request.fork,
+            node_base: request.node_base,
+        });
+        self.images.push(Image { rings: 1, is_running: true });
+        let Description { parent_pid, executable, argv } = description;
+        let image_news =
+            News::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
+        let ring = |ring, is_common| News::Ring(NewRing { image, ring, is_common, thread: request.thread });
+        self.inbox.post([image_news, ring(common, true), ring(own, false)]);
+        Some((answer, vec![page, common_fd, own_fd]))
+    }
+
+    fn grant_ring(&mut self, request: &Request) -> Option<(Answer, Vec<OwnedFd>)> {
+        let image = self.images.get(request.image as usize).filter(|image| image.is_running)?;
+        let capacity = self.capacity(image.rings, request.capacity);
+        let (ring, fd) = SharedRing::new(capacity).ok().or_else(|| self.refuse())?;
+        let ring_length = ring.length() as u64;
+        if let Some(image) = self.images.get_mut(request.image as usize) {
+            image.rings += 1;
+        }
+        let new = NewRing { image: ImageId(request.image), ring, is_common: false, thread: request.thread };
+        self.inbox.post([News::Ring(new)]);
+        Some((Answer { refused: 0, image: request.image, common_length: 0, ring_length }, vec![fd]))
+    }
+
+    /// Says that somebody goes unrecorded for want of something.
+    fn refuse<T>(&self) -> Option<T> {
+        self.inbox.post([News::Refused]);
+        None
+    }
+
+    /// The capacity of an image's next ring: the more it has, the smaller.
+    fn capacity(&self, rings: u32, wanted: u64) -> usize {
+        let usual = self.ring_capacity >> (2 * rings.max(1).ilog(16).min(8));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(CAPACITY_MIN, CAPACITY_MAX);
+        usual.max(wanted.next_power_of_two())
+    }
+
+    /// The process at the other end of a connection.
+    fn peer(&self, connection: BorrowedFd<'_>) -> Option<(u32, OwnedFd)> {
+        let pid = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // As long as the connection stands the pid is still that of the process that made it.
+        let mut entry = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
+        poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
+        let [entry] = &entry;
+        entry.revents().is_empty().then_some((pid.as_raw_pid() as u32, pidfd))
+    }
+}
+
+/// What a poll has found.
+struct Ready {
+    listener: bool,
+    /// By the place in `clients`.
+    clients: Vec<bool>,
+    /// Pids of those that ended.
+    processes: Vec<u32>,
+}
+
+/// Without a hint of how many bytes are right.
+fn is_equal(one: &[u8; NAME_LENGTH], other: &[u8; NAME_LENGTH]) -> bool {
+    one.iter().zip(other).fold(0, |difference, (one, other)| difference | (one ^ other)) == 0
+}
+
+/// Sends an answer, or leaves it: a fresh connection has room for it, unless the client plays games.
+fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
+    let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let bytes: [u8; ANSWER_LENGTH] = answer.to_bytes();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = sendmsg(connection, &[IoSlice::new(&bytes)], &mut control, flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_news_of_a_process_come_in_order() {
+        let session = Session::new().unwrap();
+        let environment = session.to_environment();
+        let page = Arc::new(crate::session::page().unwrap());
+        let inbox = Arc::new(Inbox::default());
+        let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), 256 << 10).unwrap();
+        drop(environment);
+        broker.look();
+        assert!(inbox.is_empty());
+    }
+}

@@ -1,0 +1,170 @@
+//! From stamps to nanoseconds.
+//!
+//! Stamps count the processor's ticks at a rate that nobody states. It is measured against the monotonic clock over
+//! the session so far, so that it gets better all the time; each correction starts where the one before has led, so
+//! that time neither jumps nor goes back.
+
+use heapledger_core::{arch, sys};
+use heapledger_wire::event::units;
+
+/// One reading of both clocks, taken as closely together as one can.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// In units of stamps.
+    stamp: u64,
+    nanoseconds: u64,
+}
+
+impl Reading {
+    pub(crate) fn now() -> Reading {
+        // Of a few tries the one with the least time in between: the others were interrupted.
+        let try_once = |_| {
+            let before = arch::ticks();
+            let nanoseconds = sys::monotonic_nanoseconds();
+            let between = arch::ticks().wrapping_sub(before);
+            (between, Reading { stamp: units(before.wrapping_add(between / 2)), nanoseconds })
+        };
+        let first = try_once(0);
+        (1..4).map(try_once).fold(first, |best, next| if next.0 < best.0 { next } else { best }).1
+    }
+}
+
+/// Nanoseconds per unit, in 2⁻³² ns.
+const FRACTION: u32 = 32;
+/// 16 ticks at 10 GHz and at 100 MHz: what a unit may take.
+const RATE_MIN: u64 = (16 << FRACTION) / 10;
+const RATE_MAX: u64 = 160 << FRACTION;
+/// The most that a correction bends time, as a divisor of the rate: 1/1,024.
+const BEND: u64 = 1024;
+
+/// The measured relation between the two clocks. Time 0 is the first reading's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    first: Reading,
+    /// From this stamp on, which is this many nanoseconds …
+    stamp: u64,
+    nanoseconds: u64,
+    /// … time goes at this rate.
+    rate: u64,
+    next_correction: u64,
+}
+
+impl Clock {
+    /// A clock from two readings, at least a millisecond apart to be of use.
+    pub(crate) fn new(first: Reading, second: Reading) -> Clock {
+        let mut clock = Clock { first, stamp: first.stamp, nanoseconds: 0, rate: RATE_MIN, next_correction: 0 };
+        clock.rate = clock.measured(second);
+        clock.schedule(second);
+        clock
+    }
+
+    /// The rate between the first reading and this one.
+    fn measured(&self, reading: Reading) -> u64 {
+        let units = u128::from(reading.stamp.saturating_sub(self.first.stamp).max(1));
+        let rate = (u128::from(reading.nanoseconds - self.first.nanoseconds) << FRACTION) / units;
+        u64::try_from(rate).unwrap_or(u64::MAX).clamp(RATE_MIN, RATE_MAX)
+    }
+
+    /// Corrections come as often as the session doubles its length, and at least every second.
+    fn schedule(&mut self, reading: Reading) {
+        let since = reading.nanoseconds - self.first.nanoseconds;
+        self.next_correction = reading.nanoseconds + since.clamp(1_000_000, 1_000_000_000);
+    }
+
+    /// Whether [`Clock::correct`] is due at this moment of the monotonic clock.
+    pub(crate) fn is_due(&self, nanoseconds: u64) -> bool {
+        nanoseconds >= self.next_correction
+    }
+
+    /// Takes a new reading into account: by the next correction time is to be right again.
+    pub(crate) fn correct(&mut self, reading: Reading) {
+        let here = self.time(reading.stamp);
+        let measured = self.measured(reading);
+        self.schedule(reading);
+        let until = self.next_correction - reading.nanoseconds;
+        let target = self.next_correction - self.first.nanoseconds;
+        let rate = u128::from(measured) * u128::from(target.saturating_sub(here)) / u128::from(until.max(1));
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        self.rate = rate.clamp(measured - measured / BEND, measured + measured / BEND);
+        (self.stamp, self.nanoseconds) = (reading.stamp, here);
+    }
+
+    /// Nanoseconds since the first reading.
+    #[inline]
+    pub(crate) fn time(&self, stamp: u64) -> u64 {
+        let scaled = |units: u64| ((u128::from(units) * u128::from(self.rate)) >> FRACTION) as u64;
+        if stamp >= self.stamp {
+            self.nanoseconds.saturating_add(scaled(stamp - self.stamp))
+        } else {
+            self.nanoseconds.saturating_sub(scaled(self.stamp - stamp))
+        }
+    }
+
+    /// Nanoseconds that so many ticks take.
+    pub(crate) fn duration(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.rate)) >> (FRACTION + 4)) as u64
+    }
+
+    /// Units that so many nanoseconds take.
+    pub(crate) fn units(&self, nanoseconds: u64) -> u64 {
+        ((u128::from(nanoseconds) << FRACTION) / u128::from(self.rate)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(stamp: u64, nanoseconds: u64) -> Reading {
+        Reading { stamp, nanoseconds }
+    }
+
+    #[test]
+    fn a_steady_counter_is_followed_exactly() {
+        let mut clock = Clock::new(at(1_000, 50), at(1_000 + 160_000, 50 + 1_000_000));
+        assert_eq!(clock.time(1_000), 0);
+        assert!(clock.time(1_000 + 16_000_000).abs_diff(100_000_000) <= 1);
+        for second in 1..100 {
+            clock.correct(at(1_000 + second * 160_000_000, 50 + second * 1_000_000_000));
+            assert!(clock.time(1_000 + second * 160_000_000).abs_diff(second * 1_000_000_000) <= 100);
+        }
+        assert!(clock.duration(16 * 160).abs_diff(1_000) <= 1);
+        assert_eq!(clock.units(1_000), 160);
+    }
+
+    #[test]
+    fn a_bad_first_measurement_is_mended_without_jumps() {
+        // The second reading was 10 % off.
+        let mut clock = Clock::new(at(0, 0), at(160_000, 1_100_000));
+        let (mut before, mut now) = (0, 2_000_000);
+        for _ in 0..200 {
+            let reading = at(now * 160 / 1_000, now);
+            let at_once = clock.time(reading.stamp);
+            clock.correct(reading);
+            assert_eq!(clock.time(reading.stamp), at_once);
+            assert!(at_once >= before);
+            before = at_once;
+            now = clock.next_correction;
+        }
+        assert!(clock.time(now * 160 / 1_000).abs_diff(now) < 1_000, "{} {now}", clock.time(now * 160 / 1_000));
+    }
+
+    #[test]
+    fn real_clocks_agree() {
+        let first = Reading::now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let clock = Clock::new(first, Reading::now());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let now = Reading::now();
+        let (ours, theirs) = (clock.time(now.stamp), now.nanoseconds - first.nanoseconds);
+        assert!(ours.abs_diff(theirs) < theirs / 50, "{ours} {theirs}");
+    }
+
+    #[test]
+    fn nonsense_stays_in_bounds() {
+        let clock = Clock::new(at(u64::MAX, 0), at(0, 1));
+        assert_eq!(clock.time(0), 0_u64.saturating_sub(1));
+        let clock = Clock::new(at(0, 0), at(u64::MAX, 1));
+        assert!(clock.time(u64::MAX) > 0);
+    }
+}

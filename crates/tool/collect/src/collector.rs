@@ -1,0 +1,686 @@
+//! The collector: drains the rings, puts events in order, drives the ledgers and the file.
+//!
+//! One round: read the counter; take the news; look at every ring ([`Source::look`]); then merge what was copied, by
+//! stamp. The merge ends at the *horizon*: the smallest stamp with which something that was not copied may still come.
+//! Only rings of which nothing is left set it, so it comes nearer while the merge goes on.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
+use heapledger_ledger::{Ledger, Session as LedgerSession};
+use heapledger_recording::{
+    Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
+    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time,
+};
+use heapledger_wire::event::units;
+use heapledger_wire::ring::MEASURED_ONE_IN;
+use heapledger_wire::session::ImageCounters;
+
+use crate::clock::{Clock, Reading};
+use crate::error::Error;
+use crate::forks::Forks;
+use crate::image::{Image, Shared};
+use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
+use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
+use crate::process;
+use crate::shared::{Page, SharedRing};
+use crate::source::{Key, Now, Order, Source};
+use crate::timeline::Timeline;
+use crate::tree::{Modules, Tree};
+use crate::writer::{self, Job, Writer};
+
+/// A ring seen idle gets no event with a stamp more than this before that: stores reach us sooner.
+const SETTLING: Duration = Duration::from_micros(50);
+/// For how long a busy ring holds up the others.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+/// The same when the session ends.
+const BUSY_PATIENCE_AT_END: Duration = Duration::from_millis(50);
+/// The most words that wait to be merged, 256 MiB, beside what was in each ring once: then rings are left full.
+const BACKLOG_MAX: usize = 32 << 20;
+/// The most events that a round merges, so that the rings are looked at again.
+const ROUND_EVENTS_MAX: u64 = 1 << 19;
+/// How long to sleep after activity, and at the most.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// Chunks are written at the latest after this.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An image as the collector keeps it to the end.
+#[derive(Debug)]
+struct Slot {
+    start: ImageStart,
+    fork: Option<NewFork>,
+    stage: Stage,
+    /// Rings that may still hold something.
+    sources: u32,
+    common: Option<Arc<SharedRing>>,
+    /// No more rings, no more events.
+    ended: Option<(ImageEndReason, Time)>,
+    /// How its process ended, where somebody has said so, or that nobody will.
+    exit: Option<Option<ExitStatus>>,
+    end_is_written: bool,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing of it has been merged yet.
+    New,
+    Running(Box<Image>),
+    Over,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    parent_pid: u32,
+    /// Indices of its images.
+    images: Vec<usize>,
+}
+
+/// The sites of an image that has ended, but had a share in the session's peak: until the session ends it may be
+/// surpassed.
+#[derive(Debug)]
+struct OpenSites {
+    image: ImageId,
+    sites: Vec<Site>,
+    /// The session's peak then.
+    peak: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct Costs {
+    ring_bytes: u64,
+    ring_bytes_max: u64,
+    private_bytes_max: u64,
+    hook_ticks: u64,
+}
+
+/// The state of a session on its way into a file.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    page: Arc<Page>,
+    inbox: Arc<Inbox>,
+    command: u32,
+    order: Order,
+    shared: Shared,
+    slots: Vec<Slot>,
+    processes: Vec<Process>,
+    /// Indices of processes that have not ended, by pid.
+    by_pid: HashMap<u32, usize>,
+    sources: Vec<Source>,
+    merge: BinaryHeap<Reverse<(Key, usize)>>,
+    open_sites: Vec<OpenSites>,
+    costs: Costs,
+    patience: Duration,
+    next_flush: Time,
+    /// For how long to sleep when there is nothing to do.
+    pause: Duration,
+    /// Up to which stamp everything has been merged.
+    horizon: u64,
+    /// Somebody was turned away.
+    was_refused: bool,
+    news: Vec<News>,
+}
+
+/// How a session ended, beside its images.
+#[derive(Debug)]
+pub(crate) struct SessionEnd {
+    pub(crate) exit: Option<ExitStatus>,
+    pub(crate) program_cpu_ns: u64,
+    pub(crate) program_wall_ns: u64,
+    pub(crate) collector_cpu_ns: u64,
+}
+
+impl Collector {
+    pub(crate) fn new(
+        page: Arc<Page>,
+        inbox: Arc<Inbox>,
+        writer: Writer,
+        clock: Clock,
+        session: SessionRecord,
+        command: u32,
+    ) -> Collector {
+        let shared = Shared {
+            session: LedgerSession::new(),
+            modules: Modules::default(),
+            forks: Forks::default(),
+            timeline: Timeline::new(),
+            compressor: Compressor::new(),
+            writer,
+            records: vec![Record::Session(session)],
+            events: 0,
+            failure: None,
+        };
+        Collector {
+            page,
+            inbox,
+            command,
+            order: Order { clock, reached: 0, stamp_max: 0 },
+            shared,
+            slots: Vec::new(),
+            processes: Vec::new(),
+            by_pid: HashMap::new(),
+            sources: Vec::new(),
+            merge: BinaryHeap::new(),
+            open_sites: Vec::new(),
+            costs: Costs::default(),
+            patience: BUSY_PATIENCE,
+            next_flush: Time(0),
+            pause: PAUSE_MIN,
+            horizon: 0,
+            was_refused: false,
+            news: Vec::new(),
+        }
+    }
+
+    /// Now, by the clock of the recording.
+    pub(crate) fn now(&self) -> Time {
+        Time(self.order.clock.time(units(arch::ticks())))
+    }
+
+    /// What ends the recording, if anything does.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shared.failure.is_some() || self.shared.writer.has_failed()
+    }
+
+    /// Images that have not ended.
+    pub(crate) fn running(&self) -> u32 {
+        self.slots.iter().filter(|slot| slot.ended.is_none()).count() as u32
+    }
+
+    /// Takes what has come, and merges what is complete.
+    pub(crate) fn round(&mut self) {
+        let stamp = units(arch::ticks());
+        self.take_news();
+        let clock = &self.order.clock;
+        let settling = clock.units(SETTLING.as_nanos() as u64);
+        let now = Now {
+            floor: stamp.saturating_sub(settling),
+            nanoseconds: clock.time(stamp),
+            patience: self.patience.as_nanos() as u64,
+        };
+        self.order.stamp_max = stamp.saturating_add(clock.units(1_000_000_000));
+        let mut backlog: usize = self.sources.iter().map(Source::backlog).sum();
+        let mut words = 0;
+        for source in &mut self.sources {
+            let look = source.look(now, backlog >= BACKLOG_MAX);
+            backlog += look.words as usize;
+            words += look.words;
+            if look.events_lost > 0 {
+                lose(&mut self.slots, source.image, look.events_lost);
+            }
+        }
+        let is_cut = self.merge(now.floor);
+        self.retire();
+        // Activity that a pause of the longest sort would not let pile up to much is none.
+        let is_active = is_cut || words > 1024;
+        self.pause = if is_active { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
+    }
+
+    /// Sleeps until something happens that should not wait, or it is time to look again.
+    pub(crate) fn sleep(&self, is_awaited: impl Fn() -> bool) {
+        self.page.sleeping.store(1, Ordering::Relaxed);
+        // Whoever rings looks at `sleeping` after having done what it rings for.
+        fence(Ordering::SeqCst);
+        let is_pressing = || self.sources.iter().any(Source::is_pressing);
+        if self.inbox.is_empty() && !is_pressing() && !is_awaited() {
+            sys::futex_wait(&self.page.sleeping, 1, Some(self.pause.as_millis() as u32));
+        }
+        self.page.sleeping.store(0, Ordering::Relaxed);
+    }
+
+    fn take_news(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        self.inbox.take(&mut news);
+        for news in news.drain(..) {
+            match news {
+                News::Image(new) => self.add_image(new),
+                News::Ring(new) => self.add_ring(new),
+                News::Ended { image, reason, stamp } => {
+                    let time = Time(self.order.clock.time(stamp));
+                    self.end_image(image.0 as usize, reason, time);
+                }
+                News::Exit { image, exit } => self.set_exit(image.0 as usize, exit),
+                News::Refused => self.was_refused = true,
+            }
+        }
+        self.news = news;
+    }
+
+    fn add_image(&mut self, new: NewImage) {
+        let index = self.slots.len();
+        let is_first_of_command = new.pid == self.command && !self.processes.iter().any(|p| p.pid == new.pid);
+        let start = ImageStart {
+            image: new.image,
+            pid: new.pid,
+            parent_pid: new.parent_pid,
+            parent_image: new.parent_image,
+            how: if is_first_of_command { ImageOrigin::Launched } else { new.how },
+            fork_node_base: StackId(new.fork.map_or(0, |fork| fork.node_base)),
+            inherited_blocks: Blocks(0),
+            inherited_bytes: Bytes(0),
+            inherited_exact: true,
+            time: Time(self.order.clock.time(new.stamp)),
+            executable: new.executable,
+            argv: new.argv,
+        };
+        self.slots.push(Slot {
+            start,
+            fork: new.fork,
+            stage: Stage::New,
+            sources: 0,
+            common: None,
+            ended: None,
+            exit: None,
+            end_is_written: false,
+            counts: Counts::default(),
+        });
+        let processes = &mut self.processes;
+        let process = *self.by_pid.entry(new.pid).or_insert_with(|| {
+            processes.push(Process { pid: new.pid, parent_pid: new.parent_pid, images: Vec::new() });
+            processes.len() - 1
+        });
+        if let Some(process) = processes.get_mut(process) {
+            process.images.push(index);
+        }
+        if new.fork.is_none() {
+            self.start_image(index);
+        }
+    }
+
+    fn add_ring(&mut self, new: NewRing) {
+        let index = new.image.0 as usize;
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let ring = Arc::new(new.ring);
+        slot.sources += 1;
+        if new.is_common {
+            slot.common = Some(Arc::clone(&ring));
+        }
+        self.costs.ring_bytes += ring.length() as u64;
+        self.costs.ring_bytes_max = self.costs.ring_bytes_max.max(self.costs.ring_bytes);
+        let mut source = Source::new(ring, index, new.is_common, new.thread);
+        source.has_ended = slot.ended.is_some();
+        self.sources.push(source);
+    }
+
+    fn end_image(&mut self, index: usize, reason: ImageEndReason, time: Time) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.ended.get_or_insert((reason, time));
+        for source in self.sources.iter_mut().filter(|source| source.image == index) {
+            source.has_ended = true;
+        }
+        let has_sources = slot.sources > 0;
+        if reason != ImageEndReason::Exec
+            && let Some(process) = self.by_pid.get(&slot.start.pid)
+            && self.processes.get(*process).is_some_and(|process| process.images.last() == Some(&index))
+        {
+            self.by_pid.remove(&slot.start.pid);
+        }
+        if reason == ImageEndReason::Exec {
+            // Its process goes on: how that ends will be said of a later image.
+            slot.exit = Some(None);
+        }
+        if !has_sources {
+            self.finish_image(index);
+        }
+    }
+
+    fn set_exit(&mut self, index: usize, exit: Option<ExitStatus>) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.exit.get_or_insert(exit);
+            if slot.end_is_written || !matches!(slot.stage, Stage::Over) {
+                return;
+            }
+            write_end(slot, &mut self.shared);
+        }
+    }
+
+    /// An image's first event is about to be merged: what it inherits is settled now.
+    #[cold]
+    fn start_image(&mut self, index: usize) {
+        let Some(slot) = self.slots.get(index) else { return };
+        let (mut ledger, mut tree, mut is_exact) = (Ledger::new(), Tree::default(), true);
+        if let Some(fork) = slot.fork {
+            if let Some(point) = self.shared.forks.claim(fork.parent, fork.sequence) {
+                (ledger, tree) = (point.ledger, point.tree);
+            } else {
+                is_exact = false;
+                let parent = self.slots.get(fork.parent.0 as usize);
+                if let Some(Stage::Running(parent)) = parent.map(|slot| &slot.stage) {
+                    // Without memory for its blocks the child's frees of them count as unknown.
+                    ledger = parent.fork_ledger().unwrap_or_default();
+                    tree = parent.tree.snapshot();
+                }
+            }
+            tree = tree.fork(StackId(fork.node_base));
+        }
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let counts = ledger.counts();
+        slot.start.inherited_blocks = counts.blocks_inherited;
+        slot.start.inherited_bytes = counts.bytes_inherited;
+        slot.start.inherited_exact = is_exact;
+        self.shared.records.push(Record::ImageStart(slot.start.clone()));
+        slot.stage = Stage::Running(Box::new(Image::new(&slot.start, ledger, tree)));
+    }
+
+    /// Merges what is complete. True if there was too much for one round.
+    fn merge(&mut self, floor: u64) -> bool {
+        let events_max = self.shared.events + ROUND_EVENTS_MAX;
+        let mut heap = std::mem::take(&mut self.merge);
+        heap.clear();
+        let mut horizon = u64::MAX;
+        for index in 0..self.sources.len() {
+            if self.sources[index].next.is_none() {
+                self.run(index, Key::NONE);
+            }
+            match self.sources[index].next {
+                Some(key) => heap.push(Reverse((key, index))),
+                None => horizon = horizon.min(self.sources[index].limit()),
+            }
+        }
+        let mut is_cut = false;
+        while let Some(Reverse((key, index))) = heap.pop() {
+            let mut limit = Key::before(horizon);
+            if key > limit {
+                break;
+            }
+            if let Some(Reverse((other, _))) = heap.peek() {
+                limit = limit.min(*other);
+            }
+            self.run(index, limit);
+            match self.sources[index].next {
+                Some(key) => heap.push(Reverse((key, index))),
+                None => horizon = horizon.min(self.sources[index].limit()),
+            }
+            if self.shared.events >= events_max {
+                is_cut = true;
+                break;
+            }
+        }
+        if !is_cut {
+            // Without rings there is no limit, but time goes on only so far.
+            self.horizon = self.horizon.max(horizon.min(floor));
+        }
+        self.merge = heap;
+        is_cut
+    }
+
+    fn run(&mut self, index: usize, limit: Key) {
+        let image = self.sources[index].image;
+        if matches!(self.slots[image].stage, Stage::New) && self.sources[index].backlog() > 0 {
+            self.start_image(image);
+        }
+        let (source, slot) = (&mut self.sources[index], &mut self.slots[image]);
+        let Stage::Running(running) = &mut slot.stage else { return };
+        if source.run(running, &mut self.shared, &mut self.order, limit).is_err() {
+            running.events_lost += source.give_up();
+        }
+    }
+
+    /// Lets go of rings that are done with, and of images that have no more.
+    fn retire(&mut self) {
+        let mut index = 0;
+        while let Some(source) = self.sources.get(index) {
+            if !source.is_complete() {
+                index += 1;
+                continue;
+            }
+            let source = self.sources.swap_remove(index);
+            self.costs.ring_bytes -= source.ring().length() as u64;
+            let (ticks, _) = source.ring().ring().measured();
+            self.costs.hook_ticks = self.costs.hook_ticks.saturating_add(ticks.saturating_mul(MEASURED_ONE_IN));
+            let slot = &mut self.slots[source.image];
+            slot.sources -= 1;
+            if slot.sources == 0 && slot.ended.is_some() {
+                self.finish_image(source.image);
+            }
+        }
+    }
+
+    fn finish_image(&mut self, index: usize) {
+        if matches!(self.slots[index].stage, Stage::Over) {
+            return;
+        }
+        self.note_private_bytes();
+        if matches!(self.slots[index].stage, Stage::New) {
+            self.start_image(index);
+        }
+        let slot = &mut self.slots[index];
+        let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
+        let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
+        let counters = slot.common.take();
+        let (counts, sites) = image.finish(&mut self.shared, time, counters.as_deref().map(image_counters));
+        slot.counts = counts;
+        // Of a process that was still there, nobody will say how it ended.
+        if slot.ended.is_some_and(|(reason, _)| reason == ImageEndReason::Detached) {
+            slot.exit = Some(None);
+        }
+        if slot.exit.is_some() {
+            write_end(slot, &mut self.shared);
+        }
+        let peak = self.shared.session.live().bytes_live_max;
+        let open = OpenSites { image: slot.start.image, sites, peak };
+        self.open_sites.push(open);
+        self.write_settled_sites(false);
+    }
+
+    /// Writes the sites of ended images whose shares in the session's peak are certain: there are none, since it was at
+    /// another time, or the session is over.
+    fn write_settled_sites(&mut self, is_last: bool) {
+        let peak = self.shared.session.live().bytes_live_max;
+        let writer = &self.shared.writer;
+        self.open_sites.retain_mut(|open| {
+            if open.peak != peak {
+                for site in &mut open.sites {
+                    site.live_at_session_peak = Live::default();
+                }
+            }
+            let is_settled = is_last || open.sites.iter().all(|site| site.live_at_session_peak == Live::default());
+            if is_settled {
+                writer.send(Job::Sites(open.image, std::mem::take(&mut open.sites)));
+            }
+            !is_settled
+        });
+    }
+
+    /// What is due from time to time.
+    pub(crate) fn keep_up(&mut self) {
+        if self.order.clock.is_due(sys::monotonic_nanoseconds()) {
+            self.order.clock.correct(Reading::now());
+        }
+        let now = self.now();
+        if now < self.next_flush {
+            return;
+        }
+        let interval = FLUSH_INTERVAL.as_nanos() as u64;
+        self.next_flush = Time(now.0 + interval / 4);
+        self.shared.forks.expire(now);
+        self.note_private_bytes();
+        let before = Time(now.0.saturating_sub(interval));
+        for slot in &mut self.slots {
+            if let Stage::Running(image) = &mut slot.stage {
+                image.flush(&mut self.shared, before, slot.common.as_deref().map(image_counters));
+            }
+        }
+        self.write_settled_sites(false);
+        self.shared.flush_records();
+    }
+
+    fn note_private_bytes(&mut self) {
+        let counters = self.slots.iter().filter_map(|slot| slot.common.as_deref()).map(image_counters);
+        let bytes = counters.fold(0_u64, |sum, image| sum.saturating_add(image.private_bytes.load(Ordering::Relaxed)));
+        self.costs.private_bytes_max = self.costs.private_bytes_max.max(bytes);
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let session = self.shared.session.live();
+        let counts = self.slots.iter().map(Slot::counts_so_far);
+        Totals {
+            elapsed: Duration::from_nanos(self.now().0),
+            events: self.shared.events,
+            allocations: Blocks(counts.map(|counts| counts.allocations.0 + counts.reallocations.0).sum()),
+            live: Live { bytes: session.bytes_live, blocks: session.blocks_live },
+            bytes_live_max: session.bytes_live_max,
+            processes: self.processes.len() as u32,
+            processes_running: self.running(),
+            bytes_written: self.shared.writer.bytes_written(),
+        }
+    }
+
+    /// Ends the session, which the page says to be over: merges all that was written up to now by those that still
+    /// run, and lets go of them.
+    pub(crate) fn end_session(&mut self) {
+        let end = units(arch::ticks());
+        for source in &self.sources {
+            let waiting = source.ring().ring().waiting();
+            waiting.store(0, Ordering::Release);
+            sys::futex_wake(waiting, 1);
+        }
+        self.patience = BUSY_PATIENCE_AT_END;
+        while self.horizon <= end && self.sources.iter().any(|source| !source.has_ended) && !self.has_failed() {
+            self.round();
+            std::thread::sleep(SETTLING);
+        }
+        let now = self.now();
+        for index in 0..self.slots.len() {
+            if self.slots[index].ended.is_none() {
+                self.end_image(index, ImageEndReason::Detached, now);
+            }
+        }
+        while !self.sources.is_empty() && !self.has_failed() {
+            self.round();
+        }
+        // What has failed stays as it is.
+        self.sources.clear();
+        for index in 0..self.slots.len() {
+            self.finish_image(index);
+        }
+    }
+
+    /// Writes what is known only at the end, and the end of the file.
+    pub(crate) fn finish(mut self, end: &SessionEnd) -> Finished {
+        self.take_news();
+        self.write_settled_sites(true);
+        for slot in &mut self.slots {
+            if slot.start.pid == self.command && matches!(slot.ended, Some((ImageEndReason::Exit, _))) {
+                // The process of the command is the first with its pid, and was there until we waited for it.
+                slot.exit = slot.exit.flatten().map(Some).or(Some(end.exit));
+            }
+            if !slot.end_is_written && matches!(slot.stage, Stage::Over) {
+                write_end(slot, &mut self.shared);
+            }
+        }
+        let mut total = Counts::default();
+        let mut processes = Vec::new();
+        for process in &self.processes {
+            let images = || process.images.iter().filter_map(|&image| self.slots.get(image));
+            let mut counts = Counts::default();
+            for image in images() {
+                outcome::add_image(&mut counts, &image.counts_so_far());
+            }
+            outcome::add_process(&mut total, &counts);
+            let first_image = images().next().map_or(ImageId(0), |image| image.start.image);
+            self.shared.records.push(Record::ProcessCounts(ProcessCounts { first_image, pid: process.pid, counts }));
+            let last = images().last();
+            processes.push(ProcessOutcome {
+                pid: process.pid,
+                parent_pid: process.parent_pid,
+                images: images().map(Slot::outcome).collect(),
+                exit: last.and_then(|image| image.exit.flatten()),
+                running: last.is_some_and(|image| !matches!(image.ended, Some((ImageEndReason::Exit, _)))),
+            });
+        }
+        let session = self.shared.session.live();
+        total.bytes_live_max = session.bytes_live_max;
+        total.bytes_live_max_time = Time(session.bytes_live_max_time.0);
+        total.blocks_at_bytes_max = session.blocks_at_bytes_max;
+        total.blocks_live_max = session.blocks_live_max;
+        self.shared.flush_records();
+
+        let now = self.now();
+        let Shared { writer, timeline, failure, .. } = self.shared;
+        writer.send(Job::Timeline(None, timeline.finish()));
+        let footer = Footer {
+            time: now,
+            complete: failure.is_none() && !self.was_refused,
+            counts: total,
+            exit: end.exit,
+            costs: RunCosts {
+                collector_cpu_ns: Some(end.collector_cpu_ns),
+                collector_rss_max: process::own_rss_max().map(Bytes),
+                ring_bytes: Some(Bytes(self.costs.ring_bytes_max)),
+                target_private_bytes: Some(Bytes(self.costs.private_bytes_max)),
+                hook_ns: Some(self.order.clock.duration(self.costs.hook_ticks)),
+                program_cpu_ns: Some(end.program_cpu_ns),
+                program_wall_ns: Some(end.program_wall_ns),
+            },
+        };
+        writer.send(Job::Finish(Box::new(footer)));
+        let (written, failure) = match writer.end() {
+            Ok(bytes) => (bytes, failure.map(Failed::Here)),
+            Err((bytes, there)) => (bytes, Some(Failed::Writing(there))),
+        };
+        let footer = Footer { complete: footer.complete && failure.is_none(), ..footer };
+        Finished { footer, processes, bytes_written: written, failure }
+    }
+}
+
+/// What is left of a session.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) footer: Footer,
+    pub(crate) processes: Vec<ProcessOutcome>,
+    pub(crate) bytes_written: u64,
+    pub(crate) failure: Option<Failed>,
+}
+
+/// Where a recording failed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Here(Error),
+    Writing(writer::Failure),
+}
+
+impl Slot {
+    fn counts_so_far(&self) -> Counts {
+        match &self.stage {
+            Stage::New => Counts::default(),
+            Stage::Running(image) => image.counts(self.common.as_deref().map(image_counters)),
+            Stage::Over => self.counts,
+        }
+    }
+
+    fn outcome(&self) -> ImageOutcome {
+        ImageOutcome {
+            image: self.start.image,
+            how: self.start.how,
+            end: self.ended.map_or(ImageEndReason::Lost, |(reason, _)| reason),
+            executable: self.start.executable.clone(),
+            argv: self.start.argv.clone(),
+            counts: self.counts_so_far(),
+        }
+    }
+}
+
+fn write_end(slot: &mut Slot, shared: &mut Shared) {
+    let Some((reason, time)) = slot.ended else { return };
+    slot.end_is_written = true;
+    let exit = slot.exit.flatten();
+    shared.records.push(Record::ImageEnd(ImageEnd { image: slot.start.image, time, reason, exit }));
+}
+
+fn image_counters(common: &SharedRing) -> &ImageCounters {
+    &common.ring().header().image
+}
+
+fn lose(slots: &mut [Slot], index: usize, events: u64) {
+    if let Some(Stage::Running(image)) = slots.get_mut(index).map(|slot| &mut slot.stage) {
+        image.events_lost = image.events_lost.saturating_add(events);
+    }
+}

@@ -1,0 +1,104 @@
+//! The running command: waiting for its end, and stopping and going on with it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use heapledger_recording::ExitStatus;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+
+use crate::error::Error;
+use crate::process::is_stopped;
+use crate::shared::Page;
+use crate::unix;
+
+/// How and when the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) exit: ExitStatus,
+    pub(crate) at: Instant,
+}
+
+/// A child process of ours, and the thread that waits for it.
+#[derive(Debug)]
+pub(crate) struct RunningCommand {
+    pidfd: Arc<OwnedFd>,
+    ended: Arc<OnceLock<Ended>>,
+    thread: JoinHandle<()>,
+}
+
+impl RunningCommand {
+    /// Waits for the child in a thread of its own, which wakes the collector. If `stops_us`, this process stops when
+    /// the child is stopped from the keyboard, and the child goes on when we do.
+    pub(crate) fn watch(pid: Pid, page: Arc<Page>, stops_us: bool) -> Result<RunningCommand, Error> {
+        let failed = "a handle of the command";
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session(failed))?);
+        let ended = Arc::new(OnceLock::new());
+        let (thread_pidfd, thread_ended) = (Arc::clone(&pidfd), Arc::clone(&ended));
+        let run = move || {
+            let exit = wait(pid, &thread_pidfd, stops_us);
+            // The only one who sets it.
+            let _ = thread_ended.set(Ended { exit, at: Instant::now() });
+            wake(&page);
+        };
+        let thread = std::thread::Builder::new().name("waiter".into()).spawn(run);
+        Ok(RunningCommand { pidfd, ended, thread: thread.map_err(Error::session("the waiting thread"))? })
+    }
+
+    pub(crate) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended.get().copied()
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(self) -> Ended {
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+        self.ended.get().copied().unwrap_or(Ended { exit: UNKNOWN, at: Instant::now() })
+    }
+}
+
+/// Wakes the collector after something has happened that it looks for before it sleeps.
+pub(crate) fn wake(page: &Page) {
+    // What has happened must be there to see before we look whether it sleeps.
+    fence(Ordering::SeqCst);
+    page.ring_doorbell();
+}
+
+/// Somebody else in this process has waited for our child.
+const UNKNOWN: ExitStatus = ExitStatus::Code(255);
+
+fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
+    let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
+    loop {
+        let status = match waitid(WaitId::Pid(pid), what) {
+            Ok(Some(status)) => status,
+            Ok(None) | Err(Errno::INTR) => continue,
+            Err(_) => return unix::exit_of(pidfd.as_fd()).unwrap_or(UNKNOWN),
+        };
+        if let Some(code) = status.exit_status() {
+            return ExitStatus::Code(code);
+        }
+        if let Some(signal) = status.terminating_signal() {
+            return ExitStatus::Signal(signal);
+        }
+        // SIGSTOP is left out: it comes from a program, which continues the command and knows nothing of us.
+        let keyboard = [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
+        if let Some(signal) = status.stopping_signal()
+            && stops_us
+            && keyboard.contains(&signal)
+            && is_stopped(pid.as_raw_pid() as u32)
+        {
+            unix::stop_by(signal);
+            // It may have been continued together with us.
+            let _ = pidfd_send_signal(pidfd, Signal::CONT);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What children inherit: kept from the parent's fork event until the child introduces itself.
+
+use std::collections::VecDeque;
+
+use heapledger_ledger::Ledger;
+use heapledger_recording::{ImageId, Time};
+
+use crate::tree::Tree;
+
+/// The most copies that wait for their children, …
+const POINTS_MAX: usize = 64;
+/// … what they may take together, …
+const BYTES_MAX: u64 = 1 << 30;
+/// … and how long: a fork may have failed.
+const PATIENCE: u64 = 10_000_000_000;
+
+/// A parent at the moment of a fork.
+#[derive(Debug)]
+pub(crate) struct ForkPoint {
+    pub(crate) image: ImageId,
+    /// The number of the fork event.
+    pub(crate) sequence: u32,
+    pub(crate) time: Time,
+    /// Already the child's.
+    pub(crate) ledger: Ledger,
+    /// Still the parent's.
+    pub(crate) tree: Tree,
+}
+
+/// The forks whose children have not come yet, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Forks(VecDeque<ForkPoint>);
+
+impl Forks {
+    pub(crate) fn add(&mut self, point: ForkPoint) {
+        self.expire(point.time);
+        self.0.push_back(point);
+        // The newest is kept, whatever it takes.
+        while self.0.len() > POINTS_MAX || (self.0.len() > 1 && self.bytes() > BYTES_MAX) {
+            self.0.pop_front();
+        }
+    }
+
+    /// The parent as it was, if that is still known. A number is given out once.
+    pub(crate) fn claim(&mut self, image: ImageId, sequence: u32) -> Option<ForkPoint> {
+        let at = self.0.iter().position(|point| point.image == image && point.sequence == sequence)?;
+        self.0.remove(at)
+    }
+
+    /// Gives up children that did not come in time.
+    pub(crate) fn expire(&mut self, now: Time) {
+        while self.0.front().is_some_and(|point| point.time.0.saturating_add(PATIENCE) < now.0) {
+            self.0.pop_front();
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|point| point.ledger.bytes_mapped().0).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(image: u32, sequence: u32, time: u64) -> ForkPoint {
+        let (ledger, tree) = (Ledger::new(), Tree::default());
+        ForkPoint { image: ImageId(image), sequence, time: Time(time), ledger, tree }
+    }
+
+    #[test]
+    fn a_fork_is_claimed_once_and_not_forever() {
+        let mut forks = Forks::default();
+        forks.add(point(1, 1, 0));
+        forks.add(point(1, 2, 5));
+        forks.add(point(2, 1, 5));
+        assert!(forks.claim(ImageId(1), 2).is_some());
+        assert!(forks.claim(ImageId(1), 2).is_none());
+        assert!(forks.claim(ImageId(3), 1).is_none());
+        forks.expire(Time(PATIENCE + 1));
+        assert!(forks.claim(ImageId(1), 1).is_none());
+        assert!(forks.claim(ImageId(2), 1).is_some());
+    }
+
+    #[test]
+    fn failed_forks_take_no_more_than_so_much() {
+        let mut forks = Forks::default();
+        for sequence in 0..1_000 {
+            forks.add(point(1, sequence, 0));
+        }
+        assert_eq!(forks.0.len(), POINTS_MAX);
+        assert!(forks.claim(ImageId(1), 999).is_some());
+    }
+}

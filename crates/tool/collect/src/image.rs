@@ -1,0 +1,683 @@
+//! One process image: its ledger, its part of the file, its threads.
+
+use std::collections::HashMap;
+
+use heapledger_core::{Api, Blocks, Bytes, StackId, ThreadId};
+use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending};
+use heapledger_recording::{
+    Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts,
+    Event as FileEvent, EventKind, EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock,
+    Mapping, NodesEncoder, Record, Site, Thread as ThreadRecord, Time,
+};
+use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
+use heapledger_wire::session::ImageCounters;
+
+use crate::error::Error;
+use crate::forks::{ForkPoint, Forks};
+use crate::timeline::Timeline;
+use crate::tree::{Modules, NewNode, Tree};
+use crate::writer::{Job, Writer};
+
+/// What all images write to.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) session: heapledger_ledger::Session,
+    pub(crate) modules: Modules,
+    pub(crate) forks: Forks,
+    pub(crate) timeline: Timeline,
+    pub(crate) compressor: Compressor,
+    pub(crate) writer: Writer,
+    /// Metadata that is not written yet.
+    pub(crate) records: Vec<Record>,
+    /// Events in the file, or on their way there.
+    pub(crate) events: u64,
+    /// What ends the recording.
+    pub(crate) failure: Option<Error>,
+}
+
+impl Shared {
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Sends the metadata gathered so far to the file.
+    pub(crate) fn flush_records(&mut self) {
+        if !self.records.is_empty() {
+            let records = std::mem::take(&mut self.records);
+            self.writer.send(Job::Records(records));
+        }
+    }
+}
+
+/// A thread of an image.
+#[derive(Debug)]
+struct Thread {
+    tid: u32,
+    name: [u8; 16],
+    start: Time,
+    end: Option<Time>,
+    /// It has said itself that it is there; otherwise others have spoken for it.
+    is_announced: bool,
+    /// There is something about it that the file does not say.
+    is_news: bool,
+    /// Its reallocation that has begun and not ended.
+    pending: Option<Pending>,
+}
+
+/// Who writes to a ring at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    thread: Option<ThreadId>,
+    /// Who asked for the ring: its thread until it says otherwise.
+    tid: u32,
+}
+
+impl Line {
+    pub(crate) fn new(tid: u32) -> Line {
+        Line { thread: None, tid }
+    }
+}
+
+/// Who did something, and when.
+#[derive(Clone, Copy)]
+struct Moment {
+    thread: ThreadId,
+    time: Time,
+}
+
+/// The least number of events between two checkpoints, …
+const CHECKPOINT_EVENTS: u64 = 1 << 20;
+/// … and the least number of events for a block in a checkpoint.
+const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 8;
+
+/// The state of a running image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    id: ImageId,
+    executable: Vec<u8>,
+    ledger: Ledger,
+    pub(crate) tree: Tree,
+    events: EventsEncoder,
+    nodes: NodesEncoder,
+    annotations: AnnotationsEncoder,
+    threads: Vec<Thread>,
+    /// The latest thread with this id.
+    by_tid: HashMap<u32, ThreadId>,
+    timeline: Timeline,
+    /// When the first event of the unfinished chunk was.
+    chunk_time: Time,
+    events_since_checkpoint: u64,
+    /// How many frees of the ledger were a reallocation's.
+    frees_by_realloc: u64,
+    pub(crate) events_late: u64,
+    pub(crate) events_lost: u64,
+}
+
+impl Image {
+    pub(crate) fn new(start: &ImageStart, ledger: Ledger, tree: Tree) -> Image {
+        Image {
+            id: start.image,
+            executable: start.executable.clone(),
+            ledger,
+            tree,
+            events: EventsEncoder::new(start.image),
+            nodes: NodesEncoder::new(start.image),
+            annotations: AnnotationsEncoder::new(start.image),
+            threads: Vec::new(),
+            by_tid: HashMap::new(),
+            timeline: Timeline::new(),
+            chunk_time: start.time,
+            events_since_checkpoint: 0,
+            frees_by_realloc: 0,
+            events_late: 0,
+            events_lost: 0,
+        }
+    }
+
+    /// The ledger that a child gets that was forked now, if there is memory for it.
+    pub(crate) fn fork_ledger(&self) -> Result<Ledger, OutOfMemory> {
+        self.ledger.fork()
+    }
+
+    /// Asks for the memory that an event about this address will need.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, address: u64) {
+        self.ledger.prefetch(Key(address));
+    }
+
+    /// Takes an event. `Err`: no working recorder would have written it.
+    #[inline]
+    pub(crate) fn apply(
+        &mut self,
+        shared: &mut Shared,
+        line: &mut Line,
+        time: Time,
+        event: &Event<'_>,
+    ) -> Result<(), Corrupt> {
+        match *event {
+            Event::Free { address } => {
+                let moment = self.moment(line, time);
+                self.free(shared, moment, Api::Free, address, &Extras::NONE);
+            }
+            Event::Malloc { address, size, stack } => {
+                let moment = self.moment(line, time);
+                self.allocate(shared, moment, Api::Malloc, address, size, stack, &Extras::NONE);
+            }
+            Event::Calloc { address, size, stack, count, .. } => {
+                let moment = self.moment(line, time);
+                let extras = Extras { count: Some(u64::from(count)), ..Extras::NONE };
+                self.allocate(shared, moment, Api::Calloc, address, size, stack, &extras);
+            }
+            Event::ReallocBegin { address } => {
+                let moment = self.moment(line, time);
+                self.begin_realloc(shared, moment, address);
+            }
+            Event::ReallocEnd { address, size, stack } => {
+                let moment = self.moment(line, time);
+                self.finish_realloc(shared, moment, Api::Realloc, address, size, stack, &Extras::NONE);
+            }
+            Event::Node { id, parent, kind, address } => {
+                self.add_node(shared, NewNode { id, parent, kind, address })?;
+            }
+            Event::Nothing | Event::Unknown => {}
+            Event::Extended(ref event) => self.apply_extended(shared, line, time, event)?,
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn apply_extended(
+        &mut self,
+        shared: &mut Shared,
+        line: &mut Line,
+        time: Time,
+        event: &Extended<'_>,
+    ) -> Result<(), Corrupt> {
+        let given = |value: u64| (value != 0).then_some(value);
+        match *event {
+            Extended::Alloc { api, address, size, stack, alignment, count, usable, weight } => {
+                let moment = self.moment(line, time);
+                let extras = Extras {
+                    alignment: given(alignment),
+                    count: given(count),
+                    usable: given(usable).map(Bytes),
+                    weight: given(weight).map(Bytes),
+                    ..Extras::NONE
+                };
+                check_address(address)?;
+                self.allocate(shared, moment, api, address, size, stack, &extras);
+            }
+            Extended::Free { api, address, size, alignment } => {
+                let moment = self.moment(line, time);
+                let says_size = matches!(api, Api::FreeSized | Api::FreeAlignedSized);
+                let extras = Extras {
+                    alignment: given(alignment),
+                    declared_size: says_size.then_some(Bytes(size)),
+                    ..Extras::NONE
+                };
+                self.free(shared, moment, api, address, &extras);
+            }
+            Extended::ReallocBegin { address, .. } => {
+                let moment = self.moment(line, time);
+                self.begin_realloc(shared, moment, address);
+            }
+            Extended::ReallocEnd { api, outcome, address, size, stack, count } => {
+                let moment = self.moment(line, time);
+                let extras = Extras { count: given(count), ..Extras::NONE };
+                match outcome {
+                    ReallocOutcome::Returned => {
+                        check_address(address)?;
+                        self.finish_realloc(shared, moment, api, address, size, stack, &extras);
+                    }
+                    ReallocOutcome::Failed => {
+                        if let Some(pending) = self.take_pending(moment.thread) {
+                            self.ledger.cancel_realloc(&mut shared.session, pending);
+                        }
+                        self.fail(shared, moment, api, size, stack, &extras);
+                    }
+                    ReallocOutcome::Freed => {
+                        if let Some(pending) = self.take_pending(moment.thread) {
+                            let freed = pending.old();
+                            self.ledger.finish_as_free(&mut shared.session, pending);
+                            self.push_freed(shared, moment, api, freed, &extras);
+                        }
+                    }
+                }
+            }
+            Extended::Failed { api, size, stack, alignment, count } => {
+                let moment = self.moment(line, time);
+                let extras = Extras { alignment: given(alignment), count: given(count), ..Extras::NONE };
+                self.fail(shared, moment, api, size, stack, &extras);
+            }
+            Extended::ThreadStart { thread, name } => {
+                // A block that was taken over from a thread that could not say that it ended.
+                if let Some(before) = line.thread {
+                    self.end_thread(shared, before, time);
+                }
+                line.thread = Some(self.start_thread(thread, name, time));
+            }
+            Extended::ThreadName { name } => {
+                let thread = self.thread(line, time);
+                if let Some(thread) = self.threads.get_mut(thread.0 as usize).filter(|thread| thread.name != name) {
+                    thread.name = name;
+                    thread.is_news = true;
+                }
+            }
+            Extended::ThreadEnd => {
+                let thread = self.thread(line, time);
+                self.end_thread(shared, thread, time);
+            }
+            Extended::OnBehalf { thread } => {
+                let known = self.by_tid.get(&thread).copied();
+                line.thread = Some(known.unwrap_or_else(|| self.start_thread(thread, [0; 16], time)));
+            }
+            Extended::Fork { sequence } => match self.ledger.fork() {
+                Ok(ledger) => {
+                    let tree = self.tree.snapshot();
+                    shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
+                }
+                // The child will have to do with what there is when it comes.
+                Err(OutOfMemory) => {}
+            },
+            Extended::Module { start, end, bias, epoch, build_id, path } => {
+                let build_id: Vec<u8> = build_id.bytes().collect();
+                let path: Vec<u8> = path.bytes().collect();
+                let path = if path.is_empty() { &self.executable } else { &path };
+                let (module, new) = shared.modules.id(path, &build_id);
+                let mapping = Mapping { image: self.id, module, start, end, bias, time };
+                shared.records.extend(new.map(Record::Module));
+                shared.records.push(Record::Mapping(mapping));
+                self.tree.map(mapping, epoch);
+            }
+            Extended::Annotation { code, payload } => {
+                let thread = self.thread(line, time);
+                let payload = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let annotation = Annotation { image: self.id, thread, time, code: u32::from(code), payload };
+                if self.annotations.is_full() {
+                    self.flush_annotations(shared);
+                }
+                if let Err(error) = self.annotations.push(&annotation) {
+                    shared.fail(error.into());
+                }
+            }
+            // Of a newer version of the protocol; both sides are built from one, so there is none.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "an event's fields, passed on in registers")]
+    fn allocate(
+        &mut self,
+        shared: &mut Shared,
+        moment: Moment,
+        api: Api,
+        address: u64,
+        size: u64,
+        stack: StackId,
+        extras: &Extras,
+    ) {
+        let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
+        let (size, session) = (Bytes(size), &mut shared.session);
+        match self.ledger.allocate(session, time, moment.thread, key, size, stack) {
+            Ok(Allocated { serial, displaced }) => {
+                if let Some(block) = displaced {
+                    self.push_displaced(shared, moment, block, size);
+                }
+                let kind = if api.is_realloc() {
+                    EventKind::Realloc { old: FreedBlock::None, serial, size, stack }
+                } else {
+                    EventKind::Alloc { serial, size, stack }
+                };
+                self.push(shared, moment, api, kind, extras);
+            }
+            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, shared: &mut Shared, moment: Moment, api: Api, address: u64, extras: &Extras) {
+        let freed = self.ledger.free(&mut shared.session, moment.thread, Key(address));
+        self.push_freed(shared, moment, api, freed, extras);
+    }
+
+    #[inline]
+    fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
+        let (block, freed_size) = name(freed);
+        let kind = EventKind::Free { block };
+        match freed_size {
+            None => self.push(shared, moment, api, kind, extras),
+            Some(size) => self.push(shared, moment, api, kind, &Extras { freed_size: Some(size), ..*extras }),
+        }
+    }
+
+    fn begin_realloc(&mut self, shared: &mut Shared, moment: Moment, address: u64) {
+        // A beginning after a beginning: the end of the first was lost, and its block stays.
+        if let Some(pending) = self.take_pending(moment.thread) {
+            self.ledger.cancel_realloc(&mut shared.session, pending);
+        }
+        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
+        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
+            thread.pending = Some(pending);
+        }
+    }
+
+    fn take_pending(&mut self, thread: ThreadId) -> Option<Pending> {
+        self.threads.get_mut(thread.0 as usize)?.pending.take()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as in `allocate`")]
+    fn finish_realloc(
+        &mut self,
+        shared: &mut Shared,
+        moment: Moment,
+        api: Api,
+        address: u64,
+        size: u64,
+        stack: StackId,
+        extras: &Extras,
+    ) {
+        // An end without a beginning is a reallocation of the null pointer.
+        let Some(pending) = self.take_pending(moment.thread) else {
+            return self.allocate(shared, moment, api, address, size, stack, extras);
+        };
+        let freed = pending.old();
+        let (old, freed_size) = name(freed);
+        let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
+        let (size, session) = (Bytes(size), &mut shared.session);
+        self.frees_by_realloc += u64::from(matches!(freed, Freed::Known(_)));
+        match self.ledger.finish_realloc(session, time, pending, key, size, stack) {
+            Ok(Allocated { serial, displaced }) => {
+                if let Some(block) = displaced {
+                    self.push_displaced(shared, moment, block, size);
+                }
+                let extras = Extras { freed_size, ..*extras };
+                self.push(shared, moment, api, EventKind::Realloc { old, serial, size, stack }, &extras);
+            }
+            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+        }
+    }
+
+    fn fail(&mut self, shared: &mut Shared, moment: Moment, api: Api, size: u64, stack: StackId, extras: &Extras) {
+        self.ledger.fail();
+        self.push(shared, moment, api, EventKind::Failed { size: Bytes(size), stack }, extras);
+    }
+
+    /// An address was handed out whose block was live: its free was not seen, but must have been before.
+    #[cold]
+    fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Bytes) {
+        let freed = if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) };
+        let (block, freed_size) = name(freed);
+        // The new block is in the ledger already.
+        let Live { bytes, blocks } = self.live();
+        let live = Live { bytes: Bytes(bytes.0.wrapping_sub(new.0)), blocks: Blocks(blocks.0.wrapping_sub(1)) };
+        let extras = Extras { freed_size, ..Extras::NONE };
+        self.push_with(shared, moment, Api::Free, EventKind::Free { block }, &extras, live);
+    }
+
+    #[inline]
+    fn push(&mut self, shared: &mut Shared, moment: Moment, api: Api, kind: EventKind, extras: &Extras) {
+        let live = self.live();
+        self.push_with(shared, moment, api, kind, extras, live);
+    }
+
+    #[inline]
+    fn push_with(
+        &mut self,
+        shared: &mut Shared,
+        moment: Moment,
+        api: Api,
+        kind: EventKind,
+        extras: &Extras,
+        live: Live,
+    ) {
+        let Moment { thread, time } = moment;
+        if self.events.is_empty() {
+            self.chunk_time = time;
+        }
+        let event = FileEvent { time, thread, call: Call::from(api), kind };
+        if let Err(error) = self.events.push(&event, extras, live) {
+            shared.fail(error.into());
+        }
+        self.timeline.add(time, live);
+        let session = shared.session.live();
+        shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
+        shared.events += 1;
+        if self.events.is_full() {
+            self.flush_events(shared);
+        }
+    }
+
+    #[inline]
+    fn live(&self) -> Live {
+        let live = self.ledger.live();
+        Live { bytes: live.bytes_live, blocks: live.blocks_live }
+    }
+
+    #[inline]
+    fn moment(&mut self, line: &mut Line, time: Time) -> Moment {
+        Moment { thread: self.thread(line, time), time }
+    }
+
+    #[inline]
+    fn thread(&mut self, line: &mut Line, time: Time) -> ThreadId {
+        match line.thread {
+            Some(thread) => thread,
+            None => self.first_contact(line, time),
+        }
+    }
+
+    #[cold]
+    fn first_contact(&mut self, line: &mut Line, time: Time) -> ThreadId {
+        let known = self.by_tid.get(&line.tid).copied();
+        *line.thread.insert(known.unwrap_or_else(|| self.new_thread(line.tid, [0; 16], false, time)))
+    }
+
+    fn start_thread(&mut self, tid: u32, name: [u8; 16], time: Time) -> ThreadId {
+        // It was there before, without a ring.
+        if let Some(&known) = self.by_tid.get(&tid)
+            && let Some(thread) = self.threads.get_mut(known.0 as usize)
+            && !thread.is_announced
+        {
+            (thread.name, thread.is_announced, thread.is_news) = (name, true, true);
+            return known;
+        }
+        self.new_thread(tid, name, true, time)
+    }
+
+    fn new_thread(&mut self, tid: u32, name: [u8; 16], is_announced: bool, time: Time) -> ThreadId {
+        let id = ThreadId(self.threads.len() as u32);
+        self.threads.push(Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None });
+        self.by_tid.insert(tid, id);
+        id
+    }
+
+    fn end_thread(&mut self, shared: &mut Shared, id: ThreadId, time: Time) {
+        let Some(thread) = self.threads.get_mut(id.0 as usize) else { return };
+        thread.end = Some(time);
+        thread.is_news = true;
+        // It went without returning: its block was not touched.
+        if let Some(pending) = thread.pending.take() {
+            self.ledger.cancel_realloc(&mut shared.session, pending);
+        }
+    }
+
+    fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
+        if let Some(node) = self.tree.add(node).map_err(|_| Corrupt)? {
+            push_node(&mut self.nodes, shared, &node);
+        }
+        Ok(())
+    }
+
+    fn flush_events(&mut self, shared: &mut Shared) {
+        self.flush_nodes(shared, false);
+        self.events_since_checkpoint += self.events.len() as u64;
+        if let Some(chunk) = self.events.finish(&mut shared.compressor) {
+            shared.writer.send(Job::Chunk(chunk));
+        }
+        let per_block = CHECKPOINT_EVENTS_PER_BLOCK.saturating_mul(self.ledger.live().blocks_live.0);
+        if self.events_since_checkpoint >= per_block.max(CHECKPOINT_EVENTS) {
+            self.events_since_checkpoint = 0;
+            self.write_checkpoint(shared);
+        }
+    }
+
+    fn write_checkpoint(&self, shared: &mut Shared) {
+        let blocks = self.ledger.blocks().map(|(_, block)| block);
+        // A block on its way to another place is still where it was.
+        let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
+            Freed::Known(block) => Some(block),
+            Freed::Inherited(_) | Freed::Unknown => None,
+        });
+        let live = blocks
+            .chain(pending)
+            .filter(|block| !block.inherited)
+            .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
+            .collect();
+        let time = self.events_end();
+        let counts = self.counts(None);
+        let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
+        shared.writer.send(Job::Checkpoint(checkpoint, live));
+    }
+
+    /// The moment of the last event.
+    fn events_end(&self) -> Time {
+        self.timeline.last_time()
+    }
+
+    fn flush_nodes(&mut self, shared: &mut Shared, is_last: bool) {
+        let nodes = &mut self.nodes;
+        self.tree.resolve(is_last, |node| push_node(nodes, shared, &node));
+        finish_nodes(nodes, shared);
+    }
+
+    fn flush_annotations(&mut self, shared: &mut Shared) {
+        if let Some(chunk) = self.annotations.finish(&mut shared.compressor) {
+            shared.writer.send(Job::Chunk(chunk));
+        }
+    }
+
+    fn flush_threads(&mut self, shared: &mut Shared) {
+        for (number, thread) in self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.is_news) {
+            thread.is_news = false;
+            let name = thread.name.iter().copied().take_while(|&byte| byte != 0).collect();
+            shared.records.push(Record::Thread(ThreadRecord {
+                image: self.id,
+                thread: ThreadId(number as u32),
+                tid: thread.tid,
+                name,
+                start: thread.start,
+                end: thread.end,
+            }));
+        }
+    }
+
+    /// Brings the file up to date if it is older than `before`.
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, counters: Option<&ImageCounters>) {
+        if !self.events.is_empty() && self.chunk_time < before {
+            self.flush_events(shared);
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(counters) }));
+        } else if self.tree.has_open() {
+            self.flush_nodes(shared, false);
+        }
+        self.flush_annotations(shared);
+        self.flush_threads(shared);
+    }
+
+    /// The totals so far.
+    pub(crate) fn counts(&self, counters: Option<&ImageCounters>) -> Counts {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (counts, live) = (self.ledger.counts(), self.ledger.live());
+        let lost_there = counters.map_or(0, |counters| {
+            counters.lost_nested.load(Relaxed).saturating_add(counters.lost_no_ring.load(Relaxed))
+        });
+        Counts {
+            allocations: Blocks(counts.allocations.0 - counts.reallocations.0),
+            reallocations: counts.reallocations,
+            frees: Blocks(counts.frees.0.saturating_sub(self.frees_by_realloc)),
+            failed: counts.failed,
+            bytes_allocated: counts.bytes_allocated,
+            bytes_live_max: live.bytes_live_max,
+            bytes_live_max_time: Time(live.bytes_live_max_time.0),
+            blocks_at_bytes_max: live.blocks_at_bytes_max,
+            blocks_live_max: live.blocks_live_max,
+            bytes_live_end: live.bytes_live,
+            blocks_live_end: live.blocks_live,
+            temporary_allocations: counts.temporaries,
+            frees_unknown: counts.frees_unknown,
+            frees_inherited: counts.frees_inherited,
+            bytes_inherited_live_end: counts.bytes_inherited,
+            blocks_inherited_live_end: counts.blocks_inherited,
+            events_lost: self.events_lost.saturating_add(lost_there),
+            events_late: self.events_late,
+            threads: self.threads.len() as u64,
+        }
+    }
+
+    /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
+    pub(crate) fn finish(
+        mut self,
+        shared: &mut Shared,
+        time: Time,
+        counters: Option<&ImageCounters>,
+    ) -> (Counts, Vec<Site>) {
+        for thread in &mut self.threads {
+            if let Some(pending) = thread.pending.take() {
+                self.ledger.cancel_realloc(&mut shared.session, pending);
+            }
+        }
+        self.ledger.end(&mut shared.session);
+        let session = shared.session.live();
+        shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
+        self.flush_nodes(shared, true);
+        self.flush_events(shared);
+        self.flush_annotations(shared);
+        self.flush_threads(shared);
+        let counts = self.counts(counters);
+        shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
+        let live = |bytes, blocks| Live { bytes, blocks };
+        let sites = self.ledger.sites(&shared.session).map(|site| Site {
+            stack: site.stack,
+            allocations: site.allocations,
+            bytes_allocated: site.bytes_allocated,
+            temporaries: site.temporaries,
+            live_end: live(site.bytes_live, site.blocks_live),
+            live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
+            live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
+        });
+        let sites = sites.collect();
+        shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        (counts, sites)
+    }
+}
+
+/// No allocator returns it, and the register has no room for it.
+fn check_address(address: u64) -> Result<(), Corrupt> {
+    if address == u64::MAX { Err(Corrupt) } else { Ok(()) }
+}
+
+/// How the recording names a released block; its size where the recording does not know it.
+#[inline]
+fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
+    match freed {
+        Freed::Known(block) => (FreedBlock::Known(block.serial), None),
+        Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
+        Freed::Unknown => (FreedBlock::Unknown, None),
+    }
+}
+
+fn push_node(nodes: &mut NodesEncoder, shared: &mut Shared, node: &heapledger_recording::Node) {
+    if nodes.is_full() {
+        finish_nodes(nodes, shared);
+    }
+    if let Err(error) = nodes.push(node) {
+        shared.fail(error.into());
+    }
+}
+
+fn finish_nodes(nodes: &mut NodesEncoder, shared: &mut Shared) {
+    if let Some(chunk) = nodes.finish(&mut shared.compressor) {
+        shared.writer.send(Job::Chunk(chunk));
+    }
+}

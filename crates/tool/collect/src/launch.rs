@@ -1,0 +1,149 @@
+//! Starting the command: finding it as a shell would, and leading it to the session.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use heapledger_wire::session::ENVIRONMENT_VARIABLE;
+use rustix::fs::Access;
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::error::Error;
+
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// A command that can be started.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    name: &'a OsStr,
+    arguments: &'a [OsString],
+    file: PathBuf,
+}
+
+impl<'a> Launch<'a> {
+    /// Looks the command up.
+    pub(crate) fn find(command: &'a [OsString]) -> Result<Launch<'a>, Error> {
+        let (name, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+        // What execvp searches where there is no PATH.
+        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
+        Ok(Launch { name, arguments, file: find(name, &path)? })
+    }
+
+    /// The last part of the program's path.
+    pub(crate) fn program(&self) -> &OsStr {
+        self.file.file_name().unwrap_or(self.name)
+    }
+
+    /// Starts the program with the library at the front of `LD_PRELOAD` and the session in its environment. It keeps
+    /// our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
+    /// signal that we handle is back at its default there.
+    pub(crate) fn start(&self, library: &Path, session: &OsStr) -> Result<Pid, Error> {
+        let preload = front(library, std::env::var_os(PRELOAD));
+        let spawn = |mut command: Command| {
+            command.env(PRELOAD, &preload).env(ENVIRONMENT_VARIABLE, session).spawn().map(|child| child.id())
+        };
+        let mut command = Command::new(&self.file);
+        command.arg0(self.name).args(self.arguments);
+        let id = spawn(command).or_else(|error| {
+            if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
+                return Err(error);
+            }
+            // A script without a first line that names its interpreter: the shell's, by tradition.
+            let mut shell = Command::new("/bin/sh");
+            shell.arg(&self.file).args(self.arguments);
+            spawn(shell)
+        });
+        let failed = |source| Error::Launch { program: self.name.to_owned(), source };
+        let id = id.map_err(failed)?;
+        // The kernel's process ids are positive numbers.
+        Pid::from_raw(id as i32).ok_or_else(|| failed(io::Error::from(io::ErrorKind::Other)))
+    }
+}
+
+fn front(library: &Path, existing: Option<OsString>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        value.push(":");
+        value.push(existing);
+    }
+    value
+}
+
+/// The file that `execvp` would run.
+fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
+    let not_found = || Error::CommandNotFound { program: name.to_owned() };
+    if name.is_empty() {
+        return Err(not_found());
+    }
+    let not_executable = |source| Error::NotExecutable { program: name.to_owned(), source };
+    if name.as_bytes().contains(&b'/') {
+        let file = PathBuf::from(name);
+        return match check(&file) {
+            Ok(()) => Ok(file),
+            Err(error) if is_absent(&error) => Err(not_found()),
+            Err(error) => Err(not_executable(error)),
+        };
+    }
+    let mut refused = None;
+    for directory in std::env::split_paths(path) {
+        // An empty entry means the current directory; `./` keeps the path from being searched for again.
+        let directory = if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
+        let file = directory.join(name);
+        match check(&file) {
+            Ok(()) => return Ok(file),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.map_or_else(not_found, not_executable))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn check(file: &Path) -> io::Result<()> {
+    if std::fs::metadata(file)?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(rustix::fs::access(file, Access::EXEC_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn commands_are_found_as_a_shell_finds_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tool, plain) = (directory.path().join("tool"), directory.path().join("plain"));
+        for (file, mode) in [(&tool, 0o755), (&plain, 0o644)] {
+            std::fs::write(file, "").unwrap();
+            std::fs::set_permissions(file, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths([Path::new("/nonexistent"), directory.path()]).unwrap();
+        let found = |name: &Path| find(name.as_os_str(), &path);
+        assert_eq!(found(Path::new("tool")).unwrap(), tool);
+        assert_eq!(found(&tool).unwrap(), tool);
+        assert!(matches!(found(Path::new("plain")), Err(Error::NotExecutable { .. })));
+        assert!(matches!(found(&plain), Err(Error::NotExecutable { .. })));
+        assert!(matches!(found(directory.path()), Err(Error::NotExecutable { .. })));
+        assert!(matches!(found(Path::new("neither")), Err(Error::CommandNotFound { .. })));
+        assert!(matches!(found(Path::new("/nonexistent/tool")), Err(Error::CommandNotFound { .. })));
+        assert!(matches!(found(Path::new("")), Err(Error::CommandNotFound { .. })));
+        assert!(matches!(Launch::find(&[]), Err(Error::NoCommand)));
+    }
+
+    #[test]
+    fn the_library_goes_to_the_front() {
+        let library = Path::new("/a/b.so");
+        assert_eq!(front(library, None), "/a/b.so");
+        assert_eq!(front(library, Some("".into())), "/a/b.so");
+        assert_eq!(front(library, Some("x.so y.so".into())), "/a/b.so:x.so y.so");
+    }
+}

@@ -1,0 +1,165 @@
+//! What `record` says: while it goes on, and at the end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{Counts, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live};
+
+use crate::error::Error;
+
+/// How a recording is going. Told on the thread that called [`record`](crate::record), which does nothing else
+/// meanwhile.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// The command runs.
+    Started {
+        /// Its process.
+        pid: u32,
+        /// The file that is being written.
+        output: &'a Path,
+    },
+    /// So far. About ten times a second.
+    Running(Totals),
+    /// The command has ended.
+    CommandEnded {
+        /// How.
+        exit: ExitStatus,
+        /// Processes that it has left behind.
+        running: u32,
+        /// Whether they are waited for.
+        waits: bool,
+    },
+    /// The recording had to end before the command did, which goes on unrecorded.
+    Failed(&'a Error),
+    /// All is recorded; the file is brought to its end.
+    Finishing,
+}
+
+/// Figures of a recording in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Since the session began.
+    pub elapsed: Duration,
+    /// Events recorded.
+    pub events: u64,
+    /// Calls that returned a block.
+    pub allocations: Blocks,
+    /// What is live.
+    pub live: Live,
+    /// The most bytes that were live at once.
+    pub bytes_live_max: Bytes,
+    /// Processes seen.
+    pub processes: u32,
+    /// Processes that have not ended.
+    pub processes_running: u32,
+    /// Length of the file so far.
+    pub bytes_written: u64,
+}
+
+/// A recording that is done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The file.
+    pub output: PathBuf,
+    /// Its length.
+    pub bytes_written: u64,
+    /// The command's process.
+    pub command_pid: u32,
+    /// How the command ended.
+    pub exit: ExitStatus,
+    /// Totals and costs, as in the file.
+    pub footer: Footer,
+    /// The processes that were recorded, in the order of their first contact.
+    pub processes: Vec<ProcessOutcome>,
+    /// Whether the processor's time stamp counter runs at one rate. If not, events of different threads may be in
+    /// the wrong order.
+    pub clock_reliable: bool,
+    /// Why the recording ended before the command did. The file can be read up to there.
+    pub problem: Option<Error>,
+}
+
+impl Outcome {
+    /// Whether the command itself was recorded. It is not if it never loaded the library: statically linked programs
+    /// and those with the privileges of another user do not.
+    pub fn command_recorded(&self) -> bool {
+        self.processes.iter().any(|process| process.pid == self.command_pid)
+    }
+}
+
+/// A process of a recording.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProcessOutcome {
+    /// Its id.
+    pub pid: u32,
+    /// That of its parent, when it came.
+    pub parent_pid: u32,
+    /// Its images: each but the first was started by `exec`.
+    pub images: Vec<ImageOutcome>,
+    /// How it ended, where that is known.
+    pub exit: Option<ExitStatus>,
+    /// It was still running when the recording ended.
+    pub running: bool,
+}
+
+/// An image of a process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ImageOutcome {
+    /// Its number in the file.
+    pub image: ImageId,
+    /// How it came to be.
+    pub how: ImageOrigin,
+    /// Why it is over.
+    pub end: ImageEndReason,
+    /// The path of its executable.
+    pub executable: Vec<u8>,
+    /// Its arguments.
+    pub argv: Vec<Vec<u8>>,
+    /// Its totals.
+    pub counts: Counts,
+}
+
+/// Adds an image to the totals of its process. Images follow each other: the largest peak counts, and of what is live
+/// at the end that of the last image.
+pub(crate) fn add_image(process: &mut Counts, image: &Counts) {
+    add_flows(process, image);
+    if image.bytes_live_max > process.bytes_live_max {
+        process.bytes_live_max = image.bytes_live_max;
+        process.bytes_live_max_time = image.bytes_live_max_time;
+        process.blocks_at_bytes_max = image.blocks_at_bytes_max;
+    }
+    process.blocks_live_max = process.blocks_live_max.max(image.blocks_live_max);
+    process.bytes_live_end = image.bytes_live_end;
+    process.blocks_live_end = image.blocks_live_end;
+    process.bytes_inherited_live_end = image.bytes_inherited_live_end;
+    process.blocks_inherited_live_end = image.blocks_inherited_live_end;
+}
+
+/// Adds a process to the totals of the session, all but the peaks: those of processes are at different times.
+pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
+    add_flows(session, process);
+    session.bytes_live_end.0 += process.bytes_live_end.0;
+    session.blocks_live_end.0 += process.blocks_live_end.0;
+    session.bytes_inherited_live_end.0 += process.bytes_inherited_live_end.0;
+    session.blocks_inherited_live_end.0 += process.blocks_inherited_live_end.0;
+}
+
+/// Adds what is counted call by call.
+fn add_flows(total: &mut Counts, counts: &Counts) {
+    total.allocations.0 += counts.allocations.0;
+    total.reallocations.0 += counts.reallocations.0;
+    total.frees.0 += counts.frees.0;
+    total.failed.0 += counts.failed.0;
+    total.bytes_allocated.0 = total.bytes_allocated.0.wrapping_add(counts.bytes_allocated.0);
+    total.temporary_allocations.0 += counts.temporary_allocations.0;
+    total.frees_unknown.0 += counts.frees_unknown.0;
+    total.frees_inherited.0 += counts.frees_inherited.0;
+    total.events_lost = total.events_lost.saturating_add(counts.events_lost);
+    total.events_late += counts.events_late;
+    total.threads += counts.threads;
+}

@@ -1,0 +1,168 @@
+//! The output file: made before the command starts, named once its process id is known.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::error::Error;
+use crate::session::random_digits;
+
+/// A new, empty output file. Unless it is kept, it is removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    path: PathBuf,
+    /// Its own name is still to be given.
+    is_unnamed: bool,
+    /// Ours to remove.
+    is_ours: bool,
+}
+
+impl Output {
+    /// Creates the file under the name that was asked for, or under a passing one.
+    pub(crate) fn create(path: Option<&Path>, force: bool) -> Result<Output, Error> {
+        let Some(path) = path else {
+            let failed = |source| Error::CreateOutput { path: PathBuf::from("."), source };
+            let digits = random_digits().map_err(|errno| failed(errno.into()))?;
+            let mut name = OsString::from(".heapledger.");
+            name.push(OsStr::from_bytes(&digits));
+            let path = PathBuf::from(name);
+            let file = new_file(&path).map_err(failed)?;
+            return Ok(Output { file, path, is_unnamed: true, is_ours: true });
+        };
+        let failed = |source| Error::CreateOutput { path: path.to_owned(), source };
+        let output = |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours };
+        match new_file(path) {
+            Ok(file) => Ok(output(file, true)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+            Err(_) if !force => Err(Error::OutputExists { path: path.to_owned() }),
+            // A device or a pipe is written to. A file is replaced, not overwritten: whoever has it mapped keeps it.
+            Err(_) if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) => {
+                OpenOptions::new().write(true).open(path).map(|file| output(file, false)).map_err(failed)
+            }
+            Err(_) => std::fs::remove_file(path)
+                .and_then(|()| new_file(path))
+                .map(|file| output(file, true))
+                .map_err(failed),
+        }
+    }
+
+    /// Gives a file without a name of its own the usual one: `heapledger.PROGRAM.PID.hl`, or with a number before the
+    /// ending if that is taken and not to be replaced.
+    pub(crate) fn name(&mut self, program: &OsStr, pid: u32, force: bool) -> Result<(), Error> {
+        if !self.is_unnamed {
+            return Ok(());
+        }
+        let mut number = 0_u32;
+        loop {
+            let mut name = OsString::from("heapledger.");
+            name.push(program);
+            let ending = if number == 0 { format!(".{pid}.hl") } else { format!(".{pid}.{number}.hl") };
+            name.push(ending);
+            let path = PathBuf::from(name);
+            match rename(&self.path, &path, force) {
+                Ok(()) => {
+                    self.path = path;
+                    self.is_unnamed = false;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(source) => return Err(Error::CreateOutput { path, source }),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Another handle of the open file.
+    pub(crate) fn file(&self) -> Result<File, Error> {
+        self.file.try_clone().map_err(|source| Error::CreateOutput { path: self.path.clone(), source })
+    }
+
+    /// The file stays.
+    pub(crate) fn keep(&mut self) {
+        self.is_ours = false;
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // There is an error already that this one would hide.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
+    if force {
+        return std::fs::rename(from, to);
+    }
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system does not know the flag. A file that appears between the two calls would be replaced.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            if to.symlink_metadata().is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            std::fs::rename(from, to)
+        }
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn an_existing_file_is_replaced_only_by_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.hl");
+        drop(Output::create(Some(&path), false).unwrap());
+        assert!(!path.exists(), "not kept");
+        let mut output = Output::create(Some(&path), false).unwrap();
+        output.keep();
+        output.file().unwrap().write_all(b"old").unwrap();
+        assert_eq!(output.path(), path);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(Output::create(Some(&path), false), Err(Error::OutputExists { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        Output::create(Some(&path), true).unwrap().keep();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        let missing = directory.path().join("no/x.hl");
+        assert!(matches!(Output::create(Some(&missing), false), Err(Error::CreateOutput { .. })));
+    }
+
+    #[test]
+    fn devices_are_written_to() {
+        let null = Path::new("/dev/null");
+        assert!(matches!(Output::create(Some(null), false), Err(Error::OutputExists { .. })));
+        drop(Output::create(Some(null), true).unwrap());
+        assert!(null.exists());
+    }
+
+    #[test]
+    fn names_that_are_taken_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let in_directory = |name: &str| directory.path().join(name);
+        std::fs::write(in_directory("a"), "a").unwrap();
+        std::fs::write(in_directory("b"), "b").unwrap();
+        let taken = rename(&in_directory("a"), &in_directory("b"), false).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        rename(&in_directory("a"), &in_directory("b"), true).unwrap();
+        assert_eq!(std::fs::read(in_directory("b")).unwrap(), b"a");
+    }
+}

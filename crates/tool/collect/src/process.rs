@@ -1,0 +1,90 @@
+//! What /proc says about a process.
+
+use std::fs;
+
+/// What a new image is introduced with. What cannot be read is empty or 0.
+#[derive(Debug, Default)]
+pub(crate) struct Description {
+    pub(crate) parent_pid: u32,
+    pub(crate) executable: Vec<u8>,
+    pub(crate) argv: Vec<Vec<u8>>,
+}
+
+/// The most that is kept of the arguments; the kernel allows megabytes.
+const ARGUMENTS_MAX: usize = 64 << 10;
+
+impl Description {
+    pub(crate) fn of(pid: u32) -> Description {
+        use std::os::unix::ffi::OsStringExt;
+        let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let mut arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.truncate(ARGUMENTS_MAX);
+        // Each argument ends with a NUL; the last one need not where the text was cut or overwritten.
+        if arguments.last() == Some(&0) {
+            arguments.pop();
+        }
+        let argv = if arguments.is_empty() {
+            Vec::new()
+        } else {
+            arguments.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+        };
+        Description { parent_pid: parent(pid), executable: executable.into_os_string().into_vec(), argv }
+    }
+}
+
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&stat)
+}
+
+/// State and parent. The name in parentheses before them may itself contain parentheses and spaces.
+fn parse_stat(stat: &str) -> Option<(char, u32)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+fn parent(pid: u32) -> u32 {
+    stat(pid).map_or(0, |(_, parent)| parent)
+}
+
+/// Whether a process is stopped by a signal.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'T')
+}
+
+/// The largest resident size of this process so far, in bytes.
+pub(crate) fn own_rss_max() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
+/// Whether the processor's time stamp counter runs at one rate, whatever the processor does.
+pub(crate) fn has_invariant_counter() -> bool {
+    let Ok(info) = fs::read_to_string("/proc/cpuinfo") else { return false };
+    let mut flags = info.lines().filter_map(|line| line.strip_prefix("flags")).peekable();
+    let has = |line: &str, flag: &str| line.split_ascii_whitespace().any(|word| word == flag);
+    flags.peek().is_some() && flags.all(|line| has(line, "constant_tsc") && has(line, "nonstop_tsc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_described() {
+        let description = Description::of(std::process::id());
+        assert_eq!(description.parent_pid, std::os::unix::process::parent_id());
+        assert!(!description.argv.is_empty());
+        assert!(description.executable.starts_with(b"/"));
+        assert!(own_rss_max().unwrap() > 1 << 20);
+        assert!(!is_stopped(std::process::id()));
+    }
+
+    #[test]
+    fn odd_names_do_not_confuse() {
+        assert_eq!(parse_stat("12 (a) b (c) T 7 1 1"), Some(('T', 7)));
+        assert_eq!(parse_stat("12"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! What every process of a session is led to: a socket, a token, the session page, and the library on disk.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, state};
+use rustix::fs::StatVfsMountFlags;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::error::Error;
+use crate::shared::Page;
+
+/// The parts of a session that exist before the program does.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) listener: OwnedFd,
+    pub(crate) token: [u8; NAME_LENGTH],
+    name: [u8; NAME_LENGTH],
+}
+
+impl Session {
+    pub(crate) fn new() -> Result<Session, Error> {
+        let name = random_digits().map_err(Error::session("the session's name"))?;
+        let token = random_digits().map_err(Error::session("the session's token"))?;
+        let listener = listen(&name).map_err(Error::session("the session's socket"))?;
+        Ok(Session { listener, token, name })
+    }
+
+    /// What the environment variable says: `NAME:TOKEN`.
+    pub(crate) fn to_environment(&self) -> OsString {
+        let mut value = OsString::new();
+        for part in [&self.name[..], b":", &self.token[..]] {
+            value.push(std::ffi::OsStr::from_bytes(part));
+        }
+        value
+    }
+}
+
+fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
+    let address = [ADDRESS_PREFIX.as_bytes(), name].concat();
+    let address = SocketAddrUnix::new_abstract_name(&address)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&listener, &address)?;
+    // A full backlog makes connecting programs wait; the kernel cuts the number to its own limit (4,096 by default).
+    rustix::net::listen(&listener, 4096)?;
+    Ok(listener)
+}
+
+/// The session page of a new session.
+pub(crate) fn page() -> Result<Page, Error> {
+    let page = Page::new().map_err(Error::session("the session page"))?;
+    page.version.store(heapledger_wire::VERSION, Ordering::Relaxed);
+    page.state.store(state::RECORDING, Ordering::Release);
+    Ok(page)
+}
+
+/// 128 random bits in hexadecimal.
+pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut random = [0_u8; NAME_LENGTH / 2];
+    // Up to 256 bytes come whole, once the kernel's pool is initialised; until then the call waits.
+    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+    let mut digits = [0_u8; NAME_LENGTH];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    Ok(digits)
+}
+
+/// The private directory with the preload library; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Library {
+    directory: PathBuf,
+    file: PathBuf,
+}
+
+impl Library {
+    pub(crate) fn place(bytes: &[u8]) -> Result<Library, Error> {
+        let mut failure = None;
+        for parent in parents() {
+            match Library::place_in(&parent, bytes) {
+                Ok(library) => return Ok(library),
+                Err(source) => failure = failure.or(Some(Error::Library { path: parent, source })),
+            }
+        }
+        let nowhere = || Error::Library { path: std::env::temp_dir(), source: io::ErrorKind::NotFound.into() };
+        Err(failure.unwrap_or_else(nowhere))
+    }
+
+    fn place_in(parent: &Path, bytes: &[u8]) -> io::Result<Library> {
+        // The loader could not map the library from there.
+        if rustix::fs::statvfs(parent)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            return Err(io::Error::other("the file system is mounted noexec"));
+        }
+        let digits = random_digits()?;
+        let name = format!("heapledger-{}", String::from_utf8_lossy(&digits));
+        let directory = parent.join(name);
+        DirBuilder::new().mode(0o700).create(&directory)?;
+        let library = Library { file: directory.join("libheapledger.so"), directory };
+        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&library.file)?;
+        file.write_all(bytes)?;
+        Ok(library)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // Nobody is left to be told if this fails; the directory is in the temporary one.
+        let _ = std::fs::remove_file(&self.file);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Where the private directory may be. The loader takes spaces and colons for separators, and `$` for a variable.
+fn parents() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let others = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+    std::iter::once(std::env::temp_dir()).chain(others).chain(runtime).filter(|path| {
+        let bytes = path.as_os_str().as_bytes();
+        path.is_absolute() && !bytes.iter().any(|byte| b" :;$\t\n".contains(byte))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_comes_and_goes() {
+        let library = Library::place(b"not really").unwrap();
+        assert_eq!(std::fs::read(library.path()).unwrap(), b"not really");
+        let path = library.path().to_owned();
+        drop(library);
+        assert!(!path.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn names_are_hexadecimal_and_differ() {
+        let (first, second) = (random_digits().unwrap(), random_digits().unwrap());
+        assert_ne!(first, second);
+        assert!(first.iter().all(u8::is_ascii_hexdigit));
+    }
+}

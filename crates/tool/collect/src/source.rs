@@ -1,0 +1,291 @@
+//! A ring as the collector sees it: what was copied out of it, and what may still come.
+
+use std::sync::Arc;
+
+use heapledger_recording::Time;
+use heapledger_wire::event::{Corrupt, Decoder, Event, Extended, look_ahead};
+
+use crate::clock::Clock;
+use crate::image::{Image, Line, Shared};
+use crate::shared::SharedRing;
+
+/// How far ahead of the decoder memory is asked for, in words.
+const AHEAD: usize = 24;
+
+/// A ring that is being read.
+///
+/// Everything up to a *floor* has been copied: no event with a stamp below it can come any more. An idle ring's floor
+/// is a little before the moment at which it was seen idle. A busy ring's stays where it was, or, once all that was
+/// copied has been merged, is its last stamp: a producer's stamps never go back.
+#[derive(Debug)]
+pub(crate) struct Source {
+    ring: Arc<SharedRing>,
+    /// The index of its image.
+    pub(crate) image: usize,
+    is_common: bool,
+    /// The words that were copied; those before `at` are done with.
+    words: Vec<u64>,
+    at: usize,
+    /// Up to where memory was asked for.
+    ahead: usize,
+    decoder: Decoder,
+    pub(crate) line: Line,
+    /// The next event's place in the order, once it is known.
+    pub(crate) next: Option<Key>,
+    floor: u64,
+    /// The largest stamp so far.
+    last: u64,
+    /// Since when, in nanoseconds, it has been busy without writing.
+    busy_since: Option<u64>,
+    /// Its image is over: whatever it holds now is all.
+    pub(crate) has_ended: bool,
+    /// All has been copied.
+    is_drained: bool,
+    /// Its producer writes nonsense: it is emptied, not read.
+    is_wild: bool,
+}
+
+/// A place in the order of events: the stamp, and among equal stamps what releases before what allocates, since an
+/// address is handed out again only after its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    /// Below every event's.
+    pub(crate) const NONE: Key = Key(0);
+
+    fn new(stamp: u64, releases: bool) -> Key {
+        // Above `NONE`, even at stamp 0.
+        Key((stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases))
+    }
+
+    /// The last key below all of this stamp.
+    pub(crate) fn before(stamp: u64) -> Key {
+        if stamp >= (u64::MAX >> 1) - 1 { Key(u64::MAX) } else { Key((stamp << 1) + 1) }
+    }
+
+}
+
+/// What was found when a ring was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// Words copied.
+    pub(crate) words: u64,
+    /// Events given up, by estimate: the producer went wild.
+    pub(crate) events_lost: u64,
+}
+
+/// A moment in the ways that a look at a ring needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// No idle ring will get an event with a stamp below this.
+    pub(crate) floor: u64,
+    pub(crate) nanoseconds: u64,
+    /// For how long a busy ring is waited for.
+    pub(crate) patience: u64,
+}
+
+impl Source {
+    pub(crate) fn new(ring: Arc<SharedRing>, image: usize, is_common: bool, tid: u32) -> Source {
+        Source {
+            ring,
+            image,
+            is_common,
+            words: Vec::new(),
+            at: 0,
+            ahead: 0,
+            decoder: Decoder::default(),
+            line: Line::new(tid),
+            next: None,
+            floor: 0,
+            last: 0,
+            busy_since: None,
+            has_ended: false,
+            is_drained: false,
+            is_wild: false,
+        }
+    }
+
+    pub(crate) fn ring(&self) -> &SharedRing {
+        &self.ring
+    }
+
+    /// Words copied and not merged yet.
+    pub(crate) fn backlog(&self) -> usize {
+        self.words.len() - self.at
+    }
+
+    /// Whether all has been copied and merged.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_drained && self.backlog() == 0
+    }
+
+    /// Whether there is so much in the ring that its producer will soon wait.
+    pub(crate) fn is_pressing(&self) -> bool {
+        let ring = self.ring.ring();
+        ring.readable() >= ring.capacity() / 4
+    }
+
+    /// Looks at the ring, and copies what is there unless `is_full`: then only if nothing of it is left.
+    pub(crate) fn look(&mut self, now: Now, is_full: bool) -> Look {
+        // The order matters. What ended before this line has been written before this line; who is idle at the second
+        // wrote what came before; only then do we look how much there is.
+        let ring = self.ring.ring();
+        let has_ended = self.has_ended || ring.is_closed();
+        let is_busy = ring.is_busy();
+        if self.is_wild {
+            let words = ring.discard();
+            self.is_drained = has_ended;
+            return Look { words, events_lost: words.div_ceil(2) };
+        }
+        let is_looked_at = !is_full || self.backlog() == 0;
+        let mut look = Look::default();
+        if is_looked_at {
+            match self.copy() {
+                Ok(words) => look.words = words,
+                Err(Corrupt) => return Look { words: 0, events_lost: self.give_up() },
+            }
+        }
+        self.is_drained = has_ended && is_looked_at;
+        let is_stuck = match self.busy_since {
+            _ if !is_busy || look.words > 0 || !is_looked_at => {
+                self.busy_since = None;
+                false
+            }
+            Some(since) => now.nanoseconds.saturating_sub(since) > now.patience,
+            None => {
+                self.busy_since = Some(now.nanoseconds);
+                false
+            }
+        };
+        if is_looked_at {
+            if has_ended || is_stuck {
+                self.floor = u64::MAX;
+            } else if !is_busy {
+                self.floor = now.floor;
+            } else if self.floor == u64::MAX {
+                // It was stuck, and has moved: it counts again.
+                self.floor = self.last;
+            }
+        }
+        look
+    }
+
+    fn copy(&mut self) -> Result<u64, Corrupt> {
+        let (ring, words) = (self.ring.ring(), &mut self.words);
+        if self.at == words.len() {
+            words.clear();
+            (self.at, self.ahead) = (0, 0);
+        } else if self.at > words.len() / 2 {
+            words.drain(..self.at);
+            (self.at, self.ahead) = (0, self.ahead.saturating_sub(self.at));
+        }
+        words.reserve(ring.readable().min(ring.capacity()) as usize);
+        ring.drain(|word| words.push(word)).map_err(|_| Corrupt)
+    }
+
+    /// The producer has gone wild: nothing of what it writes is read any more. Returns an estimate of the events lost.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        self.is_wild = true;
+        self.next = None;
+        self.floor = u64::MAX;
+        // An event has two words on the average.
+        let words = self.backlog() as u64 + self.ring.ring().discard();
+        self.words = Vec::new();
+        (self.at, self.ahead) = (0, 0);
+        self.is_drained = self.has_ended || self.ring.ring().is_closed();
+        words.div_ceil(2).max(1)
+    }
+
+    /// The stamp below which nothing more can come, when all that was copied has been merged.
+    pub(crate) fn limit(&self) -> u64 {
+        // Those who share the common ring stamp before they have it.
+        if self.is_common { self.floor } else { self.floor.max(self.last) }
+    }
+
+    /// Applies events in the order of the ring, up to and including `limit`, and those that have no place in the order
+    /// as soon as they are met. Stops at an event beyond the limit, which is then [`Source::next`], or when there is
+    /// nothing left. `Err`: the words are no events, or make no sense.
+    pub(crate) fn run(
+        &mut self,
+        image: &mut Image,
+        shared: &mut Shared,
+        order: &mut Order,
+        limit: Key,
+    ) -> Result<(), Corrupt> {
+        self.next = None;
+        loop {
+            let words = self.words.get(self.at..).unwrap_or(&[]);
+            let mut decoder = self.decoder;
+            let Some((event, length)) = decoder.next(words)? else {
+                // Events are published whole: a part of one is none.
+                return if words.is_empty() { Ok(()) } else { Err(Corrupt) };
+            };
+            let mut time = Time(0);
+            if let Some(releases) = releases(&event) {
+                if decoder.stamp > order.stamp_max {
+                    return Err(Corrupt);
+                }
+                let key = Key::new(decoder.stamp, releases);
+                if key > limit {
+                    self.next = Some(key);
+                    return Ok(());
+                }
+                if decoder.stamp < order.reached {
+                    image.events_late += 1;
+                } else {
+                    order.reached = decoder.stamp;
+                }
+                time = Time(order.clock.time(order.reached));
+            }
+            while self.ahead < (self.at + AHEAD).min(self.words.len()) {
+                let (length, address) = look_ahead(self.words[self.ahead]);
+                self.ahead += length;
+                if let Some(address) = address {
+                    image.prefetch(address);
+                }
+            }
+            image.apply(shared, &mut self.line, time, &event)?;
+            self.decoder = decoder;
+            self.last = self.last.max(decoder.stamp);
+            self.at += length;
+        }
+    }
+}
+
+/// What events of all rings have in common when they are put in order.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) clock: Clock,
+    /// The stamp of the latest event: an event with a smaller one comes too late, and counts as of this moment.
+    pub(crate) reached: u64,
+    /// No working recorder has a stamp beyond this yet.
+    pub(crate) stamp_max: u64,
+}
+
+/// Whether an event makes an address free for others. `None` if it has no place in the order.
+#[inline(always)]
+fn releases(event: &Event<'_>) -> Option<bool> {
+    match event {
+        Event::Free { .. } | Event::ReallocBegin { .. } => Some(true),
+        Event::Malloc { .. } | Event::Calloc { .. } | Event::ReallocEnd { .. } => Some(false),
+        Event::Node { .. } | Event::Nothing | Event::Unknown => None,
+        Event::Extended(Extended::Free { .. } | Extended::ReallocBegin { .. }) => Some(true),
+        Event::Extended(_) => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_equal_stamps_releases_come_first() {
+        assert!(Key::new(5, true) < Key::new(5, false));
+        assert!(Key::new(5, false) < Key::new(6, true));
+        assert!(Key::before(6) >= Key::new(5, false) && Key::before(6) < Key::new(6, true));
+        assert!(Key::before(0) < Key::new(0, false));
+        assert!(Key::before(u64::MAX) >= Key::new(u64::MAX, false));
+        assert!(Key::new(0, true) > Key::NONE);
+    }
+}

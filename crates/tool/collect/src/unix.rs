@@ -1,0 +1,268 @@
+//! Signals, and the few system calls that rustix does not have. With `shared`, all the `unsafe` of this crate.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use heapledger_recording::ExitStatus;
+
+/// One recording at a time may own the process's signals.
+static OWNER: Mutex<()> = Mutex::new(());
+static PHASE: AtomicU32 = AtomicU32::new(phase::STARTING);
+/// The command's pidfd while there is one, else −1.
+static COMMAND: AtomicI32 = AtomicI32::new(-1);
+/// A signal that came before there was a command to pass it to.
+static PENDING: AtomicI32 = AtomicI32::new(0);
+/// A signal came after the command had ended: do not wait for anybody any more.
+static HURRY: AtomicBool = AtomicBool::new(false);
+
+mod phase {
+    pub(super) const STARTING: u32 = 0;
+    pub(super) const RUNNING: u32 = 1;
+    pub(super) const ENDED: u32 = 2;
+}
+
+/// Handled signals: the keyboard's, which reach the command by themselves, and requests to end, which are passed on.
+const HANDLED: [i32; 5] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTERM, libc::SIGHUP];
+
+/// Our signal handlers, as long as this lives. A signal that was ignored stays so, for us and the command; the handled
+/// ones are at their defaults in the command, since exec resets what has a handler.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    before: Vec<(i32, libc::sigaction)>,
+    _owner: MutexGuard<'static, ()>,
+}
+
+impl Signals {
+    /// Installs the handlers. `None` if another recording of this process has them.
+    pub(crate) fn handle() -> Option<Signals> {
+        let owner = match OWNER.try_lock() {
+            Ok(owner) => owner,
+            // What it guards are atomics that are set anew below.
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        PHASE.store(phase::STARTING, Ordering::SeqCst);
+        COMMAND.store(-1, Ordering::SeqCst);
+        PENDING.store(0, Ordering::SeqCst);
+        HURRY.store(false, Ordering::SeqCst);
+        let mut signals = Signals { before: Vec::new(), _owner: owner };
+        for signal in HANDLED {
+            let before = disposition(signal);
+            if before.sa_sigaction != libc::SIG_IGN {
+                set_disposition(signal, &handler());
+                signals.before.push((signal, before));
+            }
+        }
+        // Ignored, it would keep us from learning how the command ended.
+        let before = disposition(libc::SIGCHLD);
+        if before.sa_sigaction == libc::SIG_IGN {
+            set_disposition(libc::SIGCHLD, &default());
+            signals.before.push((libc::SIGCHLD, before));
+        }
+        Some(signals)
+    }
+
+    /// From now on requests to end go to this process.
+    pub(crate) fn command_runs(&self, command: BorrowedFd<'_>) {
+        COMMAND.store(command.as_raw_fd(), Ordering::SeqCst);
+        PHASE.store(phase::RUNNING, Ordering::SeqCst);
+        let pending = PENDING.swap(0, Ordering::SeqCst);
+        if pending != 0 {
+            send(command.as_raw_fd(), pending);
+        }
+    }
+
+    /// From now on requests to end are for us.
+    pub(crate) fn command_ended(&self) {
+        PHASE.store(phase::ENDED, Ordering::SeqCst);
+        COMMAND.store(-1, Ordering::SeqCst);
+    }
+
+    /// Whether we were asked to end after the command had.
+    pub(crate) fn is_hurried(&self) -> bool {
+        HURRY.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        COMMAND.store(-1, Ordering::SeqCst);
+        for (signal, before) in &self.before {
+            set_disposition(*signal, before);
+        }
+    }
+}
+
+fn disposition(signal: i32) -> libc::sigaction {
+    let mut action = default();
+    // SAFETY: a null new action changes nothing; the old one is written to a live sigaction. The signals asked for
+    // exist, so the call cannot fail.
+    unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
+    action
+}
+
+fn set_disposition(signal: i32, action: &libc::sigaction) {
+    // SAFETY: the action is a live sigaction: the default, one that was in force before, or `on_signal`, which keeps
+    // to what a handler may do.
+    unsafe { libc::sigaction(signal, action, ptr::null_mut()) };
+}
+
+fn default() -> libc::sigaction {
+    // SAFETY: zero is valid for all fields: SIG_DFL, no flags, an empty set of signals.
+    unsafe { std::mem::zeroed() }
+}
+
+fn handler() -> libc::sigaction {
+    let on_signal: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+    let mut action = default();
+    action.sa_sigaction = on_signal as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    action
+}
+
+/// Async-signal-safe: atomics, and system calls by wrappers that may be called in handlers. `errno` may change only in
+/// `send`, which restores it.
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    if PHASE.load(Ordering::SeqCst) == phase::ENDED {
+        // A first request to end stops the waiting; a second one is taken at its word.
+        if signal != libc::SIGTSTP && HURRY.swap(true, Ordering::SeqCst) {
+            set_disposition(signal, &default());
+            // SAFETY: raising a signal touches no memory of ours. It is delivered when the handler returns.
+            unsafe { libc::raise(signal) };
+        }
+        return;
+    }
+    if signal != libc::SIGTERM && signal != libc::SIGHUP {
+        return;
+    }
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    let from_a_process = unsafe { (*info).si_code } <= 0;
+    // What the kernel sends (a terminal hanging up) goes to the whole process group: the command has it already.
+    if from_a_process {
+        match COMMAND.load(Ordering::SeqCst) {
+            -1 => PENDING.store(signal, Ordering::SeqCst),
+            command => send(command, signal),
+        }
+    }
+}
+
+/// Sends a signal to the process of a pidfd.
+fn send(pidfd: i32, signal: i32) {
+    // SAFETY: `__errno_location` returns this thread's errno, which lives as long as the thread. The call reads no
+    // memory of ours: its third argument, a siginfo, may be null. It is a bare system call, fit for signal handlers.
+    // A descriptor that is no pidfd is refused.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd, signal, ptr::null::<libc::siginfo_t>(), 0);
+        *errno = before;
+    }
+}
+
+/// Stops this process as `signal` does by default, and returns when it has been continued.
+pub(crate) fn stop_by(signal: i32) {
+    let before = disposition(signal);
+    set_disposition(signal, &default());
+    // SAFETY: sends a signal to our own process; touches no memory. To the process, not to this thread by `raise`:
+    // all threads have to stop, which a default stop does either way.
+    unsafe { libc::kill(libc::getpid(), signal) };
+    // The signal may be taken by any thread; give it the moment it needs, before the handler is back.
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    set_disposition(signal, &before);
+}
+
+/// Dies by this signal with its default action, without a second core file. For after the last line was printed.
+///
+/// A signal that does not kill by default makes the process exit with 128 plus its number, as a shell would report it.
+pub fn die_by(signal: i32) -> ! {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    // Refused, there is a core file more.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    // SIGKILL and SIGSTOP have no other disposition than the default; the call refuses them.
+    set_disposition(signal, &default());
+    // SAFETY: unblocks one signal for this thread and sends it to it. Both only touch the live local set. The number
+    // is checked by the calls themselves.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128_i32.saturating_add(signal))
+}
+
+/// User and system time of the children that were waited for, theirs included, in nanoseconds.
+pub(crate) fn children_cpu_ns() -> u64 {
+    // SAFETY: zero is valid for a rusage, which is numbers only; the call fills it in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// `struct pidfd_info` of linux/pidfd.h, in its first version.
+#[derive(Default)]
+#[repr(C)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    pid: u32,
+    tgid: u32,
+    ppid: u32,
+    ids: [u32; 8],
+    exit_code: i32,
+}
+
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+/// `_IOWR(0xFF, 11, struct pidfd_info)`: the size is that of the first version, which every kernel understands.
+const PIDFD_GET_INFO: libc::c_ulong = 3 << 30 | (size_of::<PidfdInfo>() as libc::c_ulong) << 16 | 0xff << 8 | 11;
+const _: () = assert!(size_of::<PidfdInfo>() == 64);
+
+/// How the process of a pidfd ended; it need not be our child. `None` while it runs, until it has been waited for by
+/// its parent, and with kernels before 6.15.
+pub(crate) fn exit_of(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
+    let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
+    // SAFETY: the request says how long the live struct behind the pointer is; the kernel writes no more than that.
+    // Another kind of descriptor, or an older kernel, refuses the request.
+    let answer = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, &raw mut info) };
+    (answer == 0 && info.mask & PIDFD_INFO_EXIT != 0).then(|| exit_status(info.exit_code))
+}
+
+/// An exit status from the form that the wait calls use.
+fn exit_status(code: i32) -> ExitStatus {
+    match code & 0x7f {
+        0 => ExitStatus::Code(code >> 8 & 0xff),
+        signal => ExitStatus::Signal(signal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_exit_of_a_reaped_process_is_known_afterwards() {
+        let mut child = std::process::Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        child.wait().unwrap();
+        // Older kernels do not say.
+        if let Some(exit) = exit_of(pidfd.as_fd()) {
+            assert_eq!(exit, ExitStatus::Code(7));
+        }
+        assert!(children_cpu_ns() > 0);
+    }
+
+    #[test]
+    fn wait_statuses_are_told_apart() {
+        assert_eq!(exit_status(0x0300), ExitStatus::Code(3));
+        assert_eq!(exit_status(0x8b), ExitStatus::Signal(11));
+    }
+}
