@@ -41,6 +41,8 @@ pub struct CallNode {
     pub function: Option<FunctionId>,
     /// Where in it, if all stacks agree.
     pub location: Option<Location>,
+    /// Whether it was inlined into its caller, wherever it was met.
+    pub inlined: bool,
     /// What the stacks through this node hold.
     pub amount: Amount,
     /// What the stacks hold that end here.
@@ -51,7 +53,7 @@ pub struct CallNode {
 impl CallTree {
     /// The tree of all sites of a profile, the largest nodes first.
     pub fn new(profile: &Profile, names: &mut Names<'_, '_>, direction: Direction, metric: Metric) -> CallTree {
-        let mut tree = CallTree { nodes: vec![CallNode::new(None, None)] };
+        let mut tree = CallTree { nodes: vec![CallNode::new(None, None, false)] };
         let mut ids: HashMap<(CallId, FunctionId), CallId> = HashMap::new();
         for site in &profile.sites {
             let mut frames = names.useful_frames(&profile.stacks, site.stack);
@@ -67,6 +69,7 @@ impl CallTree {
                 if node.location != frame.location {
                     node.location = None;
                 }
+                node.inlined &= frame.inlined;
             }
             tree.node_mut(at).own += site.amount;
         }
@@ -90,7 +93,7 @@ impl CallTree {
 
     fn add(&mut self, parent: CallId, frame: &Frame) -> CallId {
         let id = CallId(self.nodes.len() as u32);
-        self.nodes.push(CallNode::new(Some(frame.function), frame.location.clone()));
+        self.nodes.push(CallNode::new(Some(frame.function), frame.location.clone(), frame.inlined));
         self.node_mut(parent).children.push(id);
         id
     }
@@ -105,8 +108,8 @@ impl CallTree {
 }
 
 impl CallNode {
-    fn new(function: Option<FunctionId>, location: Option<Location>) -> CallNode {
+    fn new(function: Option<FunctionId>, location: Option<Location>, inlined: bool) -> CallNode {
         let (amount, own) = Default::default();
-        CallNode { function, location, amount, own, children: Vec::new() }
+        CallNode { function, location, inlined, amount, own, children: Vec::new() }
     }
 }
