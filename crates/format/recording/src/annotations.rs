@@ -62,9 +62,9 @@ impl AnnotationsEncoder {
     /// The chunk of the annotations pushed so far; the encoder goes on with the next. `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         let head = self.head.take()?;
-        let chunk = compressor.encode_chunk(ChunkKind::Annotations, &head, &self.contents).ok();
+        let chunk = compressor.seal(ChunkKind::Annotations, &head, &self.contents);
         self.contents.clear();
-        chunk
+        Some(chunk)
     }
 }
 

@@ -30,9 +30,6 @@ pub enum Error {
     /// A part of the file cannot be served.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// The session has no such image.
-    #[error("the recording has no image {}", .0.0)]
-    NoSuchImage(crate::ImageId),
     /// The writer was given something that the format cannot hold.
     #[error("cannot be recorded: {0}")]
     Unwritable(&'static str),

@@ -4,7 +4,7 @@ use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
 use crate::error::{Error, Reason};
-use crate::frame::{Compressor, EncodedChunk, Unpacker};
+use crate::frame::{Compressor, EncodedChunk, RawChunk, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{Call, ImageId, Live, Time};
 use crate::varint::{self, Varints};
@@ -190,6 +190,7 @@ pub struct EventsEncoder {
     ticks: Vec<u8>,
     threads: Vec<u8>,
     extras: Vec<u8>,
+    /// Memory for the contents of a chunk, empty between two.
     contents: Vec<u8>,
 }
 
@@ -315,6 +316,21 @@ impl EventsEncoder {
 
     /// The chunk of the events pushed so far; the encoder goes on with the next. `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
+        let (head, mut contents) = self.take()?;
+        let chunk = compressor.seal(ChunkKind::Events, &head, &contents);
+        contents.clear();
+        self.contents = contents;
+        Some(chunk)
+    }
+
+    /// The same, with the compression left for later.
+    pub fn finish_raw(&mut self) -> Option<RawChunk> {
+        let (head, contents) = self.take()?;
+        Some(RawChunk { kind: ChunkKind::Events, head, contents })
+    }
+
+    /// The head and the contents of the chunk.
+    fn take(&mut self) -> Option<(ChunkHead, Vec<u8>)> {
         if self.is_empty() {
             return None;
         }
@@ -327,7 +343,8 @@ impl EventsEncoder {
             live_after: self.live,
             ..self.head
         };
-        self.contents.clear();
+        // EXTRAS_FULL keeps the contents below the limit of a chunk.
+        let mut contents = std::mem::take(&mut self.contents);
         for (id, codec, column) in [
             (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
             (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
@@ -337,11 +354,10 @@ impl EventsEncoder {
             (COLUMN_THREADS, CODEC_VARINT, &mut self.threads),
             (COLUMN_EXTRAS, CODEC_VARINT, &mut self.extras),
         ] {
-            columns::put(&mut self.contents, id, codec, column);
+            columns::put(&mut contents, id, codec, column);
             column.clear();
         }
-        // EXTRAS_FULL keeps the contents below the limit of a chunk.
-        compressor.encode_chunk(ChunkKind::Events, &head, &self.contents).ok()
+        Some((head, contents))
     }
 
     /// Sets what a chunk starts from, at its first event.
@@ -606,11 +622,12 @@ impl EventColumns<'_> {
     }
 }
 
-/// The next value of a column; where there is none, that is what is wrong.
+/// The next value of a column; where there is none, that is what is wrong, and the column is over.
 #[inline]
 fn next_or(column: &mut Varints<'_>, wrong: &mut Option<Reason>) -> u64 {
     column.next().unwrap_or_else(|| {
         *wrong = Some(columns::TOO_SHORT);
+        *column = Varints::new(&[]);
         0
     })
 }

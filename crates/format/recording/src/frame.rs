@@ -274,6 +274,12 @@ impl Compressor {
         if contents.len() > CHUNK_RAW_MAX {
             return Err(Error::Unwritable("the contents of a chunk are larger than its limit"));
         }
+        Ok(self.seal(kind, head, contents))
+    }
+
+    /// A chunk with these contents, which are not too large.
+    pub(crate) fn seal(&mut self, kind: ChunkKind, head: &ChunkHead, contents: &[u8]) -> EncodedChunk {
+        debug_assert!(contents.len() <= CHUNK_RAW_MAX);
         self.compressed.clear();
         self.compressed.reserve(zstd::zstd_safe::compress_bound(contents.len()));
         let compressed = match &mut self.zstd {
@@ -287,7 +293,7 @@ impl Compressor {
         };
         let head_bytes = proto::ChunkHead::from(*head).encode_to_vec();
         let bytes = frame_bytes(kind, codec, &head_bytes, stored, contents.len());
-        Ok(EncodedChunk { kind, head: *head, bytes })
+        EncodedChunk { kind, head: *head, bytes }
     }
 }
 
@@ -315,6 +321,21 @@ fn frame_bytes(kind: ChunkKind, codec: u8, head: &[u8], stored: &[u8], raw_lengt
 /// A chunk with any head and contents at all: for tests of the reader.
 pub(crate) fn unchecked_chunk(kind: ChunkKind, head: &[u8], contents: &[u8]) -> Vec<u8> {
     frame_bytes(kind, CODEC_RAW, head, contents, contents.len())
+}
+
+/// A chunk that is finished but for its compression, which can be done on another thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawChunk {
+    pub(crate) kind: ChunkKind,
+    pub(crate) head: ChunkHead,
+    pub(crate) contents: Vec<u8>,
+}
+
+impl RawChunk {
+    /// The finished chunk.
+    pub fn compress(&self, compressor: &mut Compressor) -> EncodedChunk {
+        compressor.seal(self.kind, &self.head, &self.contents)
+    }
 }
 
 /// A finished chunk, not yet in a file. Can be made on one thread and placed by another.

@@ -44,7 +44,7 @@ pub use annotations::{Annotation, AnnotationsEncoder};
 pub use checkpoint::{Checkpoint, CheckpointEncoder, LiveBlock};
 pub use error::{Damage, Error, Reason};
 pub use events::{Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock};
-pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, VERSION_MAJOR, VERSION_MINOR};
+pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, Time};
 pub use messages::{

@@ -119,7 +119,7 @@ impl NodesEncoder {
             [u64::from(id.0), u64::from(parent.0), u64::from(kind.number()), u64::from(module.0), offset]
         });
         // At most 29 bytes a row: never too large for a chunk.
-        compressor.encode_chunk(ChunkKind::Nodes, &head, &columns::encode_table(COLUMNS, rows)).ok()
+        Some(compressor.seal(ChunkKind::Nodes, &head, &columns::encode_table(COLUMNS, rows)))
     }
 }
 

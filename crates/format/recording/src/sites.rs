@@ -45,8 +45,12 @@ const COLUMNS: [Spec; 10] = [
 pub struct SitesEncoder;
 
 impl SitesEncoder {
-    /// The chunks, to be appended one after the other. Sites in ascending order of stacks compress best.
+    /// The chunks, to be appended one after the other. Sites in ascending order of stacks compress best. Fails if a stack
+    /// id is out of range.
     pub fn encode(image: ImageId, sites: &[Site], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+        if sites.iter().any(|site| site.stack > StackId::MAX) {
+            return Err(Error::Unwritable("a stack id out of range"));
+        }
         let encode_part = |part: &[Site]| {
             let head = ChunkHead { rows: part.len() as u32, ..ChunkHead::of(image) };
             let rows = part.iter().map(|site| {

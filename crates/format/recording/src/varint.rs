@@ -3,24 +3,21 @@
 /// Appends a varint.
 #[inline]
 pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
-    if value < 0x80 {
+    if value < 1 << 7 {
         out.push(value as u8);
+    } else if value < 1 << 14 {
+        out.extend_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]);
     } else {
         put_long(out, value);
     }
 }
 
-#[inline]
 fn put_long(out: &mut Vec<u8>, mut value: u64) {
-    let mut bytes = [0u8; 10];
-    let mut length = 0;
     while value >= 0x80 {
-        bytes[length] = value as u8 | 0x80;
+        out.push(value as u8 | 0x80);
         value >>= 7;
-        length += 1;
     }
-    bytes[length] = value as u8;
-    out.extend_from_slice(&bytes[..=length]);
+    out.push(value as u8);
 }
 
 /// Small for small differences of either sign. Differences wrap.

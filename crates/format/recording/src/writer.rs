@@ -110,10 +110,10 @@ impl Batches {
         if self.rows > 0 {
             self.full.push((self.rows, self.contents));
         }
-        let encode = |(rows, contents): &(u32, Vec<u8>)| {
+        let seal = |(rows, contents): &(u32, Vec<u8>)| {
             let head = ChunkHead { rows: *rows, ..ChunkHead::default() };
-            compressor.encode_chunk(kind, &head, contents).ok()
+            compressor.seal(kind, &head, contents)
         };
-        self.full.iter().filter_map(encode).collect()
+        self.full.iter().map(seal).collect()
     }
 }

@@ -1,1 +1,13 @@
-//! The one tree printer.
+//! The one tree printer, and the escaping of names that come from elsewhere.
+//!
+//! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
+//! - [`escape`]: text that cannot control a terminal.
+//!
+//! Pure: it writes to a [`fmt::Write`](std::fmt::Write) that the caller provides.
+#![forbid(unsafe_code)]
+
+mod escape;
+mod tree;
+
+pub use escape::{escape, is_harmless};
+pub use tree::{Layout, Line, Row, Tree};

@@ -9,6 +9,9 @@ use crate::mapped::{OutOfMemory, Vector};
 use crate::register::{Block, Key, Register, SERIAL_MAX, Taken};
 use crate::sites::{Epochs, Site, Sites};
 
+#[cfg(test)]
+mod tests;
+
 /// What happened in an image so far; the [crate documentation](crate) has the rules. [`Live`] has the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

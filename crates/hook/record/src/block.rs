@@ -36,8 +36,10 @@ pub struct ThreadBlock {
     pub(crate) is_internal: bool,
     /// Rounds of key destructors that have run.
     rounds: u32,
-    /// Calls, to time one in so many.
-    pub(crate) calls: u64,
+    /// Attempts to obtain a ring.
+    pub(crate) attempts: u32,
+    /// Calls until one is timed.
+    pub(crate) until_measured: u64,
     /// Next on the list of free blocks.
     pub(crate) next: *mut ThreadBlock,
     /// Memory for the arguments of an exec: a vfork child leaves it behind.

@@ -22,7 +22,7 @@ use crate::connect::Refusal;
 use crate::process::{self, Process};
 
 /// A thread without a ring asks for one at its first call, and then once in this many.
-const ATTEMPTS_ONE_IN: u64 = 256;
+const ATTEMPTS_ONE_IN: u32 = 256;
 
 /// `malloc(size)` returned `address`.
 ///
@@ -309,8 +309,8 @@ fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
 
 #[cold]
 fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option<&'static mut ThreadBlock> {
-    block.calls += 1;
-    if block.has_ring || block.calls % ATTEMPTS_ONE_IN == 1 {
+    block.attempts = block.attempts.wrapping_add(1);
+    if block.has_ring || block.attempts % ATTEMPTS_ONE_IN == 1 {
         block.close(sp);
         match block.attach(process) {
             Ok(()) => return Some(block),
@@ -360,8 +360,9 @@ impl ThreadBlock {
     /// Ends an event that began at `ticks`, and opens the gate, unless the collector is gone.
     #[inline(always)]
     fn finish(&mut self, ticks: u64, written: Result<(), Gone>) {
-        self.calls += 1;
-        if self.calls.is_multiple_of(MEASURED_ONE_IN) {
+        self.until_measured = self.until_measured.wrapping_sub(1);
+        if self.until_measured >= MEASURED_ONE_IN {
+            self.until_measured = MEASURED_ONE_IN - 1;
             let spent = arch::ticks().saturating_sub(ticks);
             self.producer().ring().add_measured(spent);
         }

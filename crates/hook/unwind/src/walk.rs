@@ -83,19 +83,10 @@ impl Walker {
         if self.epoch != modules::epoch().wrapping_add(1) {
             self.start_epoch(sink);
         }
-        let (stack, is_own) = self.own.stack_at(registers.sp, first_top);
-        if !is_own {
+        self.walk(&registers, first_top, sink).unwrap_or_else(|| {
             self.length = 0;
-        }
-        let id = self.walk(registers, stack, sink).or_else(|| {
-            self.length = 0;
-            self.walk(registers, stack, sink)
-        });
-        if !is_own {
-            // The frames of another stack cannot be checked later: the stack may be gone.
-            self.length = 0;
-        }
-        id.unwrap_or(StackId::ROOT)
+            self.walk(&registers, first_top, sink).unwrap_or(StackId::ROOT)
+        })
     }
 
     /// The walker's thread has ended, and another takes it over.
@@ -116,10 +107,14 @@ impl Walker {
 
     /// `None` when too little is left of a remembered stack that was cut.
     #[inline(never)]
-    fn walk(&mut self, start: Registers, stack: Stack, sink: &mut dyn Sink) -> Option<StackId> {
+    fn walk(&mut self, start: &Registers, first_top: u64, sink: &mut dyn Sink) -> Option<StackId> {
         let Some(cache) = rules::cache() else { return Some(StackId::ROOT) };
         // Scalars, so that they stay in registers.
-        let (mut lookup, mut sp, mut rbp, mut stack) = (start.lookup, start.sp, start.rbp, stack);
+        let (mut lookup, mut sp, mut rbp) = (start.lookup, start.sp, start.rbp);
+        let (mut stack, is_own) = self.own.stack_at(sp, first_top);
+        if !is_own {
+            self.length = 0;
+        }
         let mut candidates = self.intact(sp, &stack);
         let mut candidate_sp = self.candidate_sp(candidates);
         let mut fresh = 0;
@@ -162,7 +157,12 @@ impl Walker {
             }
         }
         let place = if kept == 0 { self.root } else { self.frame(kept - 1).place };
-        Some(self.append(place, kept, fresh, sink))
+        let id = self.append(place, kept, fresh, sink);
+        if !is_own {
+            // The frames of another stack cannot be checked later: the stack may be gone.
+            self.length = 0;
+        }
+        Some(id)
     }
 
     /// How many remembered frames, from the outermost, are still what a walk would find once it reached them: their

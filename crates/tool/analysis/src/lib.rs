@@ -1,1 +1,52 @@
 //! Questions asked of a recording: totals, sites, trees, leaks, temporaries.
+//!
+//! - [`overview`]: the totals of the session, its processes and images.
+//! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
+//! - [`breakdown`]: the same by thread or by size, which only the events tell.
+//! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
+//!
+//! # Where the answers come from
+//!
+//! A finished recording has the totals of every site at the peaks and at the end, so most questions need no events at
+//! all. What those totals cannot answer (threads, sizes, another moment, a recording that was cut short) comes from
+//! replaying the events through the same ledger that the recorder uses, with serials in the place of addresses. Both
+//! ways give the same answers, up to one thing: times of events are rounded, so that a replay cannot tell the order of
+//! calls of different processes within one tick (0.1 ms), on which the session's peak may depend a little.
+//!
+//! # Memory
+//!
+//! Nothing here grows with the length of a recording. A [`Profile`] takes memory in proportion to the distinct stacks.
+//! A replay takes 24 to 40 bytes for each block that is live at once, and a decoded chunk of events (some MiB at most)
+//! for each process that runs at once.
+#![forbid(unsafe_code)]
+
+mod allocators;
+mod amount;
+mod breakdown;
+mod calls;
+mod error;
+mod moment;
+mod names;
+mod overview;
+mod profile;
+mod rank;
+mod replay;
+mod stacks;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use allocators::is_allocator;
+pub use amount::{Amount, Metric};
+pub use breakdown::{Breakdown, By, Part, breakdown};
+pub use calls::{CallId, CallNode, CallTree, Direction};
+pub use error::Error;
+pub use moment::{Moment, Selection};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names};
+pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
+pub use profile::{Profile, Site};
+pub use rank::{Key, Rank, RankBy, rank};
+pub use replay::Progress;
+pub use stacks::{NodeId, StackFrame, Stacks};

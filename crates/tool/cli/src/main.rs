@@ -1,1 +1,64 @@
-fn main() {}
+//! The `heapledger` command. What it can do is documented in [`args`], where help and manual come from; the exit codes
+//! are in [`exit`].
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Arguments, Verb};
+use crate::error::Result;
+use crate::exit::Exit;
+use crate::output::{Output, tell};
+
+mod args;
+mod error;
+mod exit;
+mod flame;
+mod format;
+mod info;
+mod input;
+mod label;
+mod leaks;
+mod output;
+mod preload;
+mod progress;
+mod ranks;
+mod record;
+mod report;
+mod shell;
+mod summary;
+mod target;
+mod temporary;
+mod top;
+mod tree;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        // Whoever read the output has seen enough.
+        Err(failure) if failure.is_broken_pipe() => Exit::Ok.into(),
+        Err(failure) => {
+            tell(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut out = Output::new(arguments.color);
+    match &arguments.verb {
+        None => summary::run(&arguments.summary, &mut out),
+        Some(Verb::Record(record)) => return record::run(record),
+        Some(Verb::Summary(summary)) => summary::run(summary, &mut out),
+        Some(Verb::Top(top)) => top::run(top, &mut out),
+        Some(Verb::Tree(tree)) => tree::run(tree, &mut out),
+        Some(Verb::Leaks(leaks)) => leaks::run(leaks, &mut out),
+        Some(Verb::Temporary(temporary)) => temporary::run(temporary, &mut out),
+        Some(Verb::Flame(flame)) => flame::run(flame, &mut out),
+        Some(Verb::Info(info)) => info::run(info, &mut out),
+        Some(Verb::Completions(completions)) => shell::completions(completions, &mut out),
+        Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), &mut out),
+    }?;
+    out.finish()?;
+    Ok(Exit::Ok.into())
+}

@@ -1,1 +1,36 @@
 //! Addresses to functions, files, lines and inlined frames, offline.
+//!
+//! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the module's own ELF
+//! addresses, and answers with the functions that are there, innermost inlined function first. It asks, in this order:
+//! the debug information, in the file itself or in a separate debug file; the symbol table; the exported symbols. What
+//! none of them knows is called `module+0xoffset`, so there is always an answer.
+//!
+//! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] tells what was found, and
+//! [`Symbolizer::hint`] what to do about it.
+//!
+//! ```
+//! use heapledger_symbols::{ModuleRef, Options, Symbolizer};
+//!
+//! let symbolizer = Symbolizer::new(Options::default());
+//! let frames = symbolizer.frames(ModuleRef { path: b"[vdso]", build_id: b"" }, 0x91f);
+//! assert_eq!(frames[0].function.full(), "[vdso]+0x91f");
+//! ```
+//!
+//! ELF and DWARF come from files that anyone may have made. Damage leads to less knowledge, never to a panic, and the
+//! work and the memory spent on a file are bounded by a multiple of its size.
+
+mod demangle;
+mod find;
+mod frame;
+mod hint;
+mod image;
+mod mapped;
+mod meter;
+mod module;
+mod state;
+mod symbolizer;
+mod symtab;
+
+pub use frame::{Frame, Function, NameSource};
+pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
+pub use symbolizer::{ModuleRef, Options, Symbolizer};

@@ -31,7 +31,7 @@ fn key() -> impl Strategy<Value = Key> {
     prop_oneof![
         8 => (0_u64..300).prop_map(|n| Key(0x5555_5555_0000 + n * 16)),
         2 => (0_u64..300).prop_map(Key),
-        6 => (0_u64..100).prop_map(move |n| home(n)),
+        6 => (0_u64..100).prop_map(home),
         2 => (0_u64..100).prop_map(move |n| home(!n)),
         1 => any::<u64>().prop_map(Key),
         1 => prop_oneof![Just(Key(0)), Just(Key(u64::MAX)), Just(Key(1 << 63))],

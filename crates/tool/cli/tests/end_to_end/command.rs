@@ -243,7 +243,7 @@ fn the_keyboard_interrupts_the_program() {
 fn a_command_that_stops() {
     let scratch = Scratch::new();
     let file = scratch.file("recording.hl");
-    let running = Job::shell("kill -STOP $$; echo continued; exit 6").start(Some(&file));
+    let running = Job::shell("kill -TSTP $$; echo continued; exit 6").start(Some(&file));
     wait_until("record stops with its command", || {
         let changed = waitpid(Some(running.pid()), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
         changed.inspect(|(_, status)| assert!(status.stopped(), "{status:?}")).is_some()

@@ -440,9 +440,20 @@ pub(crate) struct Recording {
     pub(crate) summary: Value,
 }
 
+/// The totals, and a line for each process.
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "recording {}: {:#}", self.path.display(), self.summary)
+        let totals = |f: &mut fmt::Formatter<'_>, object: &Value| {
+            let numbers = object.as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
+            numbers.filter(|(name, _)| *name != "command").try_for_each(|(name, value)| write!(f, " {name} {value}"))
+        };
+        write!(f, "recording {}:", self.path.display())?;
+        totals(f, &self.summary)?;
+        for process in self.summary["processes"].as_array().into_iter().flatten() {
+            write!(f, "\n  {:.200}:", process["command"].as_str().unwrap_or("?"))?;
+            totals(f, process)?;
+        }
+        writeln!(f)
     }
 }
 

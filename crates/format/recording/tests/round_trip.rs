@@ -1,0 +1,540 @@
+//! What is written is read again: each kind of chunk, and whole files.
+
+use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
+use heapledger_recording::*;
+use proptest::prelude::*;
+
+/// A file of these chunks.
+fn file(chunks: &[EncodedChunk], footer: &Footer) -> Vec<u8> {
+    let mut writer = RecordingWriter::new();
+    let mut file = Vec::new();
+    for chunk in chunks {
+        writer.push(chunk);
+        file.extend_from_slice(writer.pending());
+        writer.clear_pending();
+        assert_eq!(writer.length(), file.len() as u64);
+    }
+    writer.finish(footer, &mut Compressor::new());
+    file.extend_from_slice(writer.pending());
+    file
+}
+
+const FOOTER: Footer = Footer {
+    time: Time(1),
+    complete: true,
+    counts: Counts {
+        allocations: Blocks(1),
+        reallocations: Blocks(2),
+        frees: Blocks(3),
+        failed: Blocks(4),
+        bytes_allocated: Bytes(5),
+        bytes_live_max: Bytes(6),
+        bytes_live_max_time: Time(7),
+        blocks_at_bytes_max: Blocks(8),
+        blocks_live_max: Blocks(9),
+        bytes_live_end: Bytes(10),
+        blocks_live_end: Blocks(11),
+        temporary_allocations: Blocks(12),
+        frees_unknown: Blocks(13),
+        frees_inherited: Blocks(14),
+        bytes_inherited_live_end: Bytes(15),
+        blocks_inherited_live_end: Blocks(16),
+        events_lost: 17,
+        events_late: 18,
+        threads: 19,
+    },
+    exit: Some(ExitStatus::Code(-1)),
+    costs: RunCosts {
+        collector_cpu_ns: Some(1),
+        collector_rss_max: Some(Bytes(2)),
+        ring_bytes: None,
+        target_private_bytes: Some(Bytes(0)),
+        hook_ns: Some(5),
+        program_cpu_ns: Some(6),
+        program_wall_ns: Some(7),
+    },
+};
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..20)
+}
+
+fn many_bytes() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    prop::collection::vec(bytes(), 0..4)
+}
+
+/// Numbers of all lengths.
+fn number() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0u32..64).prop_map(|(number, shift)| number >> shift)
+}
+
+fn live() -> impl Strategy<Value = Live> {
+    (number(), number()).prop_map(|(bytes, blocks)| Live { bytes: Bytes(bytes), blocks: Blocks(blocks) })
+}
+
+fn stack() -> impl Strategy<Value = StackId> {
+    (0..=StackId::MAX.0).prop_map(StackId)
+}
+
+fn counts() -> impl Strategy<Value = Counts> {
+    prop::collection::vec(number(), 19).prop_map(|n| Counts {
+        allocations: Blocks(n[0]),
+        reallocations: Blocks(n[1]),
+        frees: Blocks(n[2]),
+        failed: Blocks(n[3]),
+        bytes_allocated: Bytes(n[4]),
+        bytes_live_max: Bytes(n[5]),
+        bytes_live_max_time: Time(n[6]),
+        blocks_at_bytes_max: Blocks(n[7]),
+        blocks_live_max: Blocks(n[8]),
+        bytes_live_end: Bytes(n[9]),
+        blocks_live_end: Blocks(n[10]),
+        temporary_allocations: Blocks(n[11]),
+        frees_unknown: Blocks(n[12]),
+        frees_inherited: Blocks(n[13]),
+        bytes_inherited_live_end: Bytes(n[14]),
+        blocks_inherited_live_end: Blocks(n[15]),
+        events_lost: n[16],
+        events_late: n[17],
+        threads: n[18],
+    })
+}
+
+fn session() -> impl Strategy<Value = Session> {
+    let clock = prop_oneof![Just(Clock::Unknown), Just(Clock::Tsc), Just(Clock::Sequence), Just(Clock::Monotonic)];
+    (".{0,9}", number(), many_bytes(), bytes(), number(), ".{0,9}", clock).prop_map(
+        |(tool_version, start_unix_ns, command, directory, page_size, options, clock)| Session {
+            tool_version,
+            start_unix_ns,
+            command,
+            directory,
+            page_size: Bytes(page_size),
+            options,
+            clock,
+        },
+    )
+}
+
+fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
+    let how = prop_oneof![
+        Just(ImageOrigin::Unknown),
+        Just(ImageOrigin::Launched),
+        Just(ImageOrigin::Exec),
+        Just(ImageOrigin::Fork),
+        Just(ImageOrigin::Attached)
+    ];
+    let parent = if image == 0 { Just(None).boxed() } else { prop::option::of(0..image).boxed() };
+    let numbers = (any::<u32>(), any::<u32>(), number(), number(), number());
+    (numbers, parent, how, stack(), any::<bool>(), bytes(), many_bytes()).prop_map(
+        move |(numbers, parent, how, fork_node_base, inherited_exact, executable, argv)| {
+            let (pid, parent_pid, inherited_blocks, inherited_bytes, time) = numbers;
+            ImageStart {
+                image: ImageId(image),
+                pid,
+                parent_pid,
+                parent_image: parent.map(ImageId),
+                how,
+                fork_node_base,
+                inherited_blocks: Blocks(inherited_blocks),
+                inherited_bytes: Bytes(inherited_bytes),
+                inherited_exact,
+                time: Time(time),
+                executable,
+                argv,
+            }
+        },
+    )
+}
+
+fn image_end(image: u32) -> impl Strategy<Value = ImageEnd> {
+    let reason = prop_oneof![
+        Just(ImageEndReason::Unknown),
+        Just(ImageEndReason::Exec),
+        Just(ImageEndReason::Exit),
+        Just(ImageEndReason::Detached),
+        Just(ImageEndReason::Lost)
+    ];
+    let exit = prop_oneof![any::<i32>().prop_map(ExitStatus::Code), any::<i32>().prop_map(ExitStatus::Signal)];
+    (number(), reason, prop::option::of(exit)).prop_map(move |(time, reason, exit)| ImageEnd {
+        image: ImageId(image),
+        time: Time(time),
+        reason,
+        exit,
+    })
+}
+
+fn mapping(image: u32) -> impl Strategy<Value = Mapping> {
+    (any::<u32>(), any::<[u64; 3]>(), number()).prop_map(move |(module, [start, end, bias], time)| Mapping {
+        image: ImageId(image),
+        module: ModuleId(module),
+        start,
+        end,
+        bias,
+        time: Time(time),
+    })
+}
+
+fn thread(image: u32, thread: u32) -> impl Strategy<Value = Thread> {
+    (any::<u32>(), bytes(), number(), prop::option::of(number())).prop_map(move |(tid, name, start, end)| Thread {
+        image: ImageId(image),
+        thread: ThreadId(thread),
+        tid,
+        name,
+        start: Time(start),
+        end: end.map(Time),
+    })
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let option = || prop::option::weighted(0.2, number());
+    let bytes = || option().prop_map(|bytes| bytes.map(Bytes));
+    let errno = prop::option::weighted(0.2, any::<u32>());
+    let some = (option(), option(), bytes(), bytes(), errno, bytes(), bytes()).prop_map(
+        |(alignment, count, usable, weight, errno, freed_size, declared_size)| Extras {
+            alignment,
+            count,
+            usable,
+            weight,
+            errno,
+            freed_size,
+            declared_size,
+        },
+    );
+    prop_oneof![3 => Just(Extras::NONE), 1 => some]
+}
+
+/// An event whose serials are still to be made right: released blocks count back from the next serial.
+type Draft = (u64, u32, u8, u64, u64, StackId, Extras, Live);
+
+fn draft() -> impl Strategy<Value = Draft> {
+    (number(), 0u32..4, any::<u8>(), number(), number(), stack(), extras(), live())
+}
+
+fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
+    let mut time = 0u64;
+    let mut next = 0;
+    let make = |&(step, thread, choice, size, back, stack, extras, live): &Draft| {
+        // Steps of all sizes, but an end of time far away.
+        time += step >> 10;
+        let serial = Serial(next);
+        let size = Bytes(size);
+        let freed = match (choice >> 4) % 4 {
+            0 => FreedBlock::Unknown,
+            1 => FreedBlock::Inherited,
+            _ if next == 0 => FreedBlock::None,
+            _ => FreedBlock::Known(Serial(next - 1 - back % next)),
+        };
+        let (call, kind) = match choice % 4 {
+            0 => (Api::Malloc.into(), EventKind::Alloc { serial, size, stack }),
+            1 => (Call::from_number(63).unwrap(), EventKind::Free { block: freed }),
+            2 => (Api::Realloc.into(), EventKind::Realloc { old: freed, serial, size, stack }),
+            _ => (Api::Calloc.into(), EventKind::Failed { size, stack }),
+        };
+        if matches!(kind, EventKind::Alloc { .. } | EventKind::Realloc { .. }) {
+            next += 1;
+        }
+        (Event { time: Time(time), thread: ThreadId(thread), call, kind }, extras, live)
+    };
+    drafts.iter().map(make).collect()
+}
+
+proptest! {
+    #[test]
+    fn records(
+        session in session(),
+        images in prop::collection::vec(any::<()>(), 1..5).prop_flat_map(|images| {
+            (0..images.len() as u32).map(|image| (image_start(image), image_end(image), mapping(image), thread(image, 3), thread(image, 9), counts())).collect::<Vec<_>>()
+        }),
+        modules in prop::collection::vec((bytes(), bytes()), 0..5),
+    ) {
+        let mut records = vec![Record::Session(session.clone())];
+        for (start, end, mapping, first, second, counts) in images.iter().rev().cloned() {
+            let image = start.image;
+            records.push(Record::ProcessCounts(ProcessCounts { first_image: image, pid: start.pid, counts }));
+            // Earlier records about the same thing do not count.
+            records.push(Record::Thread(Thread { name: b"earlier".to_vec(), ..second.clone() }));
+            records.push(Record::ImageStart(start));
+            records.push(Record::ImageEnd(end));
+            records.push(Record::Mapping(mapping));
+            records.push(Record::Mapping(Mapping { start: 0, ..mapping }));
+            records.push(Record::Thread(second));
+            records.push(Record::Thread(first));
+            records.push(Record::ImageCounts(ImageCounts { image, counts }));
+        }
+        let modules: Vec<Module> = (1..).zip(modules).map(|(id, (path, build_id))| Module { module: ModuleId(id), path, build_id }).collect();
+        records.extend(modules.iter().cloned().map(Record::Module));
+        let file = file(&encode_records(&records, &mut Compressor::new()).unwrap(), &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert!(recording.complete());
+        prop_assert_eq!(recording.footer(), Some(&FOOTER));
+        prop_assert_eq!(recording.session(), Some(&session));
+        prop_assert_eq!(recording.modules(), modules);
+        prop_assert_eq!(recording.process_counts().len(), images.len());
+        for (start, end, mapping, first, second, counts) in &images {
+            let image = start.image;
+            prop_assert_eq!(recording.image(image), Some(start));
+            prop_assert_eq!(recording.image_end(image), Some(end));
+            prop_assert_eq!(recording.mappings(image), [*mapping, Mapping { start: 0, ..*mapping }]);
+            prop_assert_eq!(recording.threads(image), [first.clone(), second.clone()]);
+            prop_assert_eq!(recording.thread(image, ThreadId(9)), Some(second));
+            prop_assert_eq!(recording.image_counts(image), Some(counts));
+            prop_assert_eq!(&recording.process_counts()[image.0 as usize].counts, counts);
+        }
+    }
+
+    #[test]
+    fn event_chunks(drafts in prop::collection::vec(draft(), 1..200), tick_ns in prop_oneof![Just(1u32), Just(100_000), any::<u32>()], cut in 1usize..200) {
+        let events = events(&drafts);
+        let image = ImageId(7);
+        let mut encoder = EventsEncoder::new(image).with_tick_ns(tick_ns);
+        let mut compressor = Compressor::new();
+        let mut chunks = Vec::new();
+        for part in events.chunks(cut) {
+            for (event, extras, live) in part {
+                encoder.push(event, extras, *live).unwrap();
+            }
+            prop_assert_eq!(encoder.len(), part.len());
+            chunks.extend(encoder.finish_raw().map(|chunk| chunk.compress(&mut compressor)));
+        }
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert_eq!(recording.verify(), []);
+        let mut buffer = EventsBuffer::default();
+        let mut live_before = Live::default();
+        let mut serial = 0;
+        prop_assert_eq!(recording.event_chunks(image).count(), events.chunks(cut).len());
+        for (chunk, part) in recording.event_chunks(image).zip(events.chunks(cut)) {
+            let head = *chunk.head();
+            prop_assert_eq!(head.rows as usize, part.len());
+            prop_assert_eq!((head.time_first, head.time_last), (part[0].0.time, part[part.len() - 1].0.time));
+            prop_assert_eq!((head.live_before, head.live_after), (live_before, part[part.len() - 1].2));
+            prop_assert_eq!(head.bytes_live_max, part.iter().map(|(_, _, live)| live.bytes).max().unwrap());
+            prop_assert_eq!(head.serial_first, Serial(serial));
+            let decoded = chunk.decode(&mut buffer).unwrap();
+            prop_assert_eq!(decoded.as_slice().len(), part.len());
+            for (index, (event, extras, _)) in part.iter().enumerate() {
+                let read = decoded.as_slice()[index];
+                prop_assert_eq!((read.thread, read.call, read.kind), (event.thread, event.call, event.kind));
+                let tick = u64::from(tick_ns.max(1));
+                prop_assert!(read.time <= event.time && event.time.0 - read.time.0 < tick);
+                prop_assert_eq!((read.time.0 - head.time_first.0) % tick, 0);
+                prop_assert_eq!(decoded.extras(index), *extras);
+            }
+            live_before = head.live_after;
+            serial += u64::from(head.serials);
+        }
+        prop_assert_eq!(encoder.next_serial(), Serial(serial));
+    }
+
+    #[test]
+    fn node_chunks(nodes in prop::collection::btree_map(1..=StackId::MAX.0, (0u8..9, any::<u32>(), any::<u64>(), any::<prop::sample::Index>()), 1..60), cut in 1usize..60) {
+        let ids: Vec<u32> = nodes.keys().copied().collect();
+        let mut nodes: Vec<Node> = nodes.iter().enumerate().map(|(at, (&id, &(kind, module, offset, parent)))| {
+            let kind = match kind { 0 => NodeKind::Epoch, 1 => NodeKind::Truncated, 2 => NodeKind::Foreign, 3 => NodeKind::Other(200), _ => NodeKind::Frame };
+            let parent = if at == 0 { StackId::ROOT } else { StackId(ids[parent.index(at)]) };
+            Node { id: StackId(id), parent, kind, module: ModuleId(module), offset }
+        }).collect();
+        // Ids come in any order.
+        nodes.reverse();
+        let mut encoder = NodesEncoder::new(ImageId(0));
+        let mut compressor = Compressor::new();
+        let mut chunks = Vec::new();
+        for part in nodes.chunks(cut) {
+            part.iter().for_each(|node| encoder.push(node).unwrap());
+            chunks.extend(encoder.finish(&mut compressor));
+        }
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        nodes.reverse();
+        let table = recording.nodes(ImageId(0));
+        prop_assert_eq!(table.nodes(), &nodes[..]);
+        prop_assert_eq!(table.damage(), []);
+        let tree = recording.stack_tree(ImageId(0), &mut NodeCache::default());
+        for node in &nodes {
+            prop_assert_eq!(table.get(node.id), Some(node));
+            let mut frames = tree.frames(node.id).copied();
+            let mut at = node.id;
+            while let Some(&node) = table.get(at) {
+                at = node.parent;
+                if node.kind != NodeKind::Epoch {
+                    prop_assert_eq!(frames.next(), Some(node));
+                }
+            }
+            prop_assert_eq!(frames.next(), None);
+        }
+    }
+
+    #[test]
+    fn site_chunks(sites in prop::collection::vec((stack(), number(), number(), number(), live(), live(), live()), 0..50)) {
+        let site = |(stack, allocations, bytes_allocated, temporaries, live_end, live_at_image_peak, live_at_session_peak)| Site {
+            stack,
+            allocations: Blocks(allocations),
+            bytes_allocated: Bytes(bytes_allocated),
+            temporaries: Blocks(temporaries),
+            live_end,
+            live_at_image_peak,
+            live_at_session_peak,
+        };
+        let sites: Vec<Site> = sites.into_iter().map(site).collect();
+        let file = file(&SitesEncoder::encode(ImageId(3), &sites, &mut Compressor::new()).unwrap(), &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert_eq!(recording.sites(ImageId(3)), Rows { rows: sites, damage: vec![] });
+        prop_assert_eq!(recording.sites(ImageId(2)), Rows { rows: vec![], damage: vec![] });
+    }
+
+    #[test]
+    fn timelines(samples in prop::collection::vec((number(), live()), 0..50), image in prop::option::of(Just(ImageId(4)))) {
+        let mut samples: Vec<Sample> = samples.into_iter().map(|(time, live)| Sample { time: Time(time), live }).collect();
+        samples.sort_by_key(|sample| sample.time);
+        let file = file(&TimelineEncoder::encode(image, &samples, &mut Compressor::new()).unwrap(), &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        let (of_session, of_image) = (recording.timeline().rows, recording.image_timeline(ImageId(4)).rows);
+        prop_assert_eq!(if image.is_some() { of_image } else { of_session }, samples);
+    }
+
+    #[test]
+    fn annotation_chunks(annotations in prop::collection::vec((any::<u32>(), number(), any::<u32>(), bytes()), 0..50), cut in 1usize..50) {
+        let image = ImageId(2);
+        let annotation = |(thread, time, code, payload)| Annotation { image, thread: ThreadId(thread), time: Time(time), code, payload };
+        let annotations: Vec<Annotation> = annotations.into_iter().map(annotation).collect();
+        let mut encoder = AnnotationsEncoder::new(image);
+        let mut chunks = Vec::new();
+        for part in annotations.chunks(cut) {
+            part.iter().for_each(|annotation| encoder.push(annotation).unwrap());
+            chunks.extend(encoder.finish(&mut Compressor::new()));
+        }
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        let read: Result<Vec<Annotation>, Error> = recording.annotations(image).collect();
+        prop_assert_eq!(read.unwrap(), annotations);
+    }
+
+    #[test]
+    fn checkpoints(checkpoints in prop::collection::vec((number(), counts(), prop::collection::vec((number(), number(), stack()), 0..40)), 0..4)) {
+        let image = ImageId(1);
+        let mut compressor = Compressor::new();
+        let next = Serial(u64::MAX);
+        let mut chunks = Vec::new();
+        for (time, counts, blocks) in &checkpoints {
+            let encoder = CheckpointEncoder::new(image, Time(*time), next, *counts);
+            chunks.extend(encoder.encode(&live_blocks(blocks), &mut compressor).unwrap());
+        }
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert_eq!(recording.verify(), []);
+        prop_assert_eq!(recording.checkpoints(image).len(), checkpoints.len());
+        for (read, (time, counts, blocks)) in recording.checkpoints(image).iter().zip(&checkpoints) {
+            prop_assert_eq!((read.time(), read.next_serial(), read.counts(), read.len()), (Time(*time), next, *counts, blocks.len()));
+            let mut all = Vec::new();
+            read.for_each_part(|part| all.extend_from_slice(part)).unwrap();
+            prop_assert_eq!(all, live_blocks(blocks));
+        }
+        if let Some((_, counts, _)) = checkpoints.last() {
+            prop_assert_eq!(recording.image_counts(image), Some(counts));
+        }
+    }
+}
+
+fn live_blocks(blocks: &[(u64, u64, StackId)]) -> Vec<LiveBlock> {
+    let below_max = |serial: u64| Serial(serial & (u64::MAX >> 1));
+    blocks
+        .iter()
+        .map(|&(serial, size, stack)| LiveBlock { serial: below_max(serial), size: Bytes(size), stack })
+        .collect()
+}
+
+#[test]
+fn large_checkpoints_come_in_parts() {
+    let mut compressor = Compressor::new();
+    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(serial * 7 % 1000), stack: StackId(1) };
+    let blocks: Vec<LiveBlock> = (0..2 * CHUNK_ROWS_MAX as u64 + 1).map(block).collect();
+    let encode = |time, compressor: &mut Compressor| {
+        let encoder = CheckpointEncoder::new(ImageId(0), Time(time), Serial(blocks.len() as u64), Counts::default());
+        encoder.encode(&blocks, compressor).unwrap()
+    };
+    let (first, second) = (encode(10, &mut compressor), encode(20, &mut compressor));
+    assert_eq!(first.len(), 3);
+    let whole = file(&[&first[..], &second[..]].concat(), &FOOTER);
+    let recording = Recording::open(&whole).unwrap();
+    let found = recording.checkpoint_before(ImageId(0), Time(19)).unwrap();
+    assert_eq!((found.time(), found.len()), (Time(10), blocks.len()));
+    assert!(recording.checkpoint_before(ImageId(0), Time(9)).is_none());
+    let mut all = Vec::new();
+    found.for_each_part(|part| all.extend_from_slice(part)).unwrap();
+    assert_eq!(all, blocks);
+    // Without one of its parts a checkpoint is none.
+    for missing in 0..3 {
+        let mut chunks = first.clone();
+        chunks.remove(missing);
+        chunks.extend_from_slice(&second);
+        let file = file(&chunks, &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        let times: Vec<Time> = recording.checkpoints(ImageId(0)).iter().map(Checkpoint::time).collect();
+        assert_eq!(times, [Time(20)]);
+    }
+}
+
+#[test]
+fn encoders_refuse_what_cannot_be_recorded() {
+    let mut encoder = EventsEncoder::new(ImageId(0));
+    let mut push = |kind| {
+        let event = Event { time: Time(0), thread: ThreadId(0), call: Api::Malloc.into(), kind };
+        encoder.push(&event, &Extras::NONE, Live::default()).is_ok()
+    };
+    let alloc = |serial, stack| EventKind::Alloc { serial: Serial(serial), size: Bytes(1), stack: StackId(stack) };
+    let free = |serial| EventKind::Free { block: FreedBlock::Known(Serial(serial)) };
+    assert!(!push(alloc(1, 0)));
+    assert!(!push(alloc(0, StackId::MAX.0 + 1)));
+    assert!(!push(free(0)));
+    assert!(push(alloc(0, StackId::MAX.0)));
+    assert!(!push(alloc(0, 0)));
+    assert!(!push(free(1)));
+    assert!(push(free(0)));
+    assert_eq!(encoder.len(), 2);
+    assert_eq!(encoder.finish(&mut Compressor::new()).unwrap().head().rows, 2);
+    assert!(encoder.finish(&mut Compressor::new()).is_none());
+
+    let node = Node { id: StackId::ROOT, parent: StackId::ROOT, kind: NodeKind::Frame, module: ModuleId(0), offset: 0 };
+    assert!(NodesEncoder::new(ImageId(0)).push(&node).is_err());
+    let backwards = [Time(2), Time(1)].map(|time| Sample { time, ..Sample::default() });
+    assert!(TimelineEncoder::encode(None, &backwards, &mut Compressor::new()).is_err());
+    let huge = Module { path: vec![b'x'; CHUNK_RAW_MAX], ..Module::default() };
+    assert!(encode_records(&[Record::Module(huge)], &mut Compressor::new()).is_err());
+}
+
+#[test]
+fn a_full_chunk_of_events_takes_no_more() {
+    let mut encoder = EventsEncoder::new(ImageId(0));
+    let kind = EventKind::Failed { size: Bytes(u64::MAX), stack: StackId(0) };
+    let event =
+        |thread| Event { time: Time(thread << 32), thread: ThreadId(thread as u32), call: Api::Malloc.into(), kind };
+    let most = Some(u64::MAX);
+    let extras =
+        Extras { alignment: most, count: most, usable: Some(Bytes(u64::MAX)), weight: Some(Bytes(0)), ..Extras::NONE };
+    for extras in [Extras::NONE, extras] {
+        let mut pushed = 0;
+        while !encoder.is_full() {
+            // Everything in it is as long as can be: it still fits.
+            encoder.push(&event(pushed % 2 + 0xffff_0000), &extras, Live::default()).unwrap();
+            pushed += 1;
+        }
+        assert!(encoder.push(&event(0), &Extras::NONE, Live::default()).is_err());
+        let chunk = encoder.finish(&mut Compressor::new()).expect("the contents fit a chunk");
+        assert_eq!(chunk.head().rows as u64, pushed);
+        let file = file(&[chunk], &FOOTER);
+        assert_eq!(Recording::open(&file).unwrap().verify(), []);
+    }
+}
+
+#[test]
+fn many_chunks_need_several_index_chunks() {
+    let mut compressor = Compressor::new();
+    let chunk = encode_records(&[Record::Module(Module::default())], &mut compressor).unwrap().remove(0);
+    let chunks = vec![chunk; CHUNK_ROWS_MAX + 10];
+    let file = file(&chunks, &FOOTER);
+    let recording = Recording::open(&file).unwrap();
+    assert!(recording.complete());
+    assert_eq!(recording.chunks().len(), chunks.len());
+    let indexes = file.windows(10).filter(|window| window == b"\x89HLC\r\n\x1a\n\x08\0").count();
+    assert!(indexes > 1, "{indexes}");
+}

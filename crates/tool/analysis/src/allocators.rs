@@ -1,0 +1,166 @@
+//! Functions that only pass a request for memory on: naming a site by one of them would say nothing.
+
+/// Exact names.
+const NAMES: &[&str] = &[
+    // The malloc family, and what libc calls it inside.
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_reallocarray",
+    "__libc_memalign",
+    "__libc_valloc",
+    "__libc_pvalloc",
+    "__libc_alloc_buffer_allocate",
+    "__posix_memalign",
+    // C++.
+    "operator new",
+    "operator new[]",
+    "__cxa_allocate_exception",
+    "std::allocator::allocate",
+    "std::__new_allocator::allocate",
+    "__gnu_cxx::new_allocator::allocate",
+    "std::allocator_traits::allocate",
+    "__gnu_cxx::__alloc_traits::allocate",
+    "std::__allocate_guarded",
+    "std::__allocate_guarded_obj",
+    "std::_Vector_base::_M_allocate",
+    "std::_Vector_base::_M_create_storage",
+    "std::_Deque_base::_M_allocate_node",
+    "std::_Deque_base::_M_allocate_map",
+    "std::_Rb_tree::_M_get_node",
+    "std::_List_base::_M_get_node",
+    "std::__detail::_Hashtable_alloc::_M_allocate_node",
+    "std::__detail::_Hashtable_alloc::_M_allocate_node_ptr",
+    "std::__detail::_Hashtable_alloc::_M_allocate_buckets",
+    "std::__cxx11::basic_string::_M_create",
+    "std::__cxx11::basic_string::_S_allocate",
+    "std::__1::allocator::allocate",
+    "std::__1::allocator_traits::allocate",
+    "std::__1::__allocate_at_least",
+    "std::__1::__libcpp_allocate",
+    "std::__1::__libcpp_operator_new",
+    // Rust.
+    "alloc::boxed::Box::new",
+    "alloc::boxed::Box::new_in",
+    "alloc::boxed::Box::try_new",
+    "alloc::boxed::Box::try_new_in",
+    "alloc::boxed::Box::new_uninit",
+    "alloc::boxed::Box::new_uninit_in",
+    "alloc::boxed::Box::try_new_uninit_in",
+    "alloc::boxed::box_new",
+    "alloc::boxed::box_new_uninit",
+    // Wrappers that end the program when there is no memory, and the like, of widespread libraries and programs.
+    "xmalloc",
+    "xcalloc",
+    "xzalloc",
+    "xrealloc",
+    "xreallocarray",
+    "xnmalloc",
+    "xnrealloc",
+    "x2realloc",
+    "x2nrealloc",
+    "xpalloc",
+    "xcharalloc",
+    "ximalloc",
+    "xicalloc",
+    "xirealloc",
+    "ireallocarray",
+    "sh_malloc",
+    "sh_xmalloc",
+    "sh_xrealloc",
+    "do_xmalloc",
+    "xmallocz",
+    "xmallocarray",
+    "g_malloc",
+    "g_malloc0",
+    "g_malloc_n",
+    "g_malloc0_n",
+    "g_realloc",
+    "g_realloc_n",
+    "g_try_malloc",
+    "g_try_malloc0",
+    "g_slice_alloc",
+    "g_slice_alloc0",
+    "CRYPTO_malloc",
+    "CRYPTO_zalloc",
+    "CRYPTO_realloc",
+    "sqlite3_malloc",
+    "sqlite3_malloc64",
+    "sqlite3_realloc",
+    "sqlite3Malloc",
+    "sqlite3MallocZero",
+    "sqlite3DbMallocRaw",
+    "sqlite3DbMallocRawNN",
+    "sqlite3MemMalloc",
+    "sqlite3MemRealloc",
+    "PyMem_Malloc",
+    "PyMem_Calloc",
+    "PyMem_Realloc",
+    "PyMem_RawMalloc",
+    "PyMem_RawCalloc",
+    "PyMem_RawRealloc",
+    "PyObject_Malloc",
+    "PyObject_Calloc",
+    "PyObject_Realloc",
+    "_PyMem_RawMalloc",
+    "_PyMem_RawCalloc",
+    "_PyMem_RawRealloc",
+    "_PyMem_Malloc",
+    "_PyObject_Malloc",
+    "_PyObject_Calloc",
+    "_PyObject_Realloc",
+];
+
+/// Beginnings of names: modules and families whose functions all do nothing else.
+const PREFIXES: &[&str] = &[
+    "__rust_alloc",
+    "__rust_realloc",
+    "__rdl_alloc",
+    "__rdl_realloc",
+    "__rg_alloc",
+    "__rg_realloc",
+    "alloc::alloc::",
+    "alloc::raw_vec::",
+    "core::alloc::",
+    "std::alloc::",
+    "std::sys::alloc::",
+];
+
+/// Whether a function only passes a request for memory on. The name is a [short](heapledger_symbols::Function::short)
+/// one: without type arguments and parameters.
+pub fn is_allocator(name: &str) -> bool {
+    if NAMES.contains(&name) {
+        return true;
+    }
+    // Rust: `<alloc::alloc::Global as core::alloc::Allocator>::allocate`; version 0 mangling adds `__rustc::`.
+    let name = name.strip_prefix('<').unwrap_or(name);
+    let name = name.strip_prefix("__rustc::").unwrap_or(name);
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_by_exact_names() {
+        for name in
+            ["malloc", "operator new[]", "xrealloc", "alloc::raw_vec::RawVec::grow_one", "__rustc::__rust_alloc"]
+        {
+            assert!(is_allocator(name), "{name}");
+        }
+        assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate"));
+        for name in ["main", "my_malloc", "xmalloc_report", "alloc::vec::Vec::push", "strdup", "operator delete", ""] {
+            assert!(!is_allocator(name), "{name}");
+        }
+    }
+}

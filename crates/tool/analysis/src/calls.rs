@@ -1,0 +1,115 @@
+//! Sites as a tree of calls.
+
+use std::collections::HashMap;
+
+use crate::amount::{Amount, Metric};
+use crate::names::{Frame, FunctionId, Location, Names};
+use crate::profile::Profile;
+use crate::rank::order;
+
+/// Which way a tree of calls grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From the outermost callers to the functions that allocate.
+    #[default]
+    TopDown,
+    /// From the functions that allocate to their callers.
+    BottomUp,
+}
+
+/// A tree of calls: each node is a function, called from (or, bottom-up, calling) that of its parent.
+///
+/// Allocator functions at the inner end of a stack are left out.
+#[derive(Debug)]
+pub struct CallTree {
+    nodes: Vec<CallNode>,
+}
+
+/// A node of a tree of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(u32);
+
+impl CallId {
+    /// Not a function: the parent of the outermost ones.
+    pub const ROOT: CallId = CallId(0);
+}
+
+/// A function in a tree of calls.
+#[derive(Clone, Debug)]
+pub struct CallNode {
+    /// The function; `None` for the root.
+    pub function: Option<FunctionId>,
+    /// Where in it, if all stacks agree.
+    pub location: Option<Location>,
+    /// Whether it was inlined into its caller, wherever it was met.
+    pub inlined: bool,
+    /// What the stacks through this node hold.
+    pub amount: Amount,
+    /// What the stacks hold that end here.
+    pub own: Amount,
+    children: Vec<CallId>,
+}
+
+impl CallTree {
+    /// The tree of all sites of a profile, the largest nodes first.
+    pub fn new(profile: &Profile, names: &mut Names<'_, '_>, direction: Direction, metric: Metric) -> CallTree {
+        let mut tree = CallTree { nodes: vec![CallNode::new(None, None, false)] };
+        let mut ids: HashMap<(CallId, FunctionId), CallId> = HashMap::new();
+        for site in &profile.sites {
+            let mut frames = names.useful_frames(&profile.stacks, site.stack);
+            if direction == Direction::TopDown {
+                frames.reverse();
+            }
+            let mut at = CallId::ROOT;
+            tree.node_mut(at).amount += site.amount;
+            for frame in frames {
+                at = *ids.entry((at, frame.function)).or_insert_with(|| tree.add(at, &frame));
+                let node = tree.node_mut(at);
+                node.amount += site.amount;
+                if node.location != frame.location {
+                    node.location = None;
+                }
+                node.inlined &= frame.inlined;
+            }
+            tree.node_mut(at).own += site.amount;
+        }
+        tree.sort(metric);
+        tree
+    }
+
+    /// A node.
+    pub fn node(&self, id: CallId) -> &CallNode {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The children of a node, the largest first.
+    pub fn children(&self, id: CallId) -> &[CallId] {
+        &self.node(id).children
+    }
+
+    fn node_mut(&mut self, id: CallId) -> &mut CallNode {
+        &mut self.nodes[id.0 as usize]
+    }
+
+    fn add(&mut self, parent: CallId, frame: &Frame) -> CallId {
+        let id = CallId(self.nodes.len() as u32);
+        self.nodes.push(CallNode::new(Some(frame.function), frame.location.clone(), frame.inlined));
+        self.node_mut(parent).children.push(id);
+        id
+    }
+
+    fn sort(&mut self, metric: Metric) {
+        for at in 0..self.nodes.len() {
+            let mut children = std::mem::take(&mut self.nodes[at].children);
+            children.sort_by(|&a, &b| order(&self.node(b).amount, &self.node(a).amount, metric).then(a.cmp(&b)));
+            self.nodes[at].children = children;
+        }
+    }
+}
+
+impl CallNode {
+    fn new(function: Option<FunctionId>, location: Option<Location>, inlined: bool) -> CallNode {
+        let (amount, own) = Default::default();
+        CallNode { function, location, inlined, amount, own, children: Vec::new() }
+    }
+}

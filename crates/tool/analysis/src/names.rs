@@ -1,0 +1,197 @@
+//! The functions behind the addresses.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use heapledger_recording::{ModuleId, NodeKind, Recording};
+use heapledger_symbols::{ModuleRef, ModuleState, NameSource, Symbolizer};
+
+use crate::allocators::is_allocator;
+use crate::stacks::{NodeId, StackFrame, Stacks};
+
+/// The functions behind the addresses of a recording. Every address is looked up once, when it is first asked for.
+#[derive(Debug)]
+pub struct Names<'r, 'a> {
+    recording: &'r Recording<'a>,
+    symbolizer: Symbolizer,
+    frames: Vec<Frame>,
+    /// Where in `frames` the functions at an address are, innermost first.
+    places: HashMap<StackFrame, Range<usize>>,
+    functions: Vec<FunctionName>,
+    ids: HashMap<(ModuleId, Arc<str>), FunctionId>,
+}
+
+/// A function in a stack: one that was called, or one that the compiler inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The function.
+    pub function: FunctionId,
+    /// Where in it, if that is known.
+    pub location: Option<Location>,
+    /// Whether it was inlined into the next frame.
+    pub inlined: bool,
+}
+
+/// A place in a source file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The file, as in the debug information.
+    pub file: Arc<str>,
+    /// The line; 0 if only the file is known.
+    pub line: u32,
+}
+
+/// A function of the session: functions of the same short name in one module are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionId(u32);
+
+/// How a function is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionName {
+    /// Without type arguments and parameters.
+    pub short: Arc<str>,
+    /// With them: those that were met first.
+    pub full: Arc<str>,
+    /// Its module, or [`ModuleId::UNKNOWN`].
+    pub module: ModuleId,
+    /// Whether it only passes requests for memory on.
+    pub allocator: bool,
+    /// Whether that is really a name, and not an address.
+    pub known: bool,
+}
+
+impl<'r, 'a> Names<'r, 'a> {
+    /// Nothing looked up yet.
+    pub fn new(recording: &'r Recording<'a>, symbolizer: Symbolizer) -> Names<'r, 'a> {
+        Names {
+            recording,
+            symbolizer,
+            frames: Vec::new(),
+            places: HashMap::new(),
+            functions: Vec::new(),
+            ids: HashMap::new(),
+        }
+    }
+
+    /// All frames of a stack from the innermost to the outermost, those of inlined functions included. Never empty.
+    pub fn frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for place in stacks.frames(stack) {
+            let range = self.look_up(place);
+            frames.extend_from_slice(&self.frames[range]);
+        }
+        if frames.is_empty() {
+            frames.push(Frame { function: self.marker("[no stack]"), location: None, inlined: false });
+        }
+        frames
+    }
+
+    /// The frames of a stack without the allocator functions in which it ends: the first one is what a site is called
+    /// by. If there are no others, the outermost of them stays.
+    pub fn useful_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
+        let mut frames = self.frames(stacks, stack);
+        let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
+        frames.drain(..allocators.min(frames.len() - 1));
+        frames
+    }
+
+    /// The first of the [useful frames](Self::useful_frames). Looks no more addresses up than that needs.
+    pub fn useful_frame(&mut self, stacks: &Stacks, stack: NodeId) -> Frame {
+        let mut outermost = None;
+        for place in stacks.frames(stack) {
+            for at in self.look_up(place) {
+                let frame = &self.frames[at];
+                if !self.function(frame.function).allocator {
+                    return frame.clone();
+                }
+                outermost = Some(at);
+            }
+        }
+        match outermost {
+            Some(at) => self.frames[at].clone(),
+            None => Frame { function: self.marker("[no stack]"), location: None, inlined: false },
+        }
+    }
+
+    /// How a function is called.
+    pub fn function(&self, function: FunctionId) -> &FunctionName {
+        &self.functions[function.0 as usize]
+    }
+
+    /// How well a module can be looked up.
+    pub fn module_state(&self, module: ModuleId) -> Option<ModuleState> {
+        Some(self.symbolizer.module_state(self.module(module)?))
+    }
+
+    /// One line on how to get better names for a module. `None` if they are as good as they can be.
+    pub fn hint(&self, module: ModuleId) -> Option<String> {
+        self.symbolizer.hint(self.module(module)?)
+    }
+
+    fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
+        let module = self.recording.module(module)?;
+        Some(ModuleRef { path: &module.path, build_id: &module.build_id })
+    }
+
+    fn look_up(&mut self, place: StackFrame) -> Range<usize> {
+        if let Some(range) = self.places.get(&place) {
+            return range.clone();
+        }
+        let start = self.frames.len();
+        match place.kind {
+            NodeKind::Frame => self.look_up_address(place.module, place.offset),
+            NodeKind::Truncated => self.push_marker("[outer frames cut off]"),
+            NodeKind::Foreign => self.push_marker("[signal or fiber stack]"),
+            _ => self.push_marker("[unknown kind of frame]"),
+        }
+        let range = start..self.frames.len();
+        self.places.insert(place, range.clone());
+        range
+    }
+
+    fn look_up_address(&mut self, module: ModuleId, offset: u64) {
+        let Some(reference) = self.module(module) else {
+            let name: Arc<str> = format!("{offset:#x}").into();
+            let function = self.intern(FunctionName {
+                short: name.clone(),
+                full: name,
+                module: ModuleId::UNKNOWN,
+                allocator: false,
+                known: false,
+            });
+            self.frames.push(Frame { function, location: None, inlined: false });
+            return;
+        };
+        for frame in self.symbolizer.frames(reference, offset).iter() {
+            let short = frame.function.short();
+            let function = self.intern(FunctionName {
+                short: short.into(),
+                full: frame.function.full().into(),
+                module,
+                allocator: is_allocator(short),
+                known: frame.source != NameSource::None,
+            });
+            let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
+            self.frames.push(Frame { function, location, inlined: frame.inlined });
+        }
+    }
+
+    fn push_marker(&mut self, name: &str) {
+        let function = self.marker(name);
+        self.frames.push(Frame { function, location: None, inlined: false });
+    }
+
+    fn marker(&mut self, name: &str) -> FunctionId {
+        let name: Arc<str> = name.into();
+        let module = ModuleId::UNKNOWN;
+        self.intern(FunctionName { short: name.clone(), full: name, module, allocator: false, known: true })
+    }
+
+    fn intern(&mut self, name: FunctionName) -> FunctionId {
+        *self.ids.entry((name.module, name.short.clone())).or_insert_with(|| {
+            self.functions.push(name);
+            FunctionId(self.functions.len() as u32 - 1)
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! The totals of the session, its processes and images.
+
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{Counts, Damage, ExitStatus, ImageEndReason, ImageId, Recording};
+
+use crate::error::Error;
+use crate::moment::largest;
+use crate::replay::{Progress, Replayed, Span, replay};
+
+/// The totals of the session, its processes and images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// Over all processes.
+    pub counts: Counts,
+    /// In the order of their first images.
+    pub processes: Vec<ProcessOverview>,
+    /// Whether the totals had to be counted again, because the recorder did not finish.
+    pub recounted: bool,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// The totals of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessOverview {
+    /// Its pid.
+    pub pid: u32,
+    /// Over all its images.
+    pub counts: Counts,
+    /// How it ended, where that is known.
+    pub exit: Option<ExitStatus>,
+    /// Whether it was still running when the recording ended.
+    pub running: bool,
+    /// Its images in order.
+    pub images: Vec<ImageOverview>,
+}
+
+/// The totals of one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageOverview {
+    /// The image.
+    pub image: ImageId,
+    /// Its totals.
+    pub counts: Counts,
+}
+
+/// The totals of a recording: as the recorder left them, or counted again if it did not finish.
+pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Overview, Error> {
+    if let Some(overview) = recorded(recording) {
+        return Ok(overview);
+    }
+    let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
+    let replayed = replay(recording, &images, Span::default(), |origin| origin.stack, progress)?;
+    Ok(recounted(recording, replayed))
+}
+
+fn recorded(recording: &Recording<'_>) -> Option<Overview> {
+    let footer = recording.footer()?;
+    let mut overview = Overview { counts: footer.counts, ..Overview::default() };
+    for process in recording.processes() {
+        let image = |&image: &ImageId| Some(ImageOverview { image, counts: *recording.image_counts(image)? });
+        let images: Vec<ImageOverview> = process.images.iter().map(image).collect::<Option<_>>()?;
+        let first = process.images.first();
+        let counts = recording.process_counts().iter().find(|counts| Some(&counts.first_image) == first)?.counts;
+        overview.processes.push(describe(recording, process.pid, counts, images));
+    }
+    Some(overview)
+}
+
+fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
+    let mut overview = Overview { recounted: true, damage: replayed.damage, ..Overview::default() };
+    for process in recording.processes() {
+        let images = replayed.images.iter().filter(|image| process.images.contains(&image.image));
+        let images: Vec<ImageOverview> =
+            images.map(|image| ImageOverview { image: image.image, counts: image.counts }).collect();
+        let counts = process_counts(&images);
+        add(&mut overview.counts, &counts);
+        overview.processes.push(describe(recording, process.pid, counts, images));
+    }
+    // Peaks of processes do not add up: they are at different times.
+    let live = replayed.live;
+    overview.counts.bytes_live_max = live.bytes_live_max;
+    overview.counts.bytes_live_max_time = heapledger_recording::Time(live.bytes_live_max_time.0);
+    overview.counts.blocks_at_bytes_max = live.blocks_at_bytes_max;
+    overview.counts.blocks_live_max = live.blocks_live_max;
+    overview
+}
+
+fn describe(recording: &Recording<'_>, pid: u32, counts: Counts, images: Vec<ImageOverview>) -> ProcessOverview {
+    let end = images.last().and_then(|last| recording.image_end(last.image));
+    ProcessOverview {
+        pid,
+        counts,
+        exit: end.and_then(|end| end.exit),
+        running: end.is_some_and(|end| end.reason == ImageEndReason::Detached),
+        images,
+    }
+}
+
+/// The totals of a process, whose images follow each other.
+fn process_counts(images: &[ImageOverview]) -> Counts {
+    let mut counts = Counts::default();
+    for image in images {
+        add(&mut counts, &image.counts);
+        counts.blocks_live_max = counts.blocks_live_max.max(image.counts.blocks_live_max);
+    }
+    let peak = largest(images.iter().map(|image| (image.image, image.counts.bytes_live_max)));
+    if let Some(peak) = images.iter().find(|image| Some(image.image) == peak) {
+        counts.bytes_live_max = peak.counts.bytes_live_max;
+        counts.bytes_live_max_time = peak.counts.bytes_live_max_time;
+        counts.blocks_at_bytes_max = peak.counts.blocks_at_bytes_max;
+    }
+    counts
+}
+
+/// Adds all that adds up: everything but the peaks.
+fn add(sum: &mut Counts, counts: &Counts) {
+    let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
+    let bytes = |sum: &mut Bytes, more: Bytes| sum.0 = sum.0.saturating_add(more.0);
+    blocks(&mut sum.allocations, counts.allocations);
+    blocks(&mut sum.reallocations, counts.reallocations);
+    blocks(&mut sum.frees, counts.frees);
+    blocks(&mut sum.failed, counts.failed);
+    bytes(&mut sum.bytes_allocated, counts.bytes_allocated);
+    bytes(&mut sum.bytes_live_end, counts.bytes_live_end);
+    blocks(&mut sum.blocks_live_end, counts.blocks_live_end);
+    blocks(&mut sum.temporary_allocations, counts.temporary_allocations);
+    blocks(&mut sum.frees_unknown, counts.frees_unknown);
+    blocks(&mut sum.frees_inherited, counts.frees_inherited);
+    bytes(&mut sum.bytes_inherited_live_end, counts.bytes_inherited_live_end);
+    blocks(&mut sum.blocks_inherited_live_end, counts.blocks_inherited_live_end);
+    sum.events_lost = sum.events_lost.saturating_add(counts.events_lost);
+    sum.events_late = sum.events_late.saturating_add(counts.events_late);
+    sum.threads = sum.threads.saturating_add(counts.threads);
+}

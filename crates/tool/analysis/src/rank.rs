@@ -1,0 +1,86 @@
+//! Sites grouped, and put in order.
+
+use std::collections::HashMap;
+
+use heapledger_recording::ModuleId;
+
+use crate::amount::{Amount, Metric};
+use crate::names::{Frame, FunctionId, Names};
+use crate::profile::Profile;
+use crate::stacks::NodeId;
+
+/// What sites are grouped by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RankBy {
+    /// Not at all: each stack by itself.
+    #[default]
+    Site,
+    /// The function that wanted the memory: the innermost one that is no allocator.
+    Function,
+    /// The module of that function.
+    Module,
+}
+
+/// What the sites of a group have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// The stack.
+    Site(NodeId),
+    /// The function.
+    Function(FunctionId),
+    /// The module.
+    Module(ModuleId),
+}
+
+/// A group of sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// What they have in common.
+    pub key: Key,
+    /// What they hold together.
+    pub amount: Amount,
+    /// How many they are.
+    pub sites: usize,
+    /// The stack of the one that holds most.
+    pub largest: NodeId,
+    /// The first useful frame of that one.
+    pub frame: Frame,
+}
+
+/// The groups that hold something, the largest first.
+pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Metric) -> Vec<Rank> {
+    let mut ranks: Vec<(Rank, u64)> = Vec::new();
+    let mut places: HashMap<Key, usize> = HashMap::new();
+    for site in &profile.sites {
+        let own = site.amount.by(metric);
+        if own == 0 && metric != Metric::Bytes {
+            continue;
+        }
+        let frame = names.useful_frame(&profile.stacks, site.stack);
+        let key = match by {
+            RankBy::Site => Key::Site(site.stack),
+            RankBy::Function => Key::Function(frame.function),
+            RankBy::Module => Key::Module(names.function(frame.function).module),
+        };
+        let at = *places.entry(key).or_insert(ranks.len());
+        if at == ranks.len() {
+            let amount = Amount::default();
+            ranks.push((Rank { key, amount, sites: 0, largest: site.stack, frame }, own));
+        } else if own > ranks[at].1 {
+            ranks[at].1 = own;
+            ranks[at].0.largest = site.stack;
+            ranks[at].0.frame = frame;
+        }
+        ranks[at].0.amount += site.amount;
+        ranks[at].0.sites += 1;
+    }
+    let mut ranks: Vec<Rank> = ranks.into_iter().map(|(rank, _)| rank).collect();
+    ranks.sort_by(|a, b| order(&b.amount, &a.amount, metric).then(a.key.cmp(&b.key)));
+    ranks
+}
+
+/// By the metric, then by the rest.
+pub(crate) fn order(a: &Amount, b: &Amount, metric: Metric) -> std::cmp::Ordering {
+    let key = |amount: &Amount| (amount.by(metric), amount.bytes.0, amount.blocks.0);
+    key(a).cmp(&key(b))
+}

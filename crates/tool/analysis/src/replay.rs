@@ -1,0 +1,382 @@
+//! Replaying events through the ledger, for what a recording's totals do not tell.
+//!
+//! The ledger counts per stack. A replay may put anything in the place of stacks (threads, sizes): what it then counts
+//! per "stack", exact shares of the peaks included, is a breakdown by that.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
+use heapledger_ledger::{self as ledger, Key, Ledger};
+use heapledger_recording::{
+    Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageId, Live,
+    LiveBlock, Recording, Site, Time,
+};
+
+use crate::error::Error;
+
+/// How far a replay is: called now and then with the number of events done, and of all.
+pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+
+/// A block about to be entered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) image: ImageId,
+    /// `None` for a block that a checkpoint gave.
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) size: Bytes,
+    pub(crate) stack: StackId,
+}
+
+/// How much to replay.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span {
+    /// Up to this time inclusive. `None`: to the end.
+    pub(crate) until: Option<Time>,
+    /// Whether to begin at the last checkpoints before that. Only what is live at the end of the span is right then.
+    pub(crate) from_checkpoints: bool,
+}
+
+/// What a replay found.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    /// In ascending order of ids. Images that began after the span are not there.
+    pub(crate) images: Vec<ReplayedImage>,
+    /// What was live in all the images together.
+    pub(crate) live: ledger::Live,
+    /// Parts that could not be read, and are missing in all figures.
+    pub(crate) damage: Vec<Damage>,
+}
+
+/// One image of a replay.
+#[derive(Debug)]
+pub(crate) struct ReplayedImage {
+    pub(crate) image: ImageId,
+    /// Whether it was over within the span.
+    pub(crate) ended: bool,
+    pub(crate) counts: Counts,
+    /// In ascending order of stacks.
+    pub(crate) sites: Vec<Site>,
+    /// The session's peak when the sites were read: they have no part in a higher one.
+    session_peak: Bytes,
+}
+
+/// Replays these images together, in the order of time. `group` says what a block is counted under.
+pub(crate) fn replay(
+    recording: &Recording<'_>,
+    images: &[ImageId],
+    span: Span,
+    mut group: impl FnMut(Origin) -> StackId,
+    progress: Progress<'_>,
+) -> Result<Replayed, Error> {
+    let mut session = ledger::Session::new();
+    let mut replayed = Replayed::default();
+    let mut players: Vec<Option<Player<'_>>> = Vec::new();
+    let mut next_steps = BinaryHeap::new();
+    let mut events_all = 0;
+    for &image in images {
+        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut group)? {
+            events_all += player.events_left();
+            next_steps.push(Reverse((player.next_time(), image, players.len())));
+            players.push(Some(player));
+        }
+    }
+
+    let mut buffer = EventsBuffer::default();
+    let mut events_done = 0;
+    while let Some(Reverse((_, image, at))) = next_steps.pop() {
+        let Some(player) = players[at].as_mut() else { continue };
+        // The player with the earliest step goes on until another one is earlier.
+        let turn = next_steps.peek().map(|Reverse((time, other, _))| (*time, *other));
+        let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
+        while let Some(time) = player.next_time()
+            && is_due(time)
+        {
+            if player.needs_chunk() {
+                match player.load_chunk(&mut buffer) {
+                    Ok(events) => events_done += events,
+                    Err(RecordingError::Damaged(damage)) => replayed.damage.push(damage),
+                    Err(other) => return Err(other.into()),
+                }
+                progress(events_done, events_all);
+            } else {
+                player.play(&mut session, &mut group, is_due)?;
+            }
+        }
+        match player.next_time() {
+            Some(time) => next_steps.push(Reverse((Some(time), image, at))),
+            // Its register is given back now: memory is for the images that run.
+            None if player.ended => replayed.images.extend(players[at].take().map(|player| player.finish(&session))),
+            None => {}
+        }
+    }
+    replayed.images.extend(players.into_iter().flatten().map(|player| player.finish(&session)));
+
+    replayed.live = session.live();
+    for image in &mut replayed.images {
+        if image.session_peak != replayed.live.bytes_live_max {
+            image.sites.iter_mut().for_each(|site| site.live_at_session_peak = Live::default());
+        }
+    }
+    replayed.images.sort_by_key(|image| image.image);
+    Ok(replayed)
+}
+
+/// A key that no block has.
+const NO_BLOCK: Key = Key(u64::MAX - 1);
+/// Threads beyond this number count as one: a damaged file could otherwise ask for any amount of memory.
+const THREADS_MAX: u32 = 1 << 20;
+
+/// One image under replay.
+struct Player<'r> {
+    image: ImageId,
+    until: Time,
+    ledger: Ledger,
+    chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
+    /// Of the chunk that is being played.
+    events: Vec<Event>,
+    freed_sizes: Vec<(u32, Bytes)>,
+    position: usize,
+    /// Allocations before this serial are those of the checkpoint.
+    first: Serial,
+    /// When the image is over, if that is still to come.
+    end: Option<Time>,
+    ended: bool,
+    /// What the ledger does not count.
+    counts: Counts,
+    threads: Vec<bool>,
+}
+
+impl<'r> Player<'r> {
+    /// `None` if nothing of the image is in the span.
+    fn new(
+        recording: &'r Recording<'_>,
+        image: ImageId,
+        span: Span,
+        session: &mut ledger::Session,
+        group: &mut impl FnMut(Origin) -> StackId,
+    ) -> Result<Option<Player<'r>>, Error> {
+        let until = span.until.unwrap_or(Time(u64::MAX));
+        let start = recording.image(image);
+        let end = recording.image_end(image).map(|end| end.time);
+        if start.is_some_and(|start| start.time > until)
+            || (span.from_checkpoints && end.is_some_and(|end| end <= until))
+        {
+            return Ok(None);
+        }
+        let recorded = recording.image_counts(image).copied().unwrap_or_default();
+        let mut player = Player {
+            image,
+            until,
+            ledger: Ledger::new(),
+            chunks: Vec::new().into_iter().peekable(),
+            events: Vec::new(),
+            freed_sizes: Vec::new(),
+            position: 0,
+            first: Serial(0),
+            end,
+            ended: false,
+            counts: Counts {
+                blocks_inherited_live_end: start.map_or(Blocks(0), |start| start.inherited_blocks),
+                bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
+                // Events cannot tell these.
+                events_lost: recorded.events_lost,
+                events_late: recorded.events_late,
+                ..Counts::default()
+            },
+            threads: Vec::new(),
+        };
+
+        let mut from = Time(0);
+        if span.from_checkpoints
+            && let Some(checkpoint) = recording.checkpoint_before(image, until)
+        {
+            let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
+            // One that cannot be read is as good as none.
+            if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
+                from = checkpoint.time();
+                player.first = checkpoint.next_serial();
+                for block in blocks {
+                    let origin = Origin { image, thread: None, size: block.size, stack: block.stack };
+                    player.allocate(session, from, ThreadId(0), block.serial, block.size, group(origin))?;
+                }
+            }
+        }
+        // Times in a chunk are rounded down: the chunk before may have what came after the checkpoint.
+        let chunks = recording.event_chunks(image).filter(|chunk| {
+            let head = chunk.head();
+            head.time_last.0.saturating_add(head.tick_ns.into()) >= from.0
+        });
+        player.chunks = chunks.collect::<Vec<_>>().into_iter().peekable();
+        Ok(Some(player))
+    }
+
+    fn events_left(&self) -> u64 {
+        self.chunks.clone().map(|chunk| u64::from(chunk.head().rows)).sum()
+    }
+
+    /// When the next step is due; `None` if nothing more happens in the span.
+    fn next_time(&mut self) -> Option<Time> {
+        let time = match self.events.get(self.position) {
+            Some(event) => Some(event.time),
+            None => match self.chunks.peek() {
+                Some(chunk) => Some(chunk.head().time_first),
+                None => self.end,
+            },
+        };
+        time.filter(|&time| time <= self.until)
+    }
+
+    fn needs_chunk(&mut self) -> bool {
+        self.position == self.events.len() && self.chunks.peek().is_some()
+    }
+
+    /// Unpacks the next chunk; returns the number of its events.
+    fn load_chunk(&mut self, buffer: &mut EventsBuffer) -> Result<u64, RecordingError> {
+        self.events.clear();
+        self.freed_sizes.clear();
+        self.position = 0;
+        let Some(chunk) = self.chunks.next() else { return Ok(0) };
+        let events = chunk.decode(buffer)?;
+        self.events.extend_from_slice(events.as_slice());
+        let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.freed_size?)));
+        self.freed_sizes.extend(sizes);
+        Ok(self.events.len() as u64)
+    }
+
+    /// Plays the events that are due, or the end of the image.
+    fn play(
+        &mut self,
+        session: &mut ledger::Session,
+        group: &mut impl FnMut(Origin) -> StackId,
+        is_due: impl Fn(Time) -> bool,
+    ) -> Result<(), Error> {
+        if self.position == self.events.len() {
+            self.end = None;
+            self.ended = true;
+            self.ledger.end(session);
+            return Ok(());
+        }
+        while let Some(&event) = self.events.get(self.position)
+            && event.time <= self.until
+            && is_due(event.time)
+        {
+            self.position += 1;
+            self.play_event(session, group, &event)?;
+        }
+        Ok(())
+    }
+
+    fn play_event(
+        &mut self,
+        session: &mut ledger::Session,
+        group: &mut impl FnMut(Origin) -> StackId,
+        event: &Event,
+    ) -> Result<(), Error> {
+        let thread = ThreadId(event.thread.0.min(THREADS_MAX));
+        self.saw(thread);
+        let image = self.image;
+        let origin = |size, stack| Origin { image, thread: Some(event.thread), size, stack };
+        match event.kind {
+            EventKind::Alloc { serial, size, stack }
+            | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
+                if serial >= self.first {
+                    self.allocate(session, event.time, thread, serial, size, group(origin(size, stack)))?;
+                }
+            }
+            EventKind::Free { block } => {
+                let key = self.freed(block);
+                self.ledger.free(session, thread, key);
+            }
+            EventKind::Realloc { old, serial, size, stack } => {
+                if serial >= self.first {
+                    let key = self.freed(old);
+                    let pending = self.ledger.begin_realloc(thread, key);
+                    let stack = group(origin(size, stack));
+                    let time = ledger::Time(event.time.0);
+                    let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
+                }
+            }
+            EventKind::Failed { .. } => self.ledger.fail(),
+        }
+        Ok(())
+    }
+
+    fn allocate(
+        &mut self,
+        session: &mut ledger::Session,
+        time: Time,
+        thread: ThreadId,
+        serial: Serial,
+        size: Bytes,
+        stack: StackId,
+    ) -> Result<(), Error> {
+        // A block under the same serial can only be there in a damaged file: then the ledger has freed it.
+        let _ = self.ledger.allocate(session, ledger::Time(time.0), thread, Key::from(serial), size, stack)?;
+        Ok(())
+    }
+
+    /// The key of a block that the event just taken freed. What the ledger cannot know of it is counted here.
+    fn freed(&mut self, block: FreedBlock) -> Key {
+        match block {
+            FreedBlock::Known(serial) => return Key::from(serial),
+            FreedBlock::Inherited => {
+                let index = (self.position - 1) as u32;
+                let size =
+                    self.freed_sizes.binary_search_by_key(&index, |(at, _)| *at).map(|at| self.freed_sizes[at].1);
+                let counts = &mut self.counts;
+                counts.frees_inherited.0 += 1;
+                counts.blocks_inherited_live_end.0 = counts.blocks_inherited_live_end.0.saturating_sub(1);
+                let bytes = &mut counts.bytes_inherited_live_end.0;
+                *bytes = bytes.saturating_sub(size.map_or(0, |size| size.0));
+            }
+            FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
+        }
+        NO_BLOCK
+    }
+
+    fn saw(&mut self, thread: ThreadId) {
+        let at = thread.0 as usize;
+        if at >= self.threads.len() {
+            self.threads.resize(at + 1, false);
+        }
+        self.counts.threads += u64::from(!std::mem::replace(&mut self.threads[at], true));
+    }
+
+    fn finish(self, session: &ledger::Session) -> ReplayedImage {
+        let (live, counted) = (self.ledger.live(), self.ledger.counts());
+        let counts = Counts {
+            allocations: counted.allocations,
+            reallocations: counted.reallocations,
+            frees: counted.frees,
+            failed: counted.failed,
+            bytes_allocated: counted.bytes_allocated,
+            bytes_live_max: live.bytes_live_max,
+            bytes_live_max_time: Time(live.bytes_live_max_time.0),
+            blocks_at_bytes_max: live.blocks_at_bytes_max,
+            blocks_live_max: live.blocks_live_max,
+            bytes_live_end: live.bytes_live,
+            blocks_live_end: live.blocks_live,
+            temporary_allocations: counted.temporaries,
+            ..self.counts
+        };
+        let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
+        sites.sort_unstable_by_key(|site| site.stack);
+        let session_peak = session.live().bytes_live_max;
+        ReplayedImage { image: self.image, ended: self.ended, counts, sites, session_peak }
+    }
+}
+
+/// A site of the ledger, as a recording has it.
+fn site(site: ledger::Site) -> Site {
+    let live = |bytes, blocks| Live { bytes, blocks };
+    Site {
+        stack: site.stack,
+        allocations: site.allocations,
+        bytes_allocated: site.bytes_allocated,
+        temporaries: site.temporaries,
+        live_end: live(site.bytes_live, site.blocks_live),
+        live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
+        live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
+    }
+}

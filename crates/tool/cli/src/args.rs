@@ -1,0 +1,538 @@
+//! The command line. The doc comments here are the manual: help, man pages and completions come from them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use heapledger_analysis::{Metric, Moment, Selection};
+use heapledger_recording::Time;
+
+const STYLES: Styles =
+    Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
+
+/// Every byte accounted for: records what a program allocates, and answers questions about it.
+///
+/// Works on unmodified Linux programs and everything they start. `heapledger record` runs a program and writes a
+/// recording; the other verbs read one. Without a file they read the newest `heapledger.*.hl` here.
+///
+///     $ heapledger record -- ./server --port 8080
+///     $ heapledger top                    what is live at the peak, by function
+///     $ heapledger tree                   the same as a tree of calls
+///     $ heapledger leaks                  what was never freed
+///     $ heapledger temporary              what was freed at once
+///     $ heapledger flame -o flame.svg     a picture
+///
+/// `heapledger FILE` is short for `heapledger summary FILE`.
+///
+/// Exit status: 0 all went well; 1 something unexpected; 2 a command line that makes no sense; 102 the recording cannot
+/// be read; 103 there is nothing to show, because nothing was recorded. `heapledger record` ends as the program did; 101:
+/// it could not be started, 126: it is not executable, 127: there is no such program.
+#[derive(Debug, Parser)]
+#[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
+#[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) verb: Option<Verb>,
+
+    #[command(flatten)]
+    pub(crate) summary: Summary,
+
+    /// When to use colours.
+    ///
+    /// `auto`: on a terminal, unless the environment variable NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub(crate) color: Color,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Record(Record),
+    Summary(Summary),
+    Top(Top),
+    Tree(Tree),
+    Leaks(Leaks),
+    Temporary(Temporary),
+    Flame(Flame),
+    Info(Info),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Run a program and record what it allocates.
+///
+/// Every call of the malloc family is recorded with its stack, in the program and in all that it starts. The program sees
+/// no difference, except that it takes somewhat longer. The report is on stderr; stdout is the program's.
+///
+///     $ heapledger record -- ./server --port 8080
+///     $ heapledger record -o build.hl -- make -j8
+///
+/// Returns when the program has ended; what it left running goes on unrecorded. Ends with the program's exit status, or
+/// by the signal that killed it. Programs that are statically linked, or that run with the rights of another user
+/// (set-user-ID), cannot be recorded: they run as always.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Record {
+    /// The file to write [default: heapledger.PROGRAM.PID.hl]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Print nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Wait for everything that the program started, not only for the program
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Show the totals of a recording and of each process in it.
+///
+/// Takes no time, however long the recording is: the totals are at its end. If the recorder was killed they are not; then
+/// they are counted again.
+///
+///     $ heapledger summary
+///     $ heapledger summary build.hl --json | jq .bytes_live_max
+///
+/// Allocations are calls that returned a block; a reallocation is one more allocation and one more free. Bytes are those
+/// that were asked for. The peak is the moment when the most bytes were live. A temporary allocation is freed before the
+/// same thread allocates or frees anything else.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Summary {
+    #[command(flatten)]
+    pub(crate) input: Input,
+}
+
+/// Show who holds or allocates the most.
+///
+///     $ heapledger top                             by function, at the peak
+///     $ heapledger top --by stack -n 3             the three largest stacks, in full
+///     $ heapledger top --by thread --total         who allocated how much in all
+///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
+///     $ heapledger top --at 1.5s                   what was live then
+///
+/// A site is a stack that allocates. Its function is the innermost one that is no allocator: not malloc, operator new, or
+/// a known wrapper such as xmalloc.
+///
+/// `thread`, `size` and a time with `--at` are answered from the events: some seconds for a recording of some gigabytes.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    pub(crate) by: By,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What `top` sums up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// The function that wanted the memory
+    Function,
+    /// The stack, shown by its innermost functions
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of that function
+    Module,
+    /// The thread that allocated
+    Thread,
+    /// The exact size that was asked for
+    Size,
+}
+
+/// Show who holds or allocates how much as a tree of calls.
+///
+/// From the outermost callers to those that allocate, or the other way round. Functions that were inlined are shown
+/// where debug information tells them. A function with one callee through which everything goes stands above it without
+/// figures of its own.
+///
+///     $ heapledger tree                            the peak, from main inwards
+///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
+///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Tree {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// From the functions that allocate to their callers
+    #[arg(short, long)]
+    pub(crate) bottom_up: bool,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    /// How many levels to show; functions that stand in one place are one level
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: Option<u32>,
+
+    /// Leave out what has a smaller share of the whole, in percent
+    #[arg(short, long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percentage)]
+    pub(crate) threshold: f64,
+
+    /// Show every function of long chains
+    #[arg(long)]
+    pub(crate) unfold: bool,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show what was live at the end, by stack.
+///
+/// Live at the end is not the same as lost: much of it may be in use until the last moment, and its program is right not
+/// to free it. Look for what should not be there, or not so often. Of a process that was ended by a signal, everything is
+/// live that it used.
+///
+///     $ heapledger leaks
+///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Leaks {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to order by
+    #[arg(long, value_name = "WHAT", default_value = "bytes")]
+    pub(crate) metric: LiveMetric,
+
+    /// How many stacks to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10)]
+    pub(crate) rows: usize,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) process: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show where memory is allocated only to be freed at once.
+///
+/// A temporary allocation is freed before the same thread allocates or frees anything else. Where there are many, a
+/// buffer that is kept, or one on the stack, often does as well.
+///
+///     $ heapledger temporary -n 5
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Temporary {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// How many sites to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) process: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Draw a flame graph, or write the stacks for tools that do.
+///
+/// Each box is a function, as wide as what it and all that it calls hold or allocate. The picture is a file that browsers
+/// show: click on a box to enlarge it, press Ctrl-F to search.
+///
+///     $ heapledger flame -o peak.svg
+///     $ heapledger flame --total --metric blocks -o calls.svg
+///     $ heapledger flame --collapsed -o - | grep parse
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Flame {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
+    #[arg(long)]
+    pub(crate) collapsed: bool,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show what a recording consists of.
+///
+/// The session; processes and how they ended; modules with their build ids, and what is there to take names from; threads;
+/// the parts of the file and their sizes; what is damaged.
+///
+///     $ heapledger info build.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Print a completion script for a shell.
+///
+///     $ heapledger completions bash > ~/.local/share/bash-completion/completions/heapledger
+///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write those of all verbs to a directory.
+///
+///     $ heapledger man | man -l -
+///     $ heapledger man --dir ~/.local/share/man/man1
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Man {
+    /// The directory to write to; made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// What to read.
+#[derive(Debug, Args)]
+pub(crate) struct Input {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// Of what, and when.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct What {
+    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total")]
+    at: Option<Moment>,
+
+    /// All that was ever allocated, live or not
+    #[arg(long)]
+    total: bool,
+
+    /// What to order and sum up by; temporary implies --total
+    #[arg(long, value_name = "WHAT", default_value = "bytes")]
+    metric: AnyMetric,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID")]
+    process: Option<u32>,
+}
+
+/// Where the names of functions come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Names of functions")]
+pub(crate) struct Symbols {
+    /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
+    pub(crate) debug_dir: Vec<PathBuf>,
+
+    /// The root of the file system in which the program ran
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) sysroot: Option<PathBuf>,
+}
+
+/// What to order and sum up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnyMetric {
+    /// Bytes that were asked for
+    Bytes,
+    /// Blocks; with --total: allocations
+    Blocks,
+    /// Temporary allocations
+    Temporary,
+}
+
+/// What to order live blocks by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveMetric {
+    /// Bytes that were asked for
+    Bytes,
+    /// Blocks
+    Blocks,
+}
+
+impl What {
+    /// The selection, and what to compare by. Fails if the two do not go together.
+    pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
+        let moment = match (self.metric, self.at) {
+            (AnyMetric::Temporary, Some(_)) => {
+                return Err("temporary allocations are gone at once: there is no moment to count them at");
+            }
+            (AnyMetric::Temporary, None) => Moment::Total,
+            (_, Some(at)) => at,
+            (_, None) if self.total => Moment::Total,
+            (_, None) => Moment::Peak,
+        };
+        let metric = match self.metric {
+            AnyMetric::Bytes => Metric::Bytes,
+            AnyMetric::Blocks => Metric::Blocks,
+            AnyMetric::Temporary => Metric::Temporaries,
+        };
+        Ok((Selection { process: self.process, moment }, metric))
+    }
+}
+
+impl From<LiveMetric> for Metric {
+    fn from(metric: LiveMetric) -> Metric {
+        match metric {
+            LiveMetric::Bytes => Metric::Bytes,
+            LiveMetric::Blocks => Metric::Blocks,
+        }
+    }
+}
+
+/// `peak`, `end`, or a time.
+fn moment(text: &str) -> Result<Moment, String> {
+    match text {
+        "peak" => Ok(Moment::Peak),
+        "end" => Ok(Moment::End),
+        time => Ok(Moment::At(Time(u64::try_from(duration(time)?.as_nanos()).unwrap_or(u64::MAX)))),
+    }
+}
+
+/// A number and a unit; seconds without one.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unknown = || "expected peak, end, or a time such as 1.5s, 200ms or 2min".to_owned();
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| unknown())?;
+    let seconds = match unit.trim() {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(unknown()),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected a number from 0 to 100".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_tree_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_file_alone_is_summarised() {
+        let arguments = parse("heapledger x.hl --json").unwrap();
+        assert!(arguments.verb.is_none() && arguments.summary.input.json);
+        assert_eq!(arguments.summary.input.file, Some("x.hl".into()));
+        assert!(parse("heapledger").is_err());
+        assert!(parse("heapledger x.hl y.hl").is_err());
+    }
+
+    #[test]
+    fn the_command_is_left_alone() {
+        let Some(Verb::Record(record)) = parse("heapledger record -o f -- cc -o x --color never").unwrap().verb else {
+            panic!("not record")
+        };
+        assert_eq!(record.command, ["cc", "-o", "x", "--color", "never"]);
+        assert_eq!(record.output, Some("f".into()));
+        let Some(Verb::Record(record)) = parse("heapledger record -q ls -f --wait").unwrap().verb else {
+            panic!("not record")
+        };
+        assert_eq!(record.command, ["ls", "-f", "--wait"]);
+        assert!(record.quiet && !record.force && !record.wait);
+        assert!(parse("heapledger record").is_err());
+    }
+
+    #[test]
+    fn selections() {
+        let resolve = |line: &str| match parse(&format!("heapledger top {line}")).map(|arguments| arguments.verb) {
+            Ok(Some(Verb::Top(top))) => top.what.resolve().map_err(str::to_owned),
+            other => Err(format!("{other:?}")),
+        };
+        let peak = Selection { process: None, moment: Moment::Peak };
+        assert_eq!(resolve(""), Ok((peak, Metric::Bytes)));
+        assert_eq!(resolve("--at end -p 7"), Ok((Selection { process: Some(7), moment: Moment::End }, Metric::Bytes)));
+        assert_eq!(resolve("--total --metric blocks").unwrap().0.moment, Moment::Total);
+        assert_eq!(resolve("--metric temporary").unwrap(), (Selection::at(Moment::Total), Metric::Temporaries));
+        assert_eq!(resolve("--at 1.5s").unwrap().0.moment, Moment::At(Time(1_500_000_000)));
+        assert!(resolve("--metric temporary --at peak").is_err());
+        assert!(resolve("--total --at peak").is_err());
+        assert!(resolve("--at soon").is_err());
+    }
+
+    #[test]
+    fn times_and_percentages() {
+        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("0.5 min"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
+        for wrong in ["", "s", "1.2.3s", "-1s", "1y", "1e99s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(percentage("2.5"), Ok(2.5));
+        assert_eq!(percentage("5%"), Ok(5.0));
+        assert!(percentage("101").is_err() && percentage("NaN").is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! Exit codes: all of them are here.
+
+use std::process::ExitCode;
+
+/// How `heapledger` ends. (`heapledger record` ends as the program did, once that runs.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// All went well. Also if whoever reads the output has seen enough and closed it.
+    Ok = 0,
+    /// Something unexpected.
+    Unexpected = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The program to record could not be started.
+    NotStarted = 101,
+    /// The recording cannot be read.
+    Unreadable = 102,
+    /// There is nothing to show: nothing was recorded.
+    NothingRecorded = 103,
+    /// The program to record is not executable; as in a shell.
+    NotExecutable = 126,
+    /// There is no such program to record; as in a shell.
+    NotFound = 127,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}

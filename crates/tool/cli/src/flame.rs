@@ -1,0 +1,90 @@
+//! `heapledger flame`: a picture, or the lines that it is drawn from.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use heapledger_analysis::{Metric, Moment, Profile};
+use heapledger_reports::escape;
+use inferno::flamegraph::{self, Options, color};
+
+use crate::args::Flame;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::input::Input;
+use crate::label::{Labels, WhatIsShown, shown_command};
+use crate::output::{Output, tell};
+use crate::ranks::{expect_something, load};
+
+pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
+    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let input = Input::find(arguments.file.as_deref())?;
+    let recording = input.open()?;
+    expect_something(&recording)?;
+    let profile = load(&input, &recording, selection)?;
+    let mut labels = Labels::new(&recording, &arguments.symbols);
+    let lines = folded(&profile, &mut labels, metric);
+    if lines.is_empty() {
+        return Err(Failure::new(
+            Exit::NothingRecorded,
+            "there is nothing to draw: no memory was in use at that moment",
+        )
+        .hint("all that was ever allocated: add --total"));
+    }
+
+    let what = WhatIsShown(&recording, selection);
+    let command = recording.images().first().map(shown_command).unwrap_or_default();
+    let unit = match (metric, selection.moment) {
+        (Metric::Bytes, _) => "bytes",
+        (Metric::Blocks, Moment::Total) => "allocations",
+        (Metric::Blocks, _) => "blocks",
+        (Metric::Temporaries, _) => "temporary allocations",
+    };
+    let write = |mut out: &mut dyn Write| -> io::Result<()> {
+        if arguments.collapsed {
+            return lines.iter().try_for_each(|(stack, figure)| writeln!(out, "{stack} {figure}"));
+        }
+        let mut options = Options::default();
+        options.title = format!("{command}: {unit} {what}");
+        options.count_name = unit.to_owned();
+        options.colors = color::Palette::Basic(color::BasicPalette::Mem);
+        options.hash = true;
+        let lines: Vec<String> = lines.iter().map(|(stack, figure)| format!("{stack} {figure}")).collect();
+        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)
+    };
+    if arguments.output == Path::new("-") {
+        write(out.stream())?;
+        return Ok(());
+    }
+    let cannot = |error: io::Error| {
+        Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", arguments.output.display()), error)
+    };
+    let mut file = BufWriter::new(File::create(&arguments.output).map_err(cannot)?);
+    write(&mut file).and_then(|()| file.flush()).map_err(cannot)?;
+    tell(format_args!("heapledger: wrote {}", crate::input::shown(&arguments.output)));
+    Ok(())
+}
+
+/// Each stack as `outer;…;inner`, and its figure.
+fn folded(profile: &Profile, labels: &mut Labels<'_, '_>, metric: Metric) -> BTreeMap<String, u64> {
+    let mut lines = BTreeMap::new();
+    for site in &profile.sites {
+        let figure = site.amount.by(metric);
+        if figure == 0 {
+            continue;
+        }
+        let frames = labels.names.useful_frames(&profile.stacks, site.stack);
+        let mut line = String::new();
+        for frame in frames.iter().rev() {
+            if !line.is_empty() {
+                line.push(';');
+            }
+            // Semicolons separate functions, spaces the figure.
+            let name = labels.function(frame.function).replace(';', ":");
+            line.push_str(&escape(&name));
+        }
+        *lines.entry(line).or_insert(0) += figure;
+    }
+    lines
+}

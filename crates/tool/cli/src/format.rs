@@ -1,0 +1,149 @@
+//! Amounts for people: sizes, counts, times, shares.
+
+use std::time::Duration;
+
+/// A size: `17 B`, `1.5 KiB`, `412.6 MiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What would be shown as 1024.0 is 1.0 of the next unit.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A count: `9,204,118`.
+pub(crate) fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count and what is counted: `1 block`, `2 blocks`.
+pub(crate) fn counted(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { more })
+}
+
+/// A time: `350 µs`, `12.4 ms`, `18.2 s`, `3 min 05 s`, `2 h 07 min`.
+pub(crate) fn duration(time: Duration) -> String {
+    let nanoseconds = time.as_nanos();
+    let tenths = |unit: u128| {
+        let tenths = (nanoseconds + unit / 20) / (unit / 10);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    if nanoseconds < 999_500 {
+        format!("{} µs", (nanoseconds + 500) / 1000)
+    } else if nanoseconds < 999_950_000 {
+        format!("{} ms", tenths(1_000_000))
+    } else if nanoseconds < 119_950_000_000 {
+        format!("{} s", tenths(1_000_000_000))
+    } else {
+        let seconds = (nanoseconds + 500_000_000) / 1_000_000_000;
+        if seconds < 7200 {
+            format!("{} min {:02} s", seconds / 60, seconds % 60)
+        } else {
+            format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60)
+        }
+    }
+}
+
+/// A moment of a recording.
+pub(crate) fn time(time: heapledger_recording::Time) -> String {
+    duration(Duration::from_nanos(time.0))
+}
+
+/// A share from 0 to 1, for a column: `72.7 %`, `<0.1 %`.
+pub(crate) fn share(share: f64) -> String {
+    if share > 0.0 && share < 0.000_5 { "<0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
+}
+
+/// A part of a whole, for a sentence: `12 %`, `<1 %`.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    match (part, whole) {
+        (0, _) | (_, 0) => "0 %".to_owned(),
+        _ if part as f64 / (whole as f64) < 0.005 => "<1 %".to_owned(),
+        _ => format!("{:.0} %", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// A date and time in UTC: `2026-11-21 01:52:35 UTC`.
+pub(crate) fn utc(unix_nanoseconds: u64) -> String {
+    let seconds = unix_nanoseconds / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March, in eras of 400 years: leap days are at the end of both.
+    let day = days + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let shown: Vec<String> =
+            [0, 1, 1023, 1024, 1536, 1_048_523, 1_048_575, 432_642_458, u64::MAX].map(bytes).into();
+        assert_eq!(
+            shown,
+            ["0 B", "1 B", "1023 B", "1.0 KiB", "1.5 KiB", "1023.9 KiB", "1.0 MiB", "412.6 MiB", "16.0 EiB"]
+        );
+    }
+
+    #[test]
+    fn counts() {
+        let shown: Vec<String> = [0, 7, 999, 1000, 123_456, 9_204_118].map(count).into();
+        assert_eq!(shown, ["0", "7", "999", "1,000", "123,456", "9,204,118"]);
+        assert_eq!(counted(1, "block", "blocks"), "1 block");
+        assert_eq!(counted(2000, "block", "blocks"), "2,000 blocks");
+    }
+
+    #[test]
+    fn durations() {
+        let shown = |nanoseconds| duration(Duration::from_nanos(nanoseconds));
+        assert_eq!(shown(0), "0 µs");
+        assert_eq!(shown(350_400), "350 µs");
+        assert_eq!(shown(999_600), "1.0 ms");
+        assert_eq!(shown(12_440_000), "12.4 ms");
+        assert_eq!(shown(999_960_000), "1.0 s");
+        assert_eq!(shown(18_249_999_999), "18.2 s");
+        assert_eq!(shown(119_949_999_999), "119.9 s");
+        assert_eq!(shown(185_400_000_000), "3 min 05 s");
+        assert_eq!(shown(7_650_000_000_000), "2 h 07 min");
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!([0.0, 0.000_1, 0.001, 0.727, 1.0].map(share), ["0.0 %", "<0.1 %", "0.1 %", "72.7 %", "100.0 %"]);
+        assert_eq!(percent(0, 100), "0 %");
+        assert_eq!(percent(3, 0), "0 %");
+        assert_eq!(percent(1, 1000), "<1 %");
+        assert_eq!(percent(123, 1000), "12 %");
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_827_696_000_000_000), "2000-02-29 12:34:56 UTC");
+        assert_eq!(utc(1_795_225_955_000_000_000), "2026-11-21 01:52:35 UTC");
+        assert_eq!(utc(4_107_542_399_000_000_000), "2100-02-28 23:59:59 UTC");
+    }
+}

@@ -1,0 +1,299 @@
+//! `heapledger info`: what a recording consists of.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heapledger_recording::{ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording};
+use heapledger_reports::{Row, Tree};
+use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
+use serde::Serialize;
+
+use crate::args::Info;
+use crate::error::Result;
+use crate::format::{bytes, count, duration, time, utc};
+use crate::input::{Input, shown};
+use crate::label::{Labels, seconds, shown_command};
+use crate::output::Output;
+use crate::summary::DamageJson;
+
+pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    let labels = Labels::new(&recording, &arguments.symbols);
+    let damage = recording.verify();
+    if arguments.input.json {
+        return out.json(&InfoJson {
+            format: recording.version(),
+            complete: recording.complete(),
+            bytes: input.length().0,
+            events: events(&recording),
+            modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
+            images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
+            chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
+            damage: damage.iter().map(DamageJson::from).collect(),
+        });
+    }
+
+    session(&input, &recording, out)?;
+    images(&recording, out)?;
+    modules(&recording, &labels, out)?;
+    chunks(&input, &recording, out)?;
+    if !damage.is_empty() {
+        out.line("")?;
+        out.title("damage")?;
+        for damage in damage.iter().take(ROWS_MAX) {
+            out.line(format_args!("{damage}"))?;
+        }
+        and_more(damage.len(), out)?;
+    }
+    Ok(())
+}
+
+/// Longer lists are cut.
+const ROWS_MAX: usize = 50;
+
+fn and_more(all: usize, out: &mut Output) -> Result<()> {
+    if all > ROWS_MAX {
+        out.aside(format_args!("and {} more: --json lists them all", count((all - ROWS_MAX) as u64)))?;
+    }
+    Ok(())
+}
+
+fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let (major, minor) = recording.version();
+    let mut facts = Tree::new([""]);
+    let mut fact = |name: &str, text: String| facts.push(0, Row::new(text).cells([name]));
+    fact("file", format!("{}, format {major}.{minor}", shown(&input.path)));
+    if let Some(session) = recording.session() {
+        let command: Vec<_> = session.command.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        fact("command", command.join(" "));
+        fact("directory", String::from_utf8_lossy(&session.directory).into_owned());
+        fact("began", utc(session.start_unix_ns));
+        fact("recorded by", format!("heapledger {}", session.tool_version));
+        if !session.options.is_empty() {
+            fact("options", session.options.clone());
+        }
+    }
+    match recording.footer() {
+        Some(footer) => {
+            fact("took", duration(Duration::from_nanos(footer.time.0)));
+            fact("complete", if recording.complete() { "yes" } else { "no" }.to_owned());
+        }
+        None => fact("complete", "no: the recorder did not finish".to_owned()),
+    }
+    out.title("session")?;
+    out.tree(&facts)?;
+    Ok(())
+}
+
+fn images(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let mut table = Tree::new(["image", "pid", "by", "from", "to", "ended", "threads", "events"]);
+    for image in recording.images().iter().take(ROWS_MAX) {
+        let end = recording.image_end(image.image);
+        let events: u64 = recording.event_chunks(image.image).map(|chunk| u64::from(chunk.head().rows)).sum();
+        let cells = [
+            image.image.0.to_string(),
+            image.pid.to_string(),
+            origin(image.how).to_owned(),
+            time(image.time),
+            end.map_or(String::new(), |end| time(end.time)),
+            end.map_or("?", |end| reason(end.reason)).to_owned(),
+            count(recording.threads(image.image).len() as u64),
+            count(events),
+        ];
+        table.push(0, Row::new(shown_command(image)).cells(cells));
+    }
+    out.line("")?;
+    out.title("processes")?;
+    out.tree(&table)?;
+    and_more(recording.images().len(), out)
+}
+
+fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output) -> Result<()> {
+    if recording.modules().is_empty() {
+        return Ok(());
+    }
+    let mut table = Tree::new(["names from", "build id"]);
+    for module in recording.modules().iter().take(ROWS_MAX) {
+        let state = labels.names.module_state(module.module);
+        let id = BuildId(module.build_id.as_slice().into()).to_string();
+        let short = if id.len() > 12 { format!("{}…", &id[..12]) } else { id };
+        let names = state.as_ref().map_or("", |state| names_from(state)).to_owned();
+        let mut row = Row::new(String::from_utf8_lossy(&module.path));
+        // That something is no file says its name.
+        let problem = state.iter().flat_map(|state| &state.problems);
+        if let Some(problem) = problem.map(ToString::to_string).find(|problem| problem != "not a file") {
+            row = row.note(problem);
+        }
+        table.push(0, row.cells([names, short]));
+    }
+    out.line("")?;
+    out.title("modules")?;
+    out.tree(&table)?;
+    and_more(recording.modules().len(), out)
+}
+
+fn chunks(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let mut table = Tree::new(["chunks", "bytes", "rows", "bytes per row"]);
+    for (kind, sum) in kinds(recording) {
+        let per_row = if sum.rows > 0 { format!("{:.2}", sum.bytes as f64 / sum.rows as f64) } else { String::new() };
+        table.push(0, Row::new(kind_name(kind)).cells([count(sum.chunks), bytes(sum.bytes), count(sum.rows), per_row]));
+    }
+    out.line("")?;
+    out.title("contents")?;
+    out.tree(&table)?;
+    let events = events(recording);
+    if events > 0 {
+        let per_event = input.length().0 as f64 / events as f64;
+        out.line(format_args!(
+            "{} for {} events: {per_event:.2} bytes per event",
+            bytes(input.length().0),
+            count(events)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Chunks of one kind.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct KindSum {
+    chunks: u64,
+    bytes: u64,
+    rows: u64,
+}
+
+fn kinds(recording: &Recording<'_>) -> BTreeMap<u16, KindSum> {
+    let mut kinds: BTreeMap<u16, KindSum> = BTreeMap::new();
+    for chunk in recording.chunks() {
+        let sum = kinds.entry(chunk.kind.number()).or_default();
+        sum.chunks += 1;
+        sum.bytes += u64::from(chunk.length);
+        sum.rows += u64::from(chunk.head.rows);
+    }
+    kinds
+}
+
+fn kind_name(kind: u16) -> String {
+    match ChunkKind::from_number(kind) {
+        ChunkKind::Metadata => "metadata",
+        ChunkKind::Annotations => "annotations",
+        ChunkKind::Nodes => "stack nodes",
+        ChunkKind::Events => "events",
+        ChunkKind::Checkpoint => "checkpoints",
+        ChunkKind::Sites => "sites",
+        ChunkKind::Timeline => "timeline",
+        ChunkKind::Index => "index",
+        ChunkKind::Footer => "footer",
+        ChunkKind::Other(number) => return format!("kind {number}"),
+    }
+    .to_owned()
+}
+
+fn events(recording: &Recording<'_>) -> u64 {
+    kinds(recording).get(&ChunkKind::Events.number()).map_or(0, |sum| sum.rows)
+}
+
+fn origin(how: ImageOrigin) -> &'static str {
+    match how {
+        ImageOrigin::Launched => "launch",
+        ImageOrigin::Exec => "exec",
+        ImageOrigin::Fork => "fork",
+        ImageOrigin::Attached => "attach",
+        _ => "?",
+    }
+}
+
+fn reason(reason: ImageEndReason) -> &'static str {
+    match reason {
+        ImageEndReason::Exec => "exec",
+        ImageEndReason::Exit => "exit",
+        ImageEndReason::Detached => "running",
+        ImageEndReason::Lost => "lost",
+        _ => "?",
+    }
+}
+
+fn names_from(state: &ModuleState) -> &'static str {
+    match state.debug {
+        DebugInfo::Missing => "nothing",
+        DebugInfo::ExportsOnly => "exports",
+        DebugInfo::SymbolsOnly => "symbols",
+        DebugInfo::Full => "debug info",
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct InfoJson {
+    format: (u8, u8),
+    complete: bool,
+    bytes: u64,
+    events: u64,
+    images: Vec<ImageJson>,
+    modules: Vec<ModuleJson>,
+    chunks: BTreeMap<String, KindSum>,
+    damage: Vec<DamageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ImageJson {
+    image: u32,
+    pid: u32,
+    origin: &'static str,
+    ended: Option<&'static str>,
+    events: u64,
+    threads: Vec<ThreadJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ThreadJson {
+    thread: u32,
+    tid: u32,
+    name: String,
+    start_time_seconds: f64,
+    end_time_seconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModuleJson {
+    module: u32,
+    path: String,
+    build_id: String,
+    names_from: Option<&'static str>,
+    problems: Vec<String>,
+    hint: Option<String>,
+}
+
+fn image_json(recording: &Recording<'_>, image: ImageId) -> ImageJson {
+    let start = recording.image(image);
+    ImageJson {
+        image: image.0,
+        pid: start.map_or(0, |start| start.pid),
+        origin: start.map_or("?", |start| origin(start.how)),
+        ended: recording.image_end(image).map(|end| reason(end.reason)),
+        events: recording.event_chunks(image).map(|chunk| u64::from(chunk.head().rows)).sum(),
+        threads: recording
+            .threads(image)
+            .iter()
+            .map(|thread| ThreadJson {
+                thread: thread.thread.0,
+                tid: thread.tid,
+                name: String::from_utf8_lossy(&thread.name).into_owned(),
+                start_time_seconds: seconds(thread.start),
+                end_time_seconds: thread.end.map(seconds),
+            })
+            .collect(),
+    }
+}
+
+fn module_json(labels: &Labels<'_, '_>, module: &heapledger_recording::Module) -> ModuleJson {
+    let id: ModuleId = module.module;
+    let state = labels.names.module_state(id);
+    ModuleJson {
+        module: id.0,
+        path: String::from_utf8_lossy(&module.path).into_owned(),
+        build_id: BuildId(module.build_id.as_slice().into()).to_string(),
+        names_from: state.as_ref().map(names_from),
+        problems: state.iter().flat_map(|state| &state.problems).map(ToString::to_string).collect(),
+        hint: labels.names.hint(id),
+    }
+}

@@ -1,0 +1,133 @@
+//! Opening the recording that was asked for.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use heapledger_analysis as analysis;
+use heapledger_core::Bytes;
+use heapledger_recording::{Damage, Recording};
+use memmap2::Mmap;
+
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::output::{tell, warn};
+
+/// A file that should be a recording, mapped into memory.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) path: PathBuf,
+    bytes: Option<Mmap>,
+}
+
+impl Input {
+    /// The file that was named, or the newest recording in the current directory.
+    pub(crate) fn find(file: Option<&Path>) -> Result<Input> {
+        match file {
+            Some(path) => Input::map(path),
+            None => {
+                let path = newest()?;
+                tell(format_args!("heapledger: reading {}", shown(&path)));
+                Input::map(&path)
+            }
+        }
+    }
+
+    pub(crate) fn map(path: &Path) -> Result<Input> {
+        let cannot = |error: std::io::Error| {
+            let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), error);
+            if path.exists() { failure } else { failure.hint("`heapledger --help` lists the verbs") }
+        };
+        let file = File::open(path).map_err(cannot)?;
+        let metadata = file.metadata().map_err(cannot)?;
+        if metadata.is_dir() {
+            return Err(cannot(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
+        }
+        // An empty file cannot be mapped.
+        let bytes = match metadata.len() {
+            0 => None,
+            // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. Recordings are
+            // written once, by appending, and are never changed or truncated by heapledger. Should somebody else do
+            // it, the reader sees other bytes, all of which it checks before use, or the process ends by SIGBUS; it
+            // only reads, so nothing else is at stake.
+            _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
+        };
+        Ok(Input { path: path.to_owned(), bytes })
+    }
+
+    /// The recording in the file.
+    pub(crate) fn recording(&self) -> Result<Recording<'_>> {
+        Recording::open(self.bytes.as_deref().unwrap_or_default()).map_err(|error| self.unreadable(error))
+    }
+
+    /// The recording in the file. Says on stderr what is wrong with it.
+    pub(crate) fn open(&self) -> Result<Recording<'_>> {
+        let recording = self.recording()?;
+        if recording.footer().is_none() {
+            warn(format_args!(
+                "{} is not finished: the recorder was stopped, or the end is missing",
+                shown(&self.path)
+            ));
+        } else if !recording.complete() {
+            warn(format_args!("{} is incomplete", shown(&self.path)));
+        }
+        self.warn_of(recording.damage());
+        if let Some(lost) = recording.footer().map(|footer| footer.counts.events_lost).filter(|&lost| lost > 0) {
+            warn(format_args!("{lost} events were lost while recording; all figures are without them"));
+        }
+        Ok(recording)
+    }
+
+    /// The size of the file.
+    pub(crate) fn length(&self) -> Bytes {
+        Bytes(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+
+    /// Says on stderr what could not be read.
+    pub(crate) fn warn_of(&self, damage: &[Damage]) {
+        if let Some(first) = damage.first() {
+            let more = if damage.len() > 1 { format!(" (and {} more)", damage.len() - 1) } else { String::new() };
+            warn(format_args!("{} is damaged {first}{more}", shown(&self.path)));
+        }
+    }
+
+    /// Why a question to the recording has no answer.
+    pub(crate) fn unanswered(&self, error: analysis::Error) -> Failure {
+        match error {
+            analysis::Error::Recording(error) => self.unreadable(error),
+            analysis::Error::NoSuchProcess(_) => {
+                let list = format!("`heapledger summary {}` lists the processes", self.path.display());
+                Failure::new(Exit::Usage, error).hint(list)
+            }
+            analysis::Error::AfterEnd => Failure::new(Exit::Usage, error)
+                .hint(format_args!("`heapledger info {}` says how long it is", self.path.display())),
+            other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),
+        }
+    }
+
+    fn unreadable(&self, error: heapledger_recording::Error) -> Failure {
+        Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", self.path.display()), error)
+    }
+}
+
+/// The newest `heapledger.*.hl` in the current directory.
+fn newest() -> Result<PathBuf> {
+    let entries = fs::read_dir(".").map_err(|error| Failure::caused(Exit::Unreadable, "cannot list `.`", error))?;
+    let is_recording = |path: &PathBuf| {
+        let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+        name.starts_with(b"heapledger.") && name.ends_with(b".hl")
+    };
+    let paths = entries.filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name())));
+    let newest = paths
+        .filter(is_recording)
+        .max_by_key(|path| (path.metadata().and_then(|data| data.modified()).ok(), path.clone()));
+    newest.ok_or_else(|| {
+        Failure::new(Exit::Usage, "no recording was named, and there is no `heapledger.*.hl` here")
+            .hint("make one: heapledger record -- COMMAND")
+    })
+}
+
+/// A path for people.
+pub(crate) fn shown(path: &Path) -> String {
+    heapledger_reports::escape(&path.to_string_lossy()).into_owned()
+}

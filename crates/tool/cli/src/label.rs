@@ -1,0 +1,201 @@
+//! How functions, places, processes and moments are called.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use heapledger_analysis::{Frame, FunctionId, Location, Metric, Moment, Names, Selection};
+use heapledger_recording::{ImageStart, ModuleId, Recording};
+use heapledger_reports::escape;
+use heapledger_symbols::{Options, Symbolizer};
+use serde::Serialize;
+
+use crate::args::Symbols;
+use crate::format;
+
+/// Names functions of a recording as reports do.
+#[derive(Debug)]
+pub(crate) struct Labels<'r, 'a> {
+    pub(crate) names: Names<'r, 'a>,
+    recording: &'r Recording<'a>,
+    /// Where the program ran, with a slash at the end: places below it are shown relative to it.
+    directory: String,
+}
+
+impl<'r, 'a> Labels<'r, 'a> {
+    pub(crate) fn new(recording: &'r Recording<'a>, symbols: &Symbols) -> Labels<'r, 'a> {
+        let directory = recording.session().map(|session| String::from_utf8_lossy(&session.directory));
+        let mut directory = directory.map(Cow::into_owned).unwrap_or_default();
+        if !directory.ends_with('/') {
+            directory.push('/');
+        }
+        Labels { names: Names::new(recording, symbolizer(symbols)), recording, directory }
+    }
+
+    /// The short name of a function.
+    pub(crate) fn function(&self, function: FunctionId) -> String {
+        self.names.function(function).short.to_string()
+    }
+
+    /// Where a frame is: its place in the source, or its module.
+    pub(crate) fn place(&self, function: FunctionId, location: Option<&Location>) -> String {
+        match location {
+            Some(location) => self.location(location),
+            // `module+0xoffset` says it already.
+            None if !self.names.function(function).known => String::new(),
+            None => self.module(self.names.function(function).module),
+        }
+    }
+
+    /// The name of a module, without its directory.
+    pub(crate) fn module(&self, module: ModuleId) -> String {
+        let Some(module) = self.recording.module(module) else { return String::new() };
+        let path = String::from_utf8_lossy(&module.path);
+        path.rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
+    /// The path of a module.
+    pub(crate) fn module_path(&self, module: ModuleId) -> String {
+        self.recording.module(module).map_or(String::new(), |module| String::from_utf8_lossy(&module.path).into_owned())
+    }
+
+    /// A place in the source: relative to where the program ran, or the end of a longer path.
+    fn location(&self, location: &Location) -> String {
+        let file = match location.file.strip_prefix(self.directory.as_str()) {
+            Some(below) => Cow::Borrowed(below),
+            None => shortened(&location.file),
+        };
+        if location.line > 0 { format!("{file}:{}", location.line) } else { file.into_owned() }
+    }
+
+    /// A frame for JSON.
+    pub(crate) fn frame(&self, frame: &Frame) -> FrameJson {
+        let name = self.names.function(frame.function);
+        FrameJson {
+            function: name.short.to_string(),
+            full: (name.full != name.short).then(|| name.full.to_string()),
+            module: Some(self.module_path(name.module)).filter(|path| !path.is_empty()),
+            file: frame.location.as_ref().map(|location| location.file.to_string()),
+            line: frame.location.as_ref().map(|location| location.line).filter(|&line| line > 0),
+            inlined: frame.inlined,
+        }
+    }
+}
+
+/// A frame for JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct FrameJson {
+    /// Without type arguments and parameters.
+    function: String,
+    /// With them, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full: Option<String>,
+    /// Path of the executable or library.
+    module: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    /// Whether it was inlined into the next one.
+    inlined: bool,
+}
+
+/// The symbolizer with these options.
+fn symbolizer(symbols: &Symbols) -> Symbolizer {
+    let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
+    options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
+    Symbolizer::new(options)
+}
+
+/// The last three components of a path that has more.
+fn shortened(path: &str) -> Cow<'_, str> {
+    let kept: usize = path.rsplit('/').take(3).map(|component| component.len() + 1).sum();
+    if kept < path.len() { Cow::Owned(format!("…{}", &path[path.len() - kept..])) } else { Cow::Borrowed(path) }
+}
+
+/// The command line of an image: its arguments, or at least its executable.
+pub(crate) fn command(image: &ImageStart) -> String {
+    let words: Vec<Cow<'_, str>> = image.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    if words.is_empty() { String::from_utf8_lossy(&image.executable).into_owned() } else { words.join(" ") }
+}
+
+/// A command line for people.
+pub(crate) fn shown_command(image: &ImageStart) -> String {
+    escape(&command(image)).into_owned()
+}
+
+/// What is shown: `live at the peak`, `allocated in all`.
+pub(crate) struct WhatIsShown<'r, 'a>(pub(crate) &'r Recording<'a>, pub(crate) Selection);
+
+impl fmt::Display for WhatIsShown<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WhatIsShown(recording, Selection { process, moment }) = self;
+        match moment {
+            Moment::Peak => {
+                let time = match process {
+                    None => recording.footer().map(|footer| footer.counts.bytes_live_max_time),
+                    // A pid can be given twice in a session: the peak is that of the larger process.
+                    Some(pid) => {
+                        let of_pid = recording.process_counts().iter().filter(|process| process.pid == *pid);
+                        let largest = of_pid.max_by_key(|process| process.counts.bytes_live_max);
+                        largest.map(|process| process.counts.bytes_live_max_time)
+                    }
+                };
+                match time {
+                    Some(time) => write!(f, "live at the peak ({})", format::time(time))?,
+                    None => f.write_str("live at the peak")?,
+                }
+            }
+            Moment::End => f.write_str("live at the end")?,
+            Moment::At(time) => write!(f, "live at {}", format::time(*time))?,
+            Moment::Total => f.write_str("allocated in all")?,
+        }
+        match process {
+            Some(pid) => write!(f, " in process {pid}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name of a moment in JSON; a time is in seconds.
+pub(crate) fn moment_json(moment: Moment) -> serde_json::Value {
+    match moment {
+        Moment::Peak => "peak".into(),
+        Moment::End => "end".into(),
+        Moment::Total => "total".into(),
+        Moment::At(time) => seconds(time).into(),
+    }
+}
+
+/// The name of a metric in JSON.
+pub(crate) fn metric_json(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Bytes => "bytes",
+        Metric::Blocks => "blocks",
+        Metric::Temporaries => "temporary",
+    }
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(time: heapledger_recording::Time) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_are_shortened() {
+        assert_eq!(shortened("main.c"), "main.c");
+        assert_eq!(shortened("/src/main.c"), "/src/main.c");
+        assert_eq!(shortened("/a/b/c/d.rs"), "…/b/c/d.rs");
+        assert_eq!(shortened("b/c/d.rs"), "b/c/d.rs");
+    }
+
+    #[test]
+    fn commands() {
+        let mut image = ImageStart { executable: b"/bin/cat".to_vec(), ..ImageStart::default() };
+        assert_eq!(command(&image), "/bin/cat");
+        image.argv = vec![b"cat".to_vec(), b"a\xff\x1b[m".to_vec()];
+        assert_eq!(command(&image), "cat a\u{fffd}\x1b[m");
+        assert_eq!(shown_command(&image), "cat a\u{fffd}\\u{1b}[m");
+    }
+}

@@ -1,0 +1,109 @@
+//! Where output goes: data to stdout, everything else to stderr.
+
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use heapledger_reports::{Layout, Tree};
+use serde::Serialize;
+
+use crate::args::Color;
+use crate::error::Result;
+
+/// Standard output, and how to write to it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: BufWriter<StdoutLock<'static>>,
+    colors: bool,
+    width: Option<usize>,
+}
+
+const BOLD: (&str, &str) = ("\x1b[1m", "\x1b[0m");
+const DIM: (&str, &str) = ("\x1b[2m", "\x1b[0m");
+const PLAIN: (&str, &str) = ("", "");
+
+impl Output {
+    pub(crate) fn new(color: Color) -> Output {
+        let stdout = io::stdout().lock();
+        let colors = use_colors(color, stdout.is_terminal());
+        let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
+        Output { stdout: BufWriter::new(stdout), colors, width: width.filter(|&width| width >= 40) }
+    }
+
+    /// A line that says what follows.
+    pub(crate) fn title(&mut self, title: impl fmt::Display) -> io::Result<()> {
+        let (start, end) = if self.colors { BOLD } else { PLAIN };
+        writeln!(self.stdout, "{start}{title}{end}")
+    }
+
+    /// A line of less importance.
+    pub(crate) fn aside(&mut self, text: impl fmt::Display) -> io::Result<()> {
+        let (start, end) = if self.colors { DIM } else { PLAIN };
+        writeln!(self.stdout, "{start}{text}{end}")
+    }
+
+    /// A line.
+    pub(crate) fn line(&mut self, text: impl fmt::Display) -> io::Result<()> {
+        writeln!(self.stdout, "{text}")
+    }
+
+    /// A tree, or a table with its text on the right.
+    pub(crate) fn tree(&mut self, tree: &Tree) -> io::Result<()> {
+        let (note, heading) = if self.colors { (DIM, BOLD) } else { (PLAIN, PLAIN) };
+        let mut text = Formatted { out: &mut self.stdout, failed: Ok(()) };
+        match tree.print(&mut text, &Layout { width: self.width, note, heading }) {
+            Ok(()) => Ok(()),
+            Err(fmt::Error) => text.failed,
+        }
+    }
+
+    /// A JSON document.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
+        writeln!(self.stdout)?;
+        Ok(())
+    }
+
+    /// The stream itself.
+    pub(crate) fn stream(&mut self) -> &mut impl Write {
+        &mut self.stdout
+    }
+
+    /// Writes what is still held back. Must be the last call.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}
+
+/// Whether to use colours on a stream.
+fn use_colors(color: Color, is_terminal: bool) -> bool {
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
+/// A line on stderr. That nobody reads it is no error.
+pub(crate) fn tell(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A warning on stderr.
+pub(crate) fn warn(text: impl fmt::Display) {
+    tell(format_args!("warning: {text}"));
+}
+
+/// Text into a stream of bytes.
+struct Formatted<'w, W> {
+    out: &'w mut W,
+    failed: io::Result<()>,
+}
+
+impl<W: Write> fmt::Write for Formatted<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.out.write_all(text.as_bytes()).map_err(|error| {
+            self.failed = Err(error);
+            fmt::Error
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! The library that is loaded into recorded programs: built by `build.rs`, carried inside.
+
+/// The bytes of `libheapledger_preload.so`.
+pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY"));
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_is_a_shared_library() {
+        assert!(super::LIBRARY.starts_with(b"\x7fELF"));
+        let has = |name: &[u8]| super::LIBRARY.windows(name.len()).any(|window| window == name);
+        assert!(has(b"heapledger_bridge_v1") && has(b"posix_memalign"));
+    }
+}

@@ -1,0 +1,43 @@
+//! How far a long question is, on a terminal.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A progress bar on stderr: only on a terminal, and only if it takes more than half a second.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        Progress { started: Instant::now(), bar: None }
+    }
+
+    /// So many events of all are done.
+    pub(crate) fn events(&mut self, done: u64, all: u64) {
+        if self.bar.is_none() && self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            // Hidden by itself where stderr is no terminal.
+            let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr());
+            let template = "replaying {wide_bar} {human_pos} of {human_len} events, {eta} left";
+            bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        bar.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `heapledger record`: runs a program under the collector.
+
+use std::process::ExitCode;
+
+use heapledger_collect::{self as collect, Options, Progress, die_by};
+use heapledger_recording::ExitStatus;
+
+use crate::args::Record;
+use crate::error::{Failure, Result, hint_lines};
+use crate::exit::Exit;
+use crate::format::counted;
+use crate::output::{tell, warn};
+use crate::preload::LIBRARY;
+use crate::report;
+use crate::target::{ObstacleKind, obstacle};
+
+pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
+    let obstacle = arguments.command.first().and_then(|program| obstacle(program));
+    match &obstacle {
+        Some(obstacle) if obstacle.kind == ObstacleKind::OtherMachine => {
+            return Err(Failure::new(Exit::NotStarted, format_args!("cannot record: {obstacle}")).hint(obstacle.hint()));
+        }
+        // It runs, and what it starts may well be recorded.
+        Some(obstacle) if !arguments.quiet => {
+            warn(format_args!("{obstacle}: it will not be recorded\n{}", hint_lines(obstacle.hint())));
+        }
+        _ => {}
+    }
+
+    let mut options = Options::new(arguments.command.clone(), LIBRARY);
+    options.output = arguments.output.clone();
+    options.force = arguments.force;
+    options.wait_for_descendants = arguments.wait;
+    options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.options_text = if arguments.wait { "--wait".to_owned() } else { String::new() };
+    let mut observe = |progress: Progress<'_>| {
+        if let Progress::CommandEnded { running, waits: true, .. } = progress
+            && !arguments.quiet
+            && running > 0
+        {
+            let others = counted(running.into(), "process", "processes");
+            tell(format_args!("heapledger: the command has ended; waiting for {others} that it started"));
+        }
+    };
+    let outcome = collect::record(&options, &mut observe).map_err(failure)?;
+
+    if !arguments.quiet {
+        report::print(&outcome, obstacle.as_ref());
+    }
+    // That a recording is lost is said in any case.
+    if let Some(problem) = outcome.problem {
+        tell(Failure::caused(Exit::Unexpected, "the recording ended before the program did", problem));
+    }
+    match outcome.exit {
+        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
+        ExitStatus::Signal(signal) => die_by(signal),
+    }
+}
+
+/// Why the program was not started.
+fn failure(error: collect::Error) -> Failure {
+    use collect::Error;
+    let (exit, hint) = match &error {
+        Error::CommandNotFound { program } if !program.as_encoded_bytes().contains(&b'/') => {
+            let name = program.display();
+            let hint = format!("it is in no directory of PATH; a program that is here is called `./{name}`");
+            (Exit::NotFound, Some(hint))
+        }
+        Error::CommandNotFound { .. } => (Exit::NotFound, None),
+        Error::NotExecutable { .. } | Error::Launch { .. } => (Exit::NotExecutable, None),
+        Error::OutputExists { .. } => (Exit::Unexpected, Some("to replace it, add --force".to_owned())),
+        Error::NoCommand => (Exit::Usage, None),
+        _ => (Exit::NotStarted, None),
+    };
+    let failure = Failure::from_error(exit, error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

@@ -1,0 +1,225 @@
+//! What `heapledger record` says at the end: the figures a person wants, and the next command to type.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use heapledger_analysis::{Metric, Moment, Profile, Rank, RankBy, Selection, rank};
+use heapledger_collect::Outcome;
+use heapledger_core::Bytes;
+use heapledger_recording::{Footer, Recording, RunCosts};
+use heapledger_reports::{Layout, Tree};
+
+use crate::args::Symbols;
+use crate::error::hint_lines;
+use crate::format::{bytes, count, counted, duration, percent, time};
+use crate::input::{Input, shown};
+use crate::label::Labels;
+use crate::output::{tell, warn};
+use crate::ranks::{Columns, Depth, row};
+use crate::target::Obstacle;
+
+/// Functions in the table.
+const ROWS: usize = 5;
+
+pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
+    if outcome.footer.counts.allocations.0 == 0 {
+        nothing(outcome, obstacle);
+    } else {
+        if !outcome.command_recorded() {
+            warn("the program itself could not be recorded; the figures are of what it started");
+        }
+        tell(totals(&outcome.footer, outcome.processes.len()));
+        if let Some(costs) = costs(&outcome.footer.costs) {
+            tell(format_args!("heapledger: {costs}"));
+        }
+        table(&outcome.output);
+    }
+    if !outcome.clock_reliable {
+        warn("this machine's clock does not order events of different processors reliably");
+    }
+    let lost = outcome.footer.counts.events_lost;
+    if lost > 0 {
+        warn(format_args!("{} lost; all figures are without them", counted(lost, "event was", "events were")));
+    }
+    let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
+    if running > 0 {
+        let who = counted(running, "process is still running, and goes", "processes are still running, and go");
+        tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
+    }
+    let name = shown(&outcome.output);
+    tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written)));
+    if outcome.footer.counts.allocations.0 > 0 {
+        tell(format_args!("            next: heapledger top {}", quoted(&name)));
+    }
+}
+
+/// That there is nothing, and why.
+fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
+    match obstacle {
+        Some(obstacle) => {
+            tell(format_args!("heapledger: nothing was recorded: {obstacle}\n{}", hint_lines(obstacle.hint())));
+        }
+        None if outcome.command_recorded() => {
+            tell("heapledger: nothing was recorded: the program made no allocator call");
+        }
+        None => {
+            let hint = "it may have ended before it began, or it does not start with the usual dynamic linker";
+            tell(format_args!(
+                "heapledger: nothing was recorded: the program did not load the recorder\n{}",
+                hint_lines(hint)
+            ));
+        }
+    }
+}
+
+fn totals(footer: &Footer, processes: usize) -> String {
+    let counts = &footer.counts;
+    let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
+    let mut text = format!(
+        "heapledger: peak {} at {} · {} still live at exit · {} ({temporary} temporary)",
+        bytes(counts.bytes_live_max.0),
+        time(counts.bytes_live_max_time),
+        bytes(counts.bytes_live_end.0),
+        counted(counts.allocations.0, "allocation", "allocations"),
+    );
+    if processes > 1 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, " · {} processes", count(processes as u64));
+    }
+    text
+}
+
+/// What the recording cost, as far as it was measured.
+fn costs(costs: &RunCosts) -> Option<String> {
+    let mut time = Vec::new();
+    if let (Some(hook), Some(program)) = (costs.hook_ns, costs.program_cpu_ns) {
+        time.push(format!("about {} of the program's CPU time", percent(hook.min(program), program)));
+    }
+    if let Some(collector) = costs.collector_cpu_ns {
+        time.push(format!("{} CPU in the recorder", duration(Duration::from_nanos(collector))));
+    }
+    let parts = [
+        ("shared", costs.ring_bytes),
+        ("in the program", costs.target_private_bytes),
+        ("in the recorder", costs.collector_rss_max),
+    ];
+    let memory: Vec<(&str, Bytes)> = parts.into_iter().filter_map(|(name, part)| Some((name, part?))).collect();
+    let all: u64 = memory.iter().map(|(_, part)| part.0).sum();
+    let memory: Vec<String> = memory.iter().map(|(name, part)| format!("{} {name}", bytes(part.0))).collect();
+
+    let mut text = String::new();
+    if !time.is_empty() {
+        text.push_str(&format!("overhead {}", time.join(", ")));
+    }
+    if !memory.is_empty() {
+        let between = if text.is_empty() { "" } else { " · " };
+        text.push_str(&format!("{between}recorder memory {} ({})", bytes(all), memory.join(", ")));
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// The functions that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
+/// read the recording say why.
+fn table(path: &Path) {
+    // The output may be a pipe or a device.
+    if !path.is_file() {
+        return;
+    }
+    let Ok(input) = Input::map(path) else { return };
+    let Ok(recording) = input.recording() else { return };
+    let Ok(profile) = Profile::load(&recording, Selection::at(Moment::Peak), &mut |_, _| ()) else { return };
+    let symbols = Symbols { debug_dir: Vec::new(), sysroot: None };
+    let mut labels = Labels::new(&recording, &symbols);
+    let ranks = rank(&profile, &mut labels.names, RankBy::Function, Metric::Bytes);
+    let ranks = &ranks[..ranks.len().min(ROWS)];
+
+    let columns = Columns::new(Metric::Bytes, Moment::Peak);
+    let mut table = columns.table();
+    for rank in ranks {
+        table.push(
+            0,
+            row(&mut labels, &profile, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
+        );
+    }
+    tell("");
+    let _ = print_table(&table);
+    tell("");
+    if let Some(hint) = hint(&recording, &labels, ranks) {
+        tell(format_args!("{}\n", hint_lines(&hint)));
+    }
+}
+
+fn print_table(table: &Tree) -> std::fmt::Result {
+    let stderr = io::stderr();
+    let width = rustix::termios::tcgetwinsize(&stderr).ok().filter(|_| stderr.is_terminal());
+    let mut text = String::new();
+    let width = width.map(|size| usize::from(size.ws_col).saturating_sub(2)).filter(|&width| width >= 40);
+    table.print(&mut text, &Layout { width, ..Layout::default() })?;
+    text.lines().for_each(|line| tell(format_args!("  {line}")));
+    Ok(())
+}
+
+/// How to get more out of it: for the module that matters most of those with something missing.
+fn hint(recording: &Recording<'_>, labels: &Labels<'_, '_>, ranks: &[Rank]) -> Option<String> {
+    let without_place = ranks.iter().filter(|rank| rank.frame.location.is_none());
+    let mut modules = without_place.map(|rank| labels.names.function(rank.frame.function).module);
+    modules.find_map(|module| recording.module(module).and_then(|_| labels.names.hint(module)))
+}
+
+/// A file name as it can be typed in a shell.
+fn quoted(name: &str) -> String {
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:=@%".contains(character);
+    if name.chars().all(is_plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_core::Blocks;
+    use heapledger_recording::{Counts, Time};
+
+    use super::*;
+
+    #[test]
+    fn one_line_of_totals() {
+        let counts = Counts {
+            allocations: Blocks(9_204_118),
+            temporary_allocations: Blocks(1_104_000),
+            bytes_live_max: Bytes(432_642_458),
+            bytes_live_max_time: Time(18_200_000_000),
+            bytes_live_end: Bytes(3_250_586),
+            ..Counts::default()
+        };
+        let footer = Footer { counts, ..Footer::default() };
+        assert_eq!(
+            totals(&footer, 1),
+            "heapledger: peak 412.6 MiB at 18.2 s · 3.1 MiB still live at exit · 9,204,118 allocations (12 % temporary)"
+        );
+        assert!(totals(&footer, 3).ends_with("(12 % temporary) · 3 processes"));
+    }
+
+    #[test]
+    fn costs_are_told_as_far_as_known() {
+        assert_eq!(costs(&RunCosts::default()), None);
+        let mut known = RunCosts { hook_ns: Some(70), program_cpu_ns: Some(1000), ..RunCosts::default() };
+        assert_eq!(costs(&known).as_deref(), Some("overhead about 7 % of the program's CPU time"));
+        known.collector_cpu_ns = Some(800_000_000);
+        known.ring_bytes = Some(Bytes(1 << 20));
+        known.target_private_bytes = Some(Bytes(2 << 20));
+        known.collector_rss_max = Some(Bytes(8 << 20));
+        assert_eq!(
+            costs(&known).as_deref(),
+            Some(
+                "overhead about 7 % of the program's CPU time, 800.0 ms CPU in the recorder · recorder memory 11.0 MiB \
+                 (1.0 MiB shared, 2.0 MiB in the program, 8.0 MiB in the recorder)"
+            )
+        );
+    }
+
+    #[test]
+    fn file_names_can_be_typed() {
+        assert_eq!(quoted("heapledger.server.4411.hl"), "heapledger.server.4411.hl");
+        assert_eq!(quoted("a b'c.hl"), r"'a b'\''c.hl'");
+    }
+}

@@ -1,0 +1,292 @@
+//! `heapledger summary`: the totals.
+
+use std::time::Duration;
+
+use heapledger_analysis::{ImageOverview, Overview, ProcessOverview, overview};
+use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording};
+use heapledger_reports::{Row, Tree};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::Summary;
+use crate::error::Result;
+use crate::format::{bytes, count, counted, duration, percent, time};
+use crate::input::{Input, shown};
+use crate::label::{command, seconds, shown_command};
+use crate::output::Output;
+use crate::progress::Progress;
+
+pub(crate) fn run(arguments: &Summary, out: &mut Output) -> Result<()> {
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    let mut progress = Progress::new();
+    let totals =
+        overview(&recording, &mut |done, all| progress.events(done, all)).map_err(|error| input.unanswered(error))?;
+    drop(progress);
+    input.warn_of(&totals.damage);
+    if arguments.input.json { out.json(&json_of(&recording, &totals)) } else { print(&input, &recording, &totals, out) }
+}
+
+/// The object that `--json` prints: for the session and, but for a few fields, for each process and image.
+#[derive(Debug, Serialize)]
+struct CountsJson {
+    allocations: u64,
+    reallocations: u64,
+    frees: u64,
+    failed: u64,
+    bytes_allocated: u64,
+    bytes_live_max: u64,
+    bytes_live_max_time_seconds: f64,
+    blocks_at_bytes_live_max: u64,
+    blocks_live_max: u64,
+    bytes_live_end: u64,
+    blocks_live_end: u64,
+    temporary_allocations: u64,
+    frees_unknown: u64,
+    frees_inherited: u64,
+    bytes_inherited_live_end: u64,
+    blocks_inherited_live_end: u64,
+    events_lost: u64,
+    events_late: u64,
+    threads: u64,
+}
+
+impl From<&Counts> for CountsJson {
+    fn from(counts: &Counts) -> CountsJson {
+        CountsJson {
+            allocations: counts.allocations.0,
+            reallocations: counts.reallocations.0,
+            frees: counts.frees.0,
+            failed: counts.failed.0,
+            bytes_allocated: counts.bytes_allocated.0,
+            bytes_live_max: counts.bytes_live_max.0,
+            bytes_live_max_time_seconds: seconds(counts.bytes_live_max_time),
+            blocks_at_bytes_live_max: counts.blocks_at_bytes_max.0,
+            blocks_live_max: counts.blocks_live_max.0,
+            bytes_live_end: counts.bytes_live_end.0,
+            blocks_live_end: counts.blocks_live_end.0,
+            temporary_allocations: counts.temporary_allocations.0,
+            frees_unknown: counts.frees_unknown.0,
+            frees_inherited: counts.frees_inherited.0,
+            bytes_inherited_live_end: counts.bytes_inherited_live_end.0,
+            blocks_inherited_live_end: counts.blocks_inherited_live_end.0,
+            events_lost: counts.events_lost,
+            events_late: counts.events_late,
+            threads: counts.threads,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct SessionJson {
+    #[serde(flatten)]
+    counts: CountsJson,
+    complete: bool,
+    /// Whether the totals were counted again from the events.
+    recounted: bool,
+    command: Vec<String>,
+    duration_seconds: Option<f64>,
+    exit: Option<Value>,
+    costs: Option<CostsJson>,
+    processes: Vec<ProcessJson>,
+    damage: Vec<DamageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessJson {
+    pid: u32,
+    command: String,
+    exit: Option<Value>,
+    /// Whether it was still running when the recording ended.
+    running: bool,
+    #[serde(flatten)]
+    counts: CountsJson,
+    images: Vec<ImageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ImageJson {
+    image: u32,
+    command: String,
+    executable: String,
+    how: &'static str,
+    start_time_seconds: Option<f64>,
+    end_time_seconds: Option<f64>,
+    #[serde(flatten)]
+    counts: CountsJson,
+}
+
+#[derive(Debug, Serialize)]
+struct CostsJson {
+    hook_seconds: Option<f64>,
+    program_cpu_seconds: Option<f64>,
+    program_wall_seconds: Option<f64>,
+    collector_cpu_seconds: Option<f64>,
+    collector_rss_max_bytes: Option<u64>,
+    ring_bytes: Option<u64>,
+    target_private_bytes: Option<u64>,
+}
+
+/// A part of the file that cannot be read.
+#[derive(Debug, Serialize)]
+pub(crate) struct DamageJson {
+    offset: u64,
+    reason: String,
+}
+
+impl From<&heapledger_recording::Damage> for DamageJson {
+    fn from(damage: &heapledger_recording::Damage) -> DamageJson {
+        DamageJson { offset: damage.offset, reason: damage.reason.to_string() }
+    }
+}
+
+fn json_of(recording: &Recording<'_>, totals: &Overview) -> SessionJson {
+    let footer = recording.footer();
+    let session = recording.session();
+    let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
+    SessionJson {
+        counts: (&totals.counts).into(),
+        complete: recording.complete(),
+        recounted: totals.recounted,
+        command: session.map_or(vec![], |session| {
+            session.command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        }),
+        duration_seconds: footer.map(|footer| seconds(footer.time)),
+        exit: footer.and_then(|footer| footer.exit).map(exit_json),
+        costs: footer.map(|footer| CostsJson {
+            hook_seconds: nanoseconds(footer.costs.hook_ns),
+            program_cpu_seconds: nanoseconds(footer.costs.program_cpu_ns),
+            program_wall_seconds: nanoseconds(footer.costs.program_wall_ns),
+            collector_cpu_seconds: nanoseconds(footer.costs.collector_cpu_ns),
+            collector_rss_max_bytes: footer.costs.collector_rss_max.map(|bytes| bytes.0),
+            ring_bytes: footer.costs.ring_bytes.map(|bytes| bytes.0),
+            target_private_bytes: footer.costs.target_private_bytes.map(|bytes| bytes.0),
+        }),
+        processes: totals.processes.iter().map(|process| process_json(recording, process)).collect(),
+        damage: recording.damage().iter().chain(&totals.damage).map(DamageJson::from).collect(),
+    }
+}
+
+fn process_json(recording: &Recording<'_>, process: &ProcessOverview) -> ProcessJson {
+    ProcessJson {
+        pid: process.pid,
+        command: last_image(recording, process).map(command).unwrap_or_default(),
+        exit: process.exit.map(exit_json),
+        running: process.running,
+        counts: (&process.counts).into(),
+        images: process.images.iter().map(|image| image_json(recording, image)).collect(),
+    }
+}
+
+fn image_json(recording: &Recording<'_>, image: &ImageOverview) -> ImageJson {
+    let start = recording.image(image.image);
+    ImageJson {
+        image: image.image.0,
+        command: start.map(command).unwrap_or_default(),
+        executable: start.map_or(String::new(), |start| String::from_utf8_lossy(&start.executable).into_owned()),
+        how: match start.map_or(ImageOrigin::Unknown, |start| start.how) {
+            ImageOrigin::Launched => "launched",
+            ImageOrigin::Exec => "exec",
+            ImageOrigin::Fork => "fork",
+            ImageOrigin::Attached => "attached",
+            _ => "unknown",
+        },
+        start_time_seconds: start.map(|start| seconds(start.time)),
+        end_time_seconds: recording.image_end(image.image).map(|end| seconds(end.time)),
+        counts: (&image.counts).into(),
+    }
+}
+
+/// `{"code": 0}` or `{"signal": 9}`.
+fn exit_json(exit: ExitStatus) -> Value {
+    match exit {
+        ExitStatus::Code(code) => json!({ "code": code }),
+        ExitStatus::Signal(signal) => json!({ "signal": signal }),
+    }
+}
+
+/// How a process ended, for people.
+pub(crate) fn exit_shown(process: &ProcessOverview) -> String {
+    match process.exit {
+        _ if process.running => "running".to_owned(),
+        Some(ExitStatus::Code(code)) => format!("exit {code}"),
+        Some(ExitStatus::Signal(signal)) => format!("signal {signal}"),
+        None => "?".to_owned(),
+    }
+}
+
+/// What a process ran last.
+pub(crate) fn last_image<'r>(
+    recording: &'r Recording<'_>,
+    process: &ProcessOverview,
+) -> Option<&'r heapledger_recording::ImageStart> {
+    recording.image(process.images.last()?.image)
+}
+
+/// More processes than this are not listed.
+const PROCESSES_MAX: usize = 20;
+
+fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut Output) -> Result<()> {
+    let counts = &totals.counts;
+    let running = match recording.footer() {
+        Some(footer) => format!(", {}", duration(Duration::from_nanos(footer.time.0))),
+        None => String::new(),
+    };
+    out.title(format_args!("{} ({}{running})", shown(&input.path), bytes(input.length().0)))?;
+    out.line("")?;
+
+    let mut facts = Tree::new([""]);
+    let mut fact = |name: &str, figure: String, note: String| {
+        facts.push(0, Row::new(figure).note(note).cells([name]));
+    };
+    let blocks = |number: u64| counted(number, "block", "blocks");
+    let at_peak = format!("at {} in {}", time(counts.bytes_live_max_time), blocks(counts.blocks_at_bytes_max.0));
+    fact("peak", bytes(counts.bytes_live_max.0), at_peak);
+    fact("live at the end", bytes(counts.bytes_live_end.0), format!("in {}", blocks(counts.blocks_live_end.0)));
+    let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
+    let allocated = format!("of {} in all, {temporary} temporary", bytes(counts.bytes_allocated.0));
+    fact("allocations", count(counts.allocations.0), allocated);
+    fact("of these reallocations", count(counts.reallocations.0), String::new());
+    fact("frees", count(counts.frees.0), String::new());
+    if counts.failed.0 > 0 {
+        fact("failed", count(counts.failed.0), String::new());
+    }
+    if counts.frees_unknown.0 > 0 {
+        fact("frees of unknown blocks", count(counts.frees_unknown.0), "not recorded when allocated".to_owned());
+    }
+    fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
+    fact("threads", count(counts.threads), String::new());
+    out.tree(&facts)?;
+
+    if !totals.processes.is_empty() {
+        out.line("")?;
+        out.tree(&processes(recording, totals))?;
+        if let Some(more) = totals.processes.len().checked_sub(PROCESSES_MAX).filter(|&more| more > 0) {
+            out.aside(format_args!("and {more} more: --json lists them all"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The processes, the largest first.
+fn processes(recording: &Recording<'_>, totals: &Overview) -> Tree {
+    let mut processes: Vec<&ProcessOverview> = totals.processes.iter().collect();
+    if processes.len() > PROCESSES_MAX {
+        processes.sort_by_key(|process| std::cmp::Reverse(process.counts.bytes_live_max));
+    }
+    let mut table = Tree::new(["pid", "peak", "live at end", "allocations", "temporary", "ended"]);
+    for process in processes.into_iter().take(PROCESSES_MAX) {
+        let counts = &process.counts;
+        let cells = [
+            process.pid.to_string(),
+            bytes(counts.bytes_live_max.0),
+            bytes(counts.bytes_live_end.0),
+            count(counts.allocations.0),
+            percent(counts.temporary_allocations.0, counts.allocations.0),
+            exit_shown(process),
+        ];
+        let command = last_image(recording, process).map(shown_command).unwrap_or_default();
+        table.push(0, Row::new(command).cells(cells));
+    }
+    table
+}

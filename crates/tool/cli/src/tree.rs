@@ -1,0 +1,228 @@
+//! `heapledger tree`: who holds or allocates how much, as a tree of calls.
+
+use heapledger_analysis::{Amount, CallId, CallTree, Direction, Metric, Selection};
+use heapledger_reports::Row;
+use serde::Serialize;
+
+use crate::args::Tree;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::counted;
+use crate::input::Input;
+use crate::label::{FrameJson, Labels, metric_json, moment_json};
+use crate::output::Output;
+use crate::ranks::{AmountJson, Columns, expect_something, headline, load};
+
+pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
+    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    expect_something(&recording)?;
+    let profile = load(&input, &recording, selection)?;
+    let mut labels = Labels::new(&recording, &arguments.symbols);
+    let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
+    let tree = CallTree::new(&profile, &mut labels.names, direction, metric);
+    let limits = Limits {
+        depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
+        least: arguments.threshold / 100.0,
+        chain: if arguments.unfold { usize::MAX } else { CHAIN_MAX },
+    };
+    if arguments.input.json {
+        return out.json(&json(&labels, &tree, &limits, arguments.bottom_up, selection, metric));
+    }
+    out.title(headline(&recording, &profile.whole, selection))?;
+    print(&labels, &tree, &limits, Columns::new(metric, selection.moment), metric, out)
+}
+
+/// What is left out.
+struct Limits {
+    /// Levels.
+    depth: usize,
+    /// Share of the whole.
+    least: f64,
+    /// Lines of a chain.
+    chain: usize,
+}
+
+/// Of longer chains, the middle is left out.
+const CHAIN_MAX: usize = 8;
+/// How much of their inner end is kept.
+const CHAIN_END: usize = 3;
+
+fn print(
+    labels: &Labels<'_, '_>,
+    tree: &CallTree,
+    limits: &Limits,
+    columns: Columns,
+    metric: Metric,
+    out: &mut Output,
+) -> Result<()> {
+    let whole = tree.node(CallId::ROOT).amount;
+    let mut text = columns.table();
+    // What is still to be printed, the next at the end: a node, or what was left out of its siblings.
+    let mut open: Vec<(usize, Item)> = Vec::new();
+    expand(tree, CallId::ROOT, 0, limits, metric, &mut open);
+    while let Some((depth, item)) = open.pop() {
+        match item {
+            Item::Node(top) => {
+                let chain = chain(tree, top);
+                let bottom = chain.last().copied().unwrap_or(top);
+                text.push(
+                    depth,
+                    chain_row(labels, tree, &chain, limits).cells(columns.cells(&tree.node(top).amount, &whole)),
+                );
+                expand(tree, bottom, depth + 1, limits, metric, &mut open);
+            }
+            Item::LeftOut { nodes, amount } => {
+                let row = Row::default().line("", format!("… {}", counted(nodes, "smaller one", "smaller ones")));
+                text.push(depth, row.cells(columns.cells(&amount, &whole)));
+            }
+            Item::Deeper { nodes } => {
+                text.push(depth, Row::default().line("", format!("… {} deeper", counted(nodes, "call", "calls"))));
+            }
+        }
+    }
+    out.tree(&text)?;
+    Ok(())
+}
+
+enum Item {
+    Node(CallId),
+    /// Children below the threshold.
+    LeftOut {
+        nodes: u64,
+        amount: Amount,
+    },
+    /// Children below the deepest level.
+    Deeper {
+        nodes: u64,
+    },
+}
+
+/// Puts the children of a node on the list, the first one last.
+fn expand(tree: &CallTree, id: CallId, depth: usize, limits: &Limits, metric: Metric, open: &mut Vec<(usize, Item)>) {
+    let children = tree.children(id);
+    if depth >= limits.depth {
+        if !children.is_empty() {
+            open.push((depth, Item::Deeper { nodes: children.len() as u64 }));
+        }
+        return;
+    }
+    let whole = tree.node(CallId::ROOT).amount;
+    let is_large = |child: &&CallId| {
+        let amount = &tree.node(**child).amount;
+        amount.by(metric) > 0 && amount.share(&whole, metric) >= limits.least
+    };
+    let large: Vec<CallId> = children.iter().take_while(is_large).copied().collect();
+    let mut amount = Amount::default();
+    let small = &children[large.len()..];
+    small.iter().for_each(|&child| amount += tree.node(child).amount);
+    if amount.by(metric) > 0 {
+        open.push((depth, Item::LeftOut { nodes: small.len() as u64, amount }));
+    }
+    open.extend(large.into_iter().rev().map(|child| (depth, Item::Node(child))));
+}
+
+/// The node and those below it through which everything goes that goes through it.
+fn chain(tree: &CallTree, top: CallId) -> Vec<CallId> {
+    let mut chain = vec![top];
+    let mut at = top;
+    while let [only] = tree.children(at)
+        && tree.node(*only).amount == tree.node(top).amount
+    {
+        at = *only;
+        chain.push(at);
+    }
+    chain
+}
+
+fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits: &Limits) -> Row {
+    let line = |row: Row, id: &CallId| {
+        let node = tree.node(*id);
+        let Some(function) = node.function else { return row };
+        row.line(labels.function(function), labels.place(function, node.location.as_ref()))
+    };
+    let cut = chain.len() > limits.chain;
+    if !cut {
+        return chain.iter().fold(Row::default(), line);
+    }
+    let start = limits.chain - CHAIN_END - 1;
+    let end = chain.len() - CHAIN_END;
+    let row = chain[..start].iter().fold(Row::default(), line);
+    let row = row.line("", format!("⋮ {} more", end - start));
+    chain[end..].iter().fold(row, line)
+}
+
+/// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would take.
+#[derive(Debug, Serialize)]
+struct TreeJson {
+    direction: &'static str,
+    metric: &'static str,
+    at: serde_json::Value,
+    process: Option<u32>,
+    total: AmountJson,
+    /// In preorder.
+    nodes: Vec<NodeJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeJson {
+    id: usize,
+    /// `null` for the outermost ones.
+    parent: Option<usize>,
+    depth: usize,
+    #[serde(flatten)]
+    amount: AmountJson,
+    share: f64,
+    /// What the stacks hold that end here.
+    own: AmountJson,
+    #[serde(flatten)]
+    frame: FrameJson,
+}
+
+fn json(
+    labels: &Labels<'_, '_>,
+    tree: &CallTree,
+    limits: &Limits,
+    bottom_up: bool,
+    selection: Selection,
+    metric: Metric,
+) -> TreeJson {
+    let whole = tree.node(CallId::ROOT).amount;
+    let mut nodes = Vec::new();
+    let mut open: Vec<(usize, Option<usize>, CallId)> = Vec::new();
+    let children = |id: CallId, depth: usize, parent: Option<usize>, open: &mut Vec<_>| {
+        let mut items = Vec::new();
+        expand(tree, id, depth, limits, metric, &mut items);
+        open.extend(items.into_iter().filter_map(|(depth, item)| match item {
+            Item::Node(child) => Some((depth, parent, child)),
+            Item::LeftOut { .. } | Item::Deeper { .. } => None,
+        }));
+    };
+    children(CallId::ROOT, 0, None, &mut open);
+    while let Some((depth, parent, at)) = open.pop() {
+        let node = tree.node(at);
+        let id = nodes.len();
+        if let Some(function) = node.function {
+            let frame = heapledger_analysis::Frame { function, location: node.location.clone(), inlined: node.inlined };
+            nodes.push(NodeJson {
+                id,
+                parent,
+                depth,
+                amount: AmountJson::new(&node.amount, selection.moment),
+                share: node.amount.share(&whole, metric),
+                own: AmountJson::new(&node.own, selection.moment),
+                frame: labels.frame(&frame),
+            });
+        }
+        children(at, depth + 1, Some(id), &mut open);
+    }
+    TreeJson {
+        direction: if bottom_up { "bottom-up" } else { "top-down" },
+        metric: metric_json(metric),
+        at: moment_json(selection.moment),
+        process: selection.process,
+        total: AmountJson::new(&whole, selection.moment),
+        nodes,
+    }
+}

@@ -1,0 +1,198 @@
+//! Finding the files that belong to a module.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use object::Object;
+
+use crate::mapped::Mapped;
+use crate::state::{BuildId, Problem};
+use crate::symbolizer::Options;
+
+pub(crate) struct Finder<'o> {
+    pub(crate) options: &'o Options,
+}
+
+impl Finder<'_> {
+    /// The file that the program ran. Its build id must be `build_id`, unless that is empty.
+    pub(crate) fn module(&self, path: &Path, build_id: &[u8], problems: &mut Vec<Problem>) -> Option<Mapped> {
+        let mut candidates = self.places(path, !build_id.is_empty());
+        if !build_id.is_empty()
+            && let Some(path) = path.as_os_str().as_bytes().strip_suffix(b" (deleted)")
+        {
+            candidates.extend(self.places(Path::new(OsStr::from_bytes(path)), true));
+        }
+        let mut missing = None;
+        for candidate in candidates {
+            match Mapped::open(&candidate) {
+                Ok(file) => match check(&file, build_id) {
+                    Ok(()) => return Some(file),
+                    Err(problem) => problems.push(problem),
+                },
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    missing.get_or_insert(candidate);
+                }
+                Err(error) => problems.push(Problem::Unreadable { file: candidate, error: error.to_string() }),
+            }
+        }
+        if problems.is_empty() {
+            let file = missing.unwrap_or_else(|| path.to_path_buf());
+            problems.push(Problem::NotFound { file });
+        }
+        None
+    }
+
+    /// The separate file with the debug information of a module: by build id, or by the link in `module`.
+    pub(crate) fn debug(
+        &self,
+        module: Option<&Mapped>,
+        build_id: &[u8],
+        problems: &mut Vec<Problem>,
+    ) -> Option<Mapped> {
+        self.by_build_id(build_id).or_else(|| self.by_link(module?, problems))
+    }
+
+    fn by_build_id(&self, build_id: &[u8]) -> Option<Mapped> {
+        let name = build_id_path(build_id)?;
+        let directories = self.debug_directories();
+        directories.iter().find_map(|directory| {
+            let file = Mapped::open(&directory.join(&name)).ok()?;
+            check(&file, build_id).is_ok().then_some(file)
+        })
+    }
+
+    /// Follows `.gnu_debuglink`: a file name and the checksum of that file.
+    fn by_link(&self, module: &Mapped, problems: &mut Vec<Problem>) -> Option<Mapped> {
+        let elf = module.elf().ok()?;
+        let (name, checksum) = elf.gnu_debuglink().ok()??;
+        let build_id = elf.build_id().ok().flatten().unwrap_or_default();
+        let name = Path::new(OsStr::from_bytes(name));
+        let mut components = name.components();
+        if !matches!((components.next(), components.next()), (Some(Component::Normal(_)), None)) {
+            return None;
+        }
+        let mut folders: Vec<PathBuf> = module.path.parent().map(Path::to_path_buf).into_iter().collect();
+        if let Ok(real) = module.path.canonicalize()
+            && let Some(folder) = real.parent()
+            && !folders.iter().any(|known| known == folder)
+        {
+            folders.push(folder.to_path_buf());
+        }
+        let mut candidates = Vec::new();
+        for folder in &folders {
+            candidates.push(folder.join(name));
+            candidates.push(folder.join(".debug").join(name));
+        }
+        for directory in self.debug_directories() {
+            for folder in &folders {
+                candidates.push(below(&directory, self.without_sysroot(folder)).join(name));
+            }
+        }
+        candidates.into_iter().find_map(|candidate| {
+            let file = Mapped::open(&candidate).ok()?;
+            // A link that names its own file, or a debug file that was stripped in turn, leads nowhere.
+            if candidate == module.path {
+                return None;
+            }
+            if crc32fast::hash(file.bytes()) == checksum && check_if_present(&file, build_id) {
+                Some(file)
+            } else {
+                problems.push(Problem::DebugFileMismatch { file: candidate });
+                None
+            }
+        })
+    }
+
+    /// The file with what `dwz` found to be common to several debug files, if `debug` refers to one.
+    pub(crate) fn supplementary(&self, debug: &Mapped, problems: &mut Vec<Problem>) -> Option<Mapped> {
+        let elf = debug.elf().ok()?;
+        let (name, build_id) = elf.gnu_debugaltlink().ok()??;
+        let name = Path::new(OsStr::from_bytes(name));
+        let mut candidates = Vec::new();
+        if name.is_absolute() {
+            candidates.extend(self.places(name, true));
+        } else {
+            // Relative to where the debug file really is: those in the build-id directories may be symbolic links.
+            let real = debug.path.canonicalize().ok();
+            for path in [Some(&debug.path), real.as_ref()].into_iter().flatten() {
+                candidates.extend(path.parent().map(|folder| folder.join(name)));
+            }
+        }
+        let found = candidates.iter().find_map(|candidate| {
+            let file = Mapped::open(candidate).ok()?;
+            check(&file, build_id).is_ok().then_some(file)
+        });
+        let found = found.or_else(|| self.by_build_id(build_id));
+        if found.is_none() {
+            problems.push(Problem::SupplementaryMissing { file: name.to_path_buf() });
+        }
+        found
+    }
+
+    /// The package of split debug information beside a file: `name.dwp`.
+    pub(crate) fn package(&self, file: &Path) -> Option<Mapped> {
+        let mut name = file.as_os_str().to_owned();
+        name.push(".dwp");
+        Mapped::open(Path::new(&name)).ok()
+    }
+
+    /// One file of split debug information, as the debug information calls it.
+    pub(crate) fn split(&self, path: &Path) -> Option<Mapped> {
+        self.places(path, true).iter().find_map(|place| Mapped::open(place).ok())
+    }
+
+    /// Where `path` of the observed system may be on ours; on our own system only if `verified`, when there is a sysroot.
+    fn places(&self, path: &Path, verified: bool) -> Vec<PathBuf> {
+        match &self.options.sysroot {
+            None => vec![path.to_path_buf()],
+            Some(root) if verified => vec![below(root, path), path.to_path_buf()],
+            Some(root) => vec![below(root, path)],
+        }
+    }
+
+    fn debug_directories(&self) -> Vec<PathBuf> {
+        let directories = &self.options.debug_dirs;
+        let below_root = self.options.sysroot.iter().flat_map(|root| directories.iter().map(|dir| below(root, dir)));
+        below_root.chain(directories.iter().cloned()).collect()
+    }
+
+    fn without_sysroot<'p>(&self, path: &'p Path) -> &'p Path {
+        self.options.sysroot.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(path)
+    }
+}
+
+/// `path` with `root` as its root.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// `.build-id/ab/cdef.debug`.
+fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
+    let hex = BuildId(build_id.into()).to_string();
+    let (folder, name) = hex.split_at_checked(2).filter(|(_, name)| !name.is_empty())?;
+    Some(Path::new(".build-id").join(folder).join(format!("{name}.debug")))
+}
+
+/// That `file` is ELF, and has this build id if one is given.
+fn check(file: &Mapped, build_id: &[u8]) -> Result<(), Problem> {
+    let unreadable = |error| Problem::Unreadable { file: file.path.clone(), error };
+    let elf = file.elf().map_err(unreadable)?;
+    if build_id.is_empty() {
+        return Ok(());
+    }
+    match elf.build_id().map_err(|error| unreadable(error.to_string()))? {
+        Some(found) if found == build_id => Ok(()),
+        found => Err(Problem::BuildIdMismatch {
+            file: file.path.clone(),
+            expected: BuildId(build_id.into()),
+            found: found.map(|id| BuildId(id.into())),
+        }),
+    }
+}
+
+/// That `file` is ELF and does not have another build id.
+fn check_if_present(file: &Mapped, build_id: &[u8]) -> bool {
+    let Ok(elf) = file.elf() else { return false };
+    elf.build_id().ok().flatten().is_none_or(|found| build_id.is_empty() || found == build_id)
+}

@@ -1,0 +1,365 @@
+//! The files of one module, and the tables over them.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{AbbreviationsCacheStrategy, AttributeValue, Dwarf, DwarfPackage, RunTimeEndian, SectionId, UnitOffset};
+use object::Object;
+use self_cell::self_cell;
+use typed_arena::Arena;
+
+use crate::demangle;
+use crate::find::Finder;
+use crate::frame::NameSource;
+use crate::mapped::{self, Mapped};
+use crate::meter::{Meter, Metered};
+use crate::state::{DebugInfo, Problem};
+use crate::symtab::Symbols;
+
+/// Frames per address; what lies between this and the physical function is left out.
+const FRAMES_MAX: usize = 512;
+/// References followed from a function to the one that has the name.
+const REFERENCES_MAX: usize = 8;
+/// Files of split debug information that one module may have.
+const SPLIT_FILES_MAX: usize = 1 << 16;
+
+/// The files of a module, as the finder found them.
+pub(crate) struct Files {
+    pub(crate) module: Option<Mapped>,
+    /// The separate debug file.
+    pub(crate) debug: Option<Mapped>,
+    pub(crate) supplementary: Option<Mapped>,
+    /// The package of split debug information.
+    pub(crate) package: Option<Mapped>,
+    split: Arena<Mapped>,
+    /// Sections that had to be uncompressed.
+    uncompressed: Arena<Vec<u8>>,
+    meter: Meter,
+}
+
+impl Files {
+    pub(crate) fn new(module: Option<Mapped>, debug: Option<Mapped>) -> Self {
+        Self {
+            module,
+            debug,
+            supplementary: None,
+            package: None,
+            split: Arena::new(),
+            uncompressed: Arena::new(),
+            meter: Meter::new(),
+        }
+    }
+
+    /// The file whose debug information is used.
+    pub(crate) fn with_dwarf(&self) -> Option<&Mapped> {
+        let has_dwarf = |file: &&Mapped| file.elf().is_ok_and(|elf| mapped::has_dwarf(&elf));
+        self.debug.as_ref().filter(has_dwarf).or(self.module.as_ref().filter(has_dwarf))
+    }
+}
+
+struct Tables<'a> {
+    symbols: Option<Symbols<'a>>,
+    dwarf: Option<Context<Metered<'a>>>,
+    package: Option<DwarfPackage<Metered<'a>>>,
+}
+
+self_cell! {
+    struct Cell {
+        owner: Files,
+        #[not_covariant]
+        dependent: Tables,
+    }
+}
+
+/// A module that can be asked.
+pub(crate) struct Image(Cell);
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Image")
+    }
+}
+
+/// One function at an address, as the tables tell it.
+pub(crate) struct RawFrame {
+    /// The linkage name if there is one.
+    pub(crate) name: Option<Vec<u8>>,
+    /// The unmangled name, asked for only where `name` leaves out type arguments.
+    pub(crate) plain: Option<Vec<u8>>,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+    pub(crate) column: Option<u32>,
+}
+
+/// All that the tables tell about an address.
+#[derive(Default)]
+pub(crate) struct Answer {
+    /// From the debug information, innermost first.
+    pub(crate) frames: Vec<RawFrame>,
+    /// From the symbol table.
+    pub(crate) symbol: Option<(Vec<u8>, NameSource)>,
+    /// For the last frame, a name that it has in the symbol table, too, and that is meant for others: `malloc` for
+    /// `__GI___libc_malloc`.
+    pub(crate) public_name: Option<Vec<u8>>,
+}
+
+impl Image {
+    pub(crate) fn new(files: Files, problems: &mut Vec<Problem>) -> Self {
+        Self(Cell::new(files, |files| Tables::new(files, problems)))
+    }
+
+    pub(crate) fn debug_info(&self) -> DebugInfo {
+        self.0.with_dependent(|_, tables| match (&tables.dwarf, &tables.symbols) {
+            (Some(_), _) => DebugInfo::Full,
+            (None, Some(symbols)) if symbols.is_dynamic() => DebugInfo::ExportsOnly,
+            (None, Some(_)) => DebugInfo::SymbolsOnly,
+            (None, None) => DebugInfo::Missing,
+        })
+    }
+
+    pub(crate) fn lookup(&self, address: u64, finder: &Finder<'_>, problems: &mut Vec<Problem>) -> Answer {
+        self.0.with_dependent(|files, tables| {
+            let symbol = tables.symbols.as_ref().and_then(|symbols| symbols.lookup(address));
+            let frames = tables.frames(address, files, finder, problems);
+            let name = frames.last().and_then(|frame| frame.name.as_deref());
+            let public_name = name.and_then(|name| public_name(name, &symbol.as_ref()?.aliases));
+            Answer { frames, symbol: symbol.map(|symbol| (symbol.name.to_vec(), symbol.source)), public_name }
+        })
+    }
+}
+
+impl<'a> Tables<'a> {
+    fn new(files: &'a Files, problems: &mut Vec<Problem>) -> Self {
+        let module = files.module.as_ref().and_then(|file| file.elf().ok());
+        let debug = files.debug.as_ref().and_then(|file| file.elf().ok());
+        let symbols = (module.as_ref().and_then(|_| Symbols::new(files.module.as_ref()?.elf().ok()?, false)))
+            .or_else(|| Symbols::new(debug?, false))
+            .or_else(|| Symbols::new(module?, true));
+        let mut tables = Self { symbols, dwarf: None, package: None };
+        if let Some(file) = files.with_dwarf() {
+            match dwarf(file, files) {
+                Ok(dwarf) => tables.dwarf = Some(dwarf),
+                Err(error) => problems.push(damaged(file, files, error)),
+            }
+        }
+        if tables.dwarf.is_some()
+            && let Some(file) = &files.package
+        {
+            match package(file, files) {
+                Ok(package) => tables.package = Some(package),
+                Err(error) => problems.push(damaged(file, files, error)),
+            }
+        }
+        tables
+    }
+
+    fn frames(
+        &self,
+        address: u64,
+        files: &'a Files,
+        finder: &Finder<'_>,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<RawFrame> {
+        let mut raw = Vec::new();
+        // The last address would overflow inside addr2line, and nothing can be there.
+        let Some(dwarf) = self.dwarf.as_ref().filter(|_| address != u64::MAX) else { return raw };
+        files.meter.start();
+        let mut lookup = dwarf.find_frames(address);
+        let found = loop {
+            match lookup {
+                LookupResult::Output(output) => break output,
+                LookupResult::Load { load, continuation } => {
+                    lookup = continuation.resume(self.split(load, files, finder, problems));
+                }
+            }
+        };
+        let result = found.and_then(|mut frames| {
+            while let Some(frame) = frames.next()? {
+                if raw.len() == FRAMES_MAX {
+                    raw.pop();
+                }
+                let (file, line, column) = place(frame.location);
+                let name = frame.function.map(|function| function.name.bytes());
+                let untyped = name.is_some_and(demangle::is_legacy_rust);
+                let entry = frame.dw_die_offset.filter(|_| untyped);
+                let plain = entry.and_then(|entry| self.plain_name(dwarf, address, entry));
+                raw.push(RawFrame { name: name.map(<[u8]>::to_vec), plain, file, line, column });
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            if let Some(file) = files.with_dwarf()
+                && !problems.iter().any(|problem| matches!(problem, Problem::Damaged { .. }))
+            {
+                problems.push(damaged(file, files, error.to_string()));
+            }
+            // The line table may be good all the same.
+            raw.clear();
+            if let Ok(location @ Some(_)) = dwarf.find_location(address) {
+                let (file, line, column) = place(location);
+                raw.push(RawFrame { name: None, plain: None, file, line, column });
+            }
+        }
+        raw
+    }
+
+    /// `DW_AT_name` of a function that was found at `address`.
+    fn plain_name(&self, dwarf: &Context<Metered<'a>>, address: u64, entry: UnitOffset) -> Option<Vec<u8>> {
+        let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads()?;
+        let mut entry = entry;
+        for _ in 0..REFERENCES_MAX {
+            let die = unit.entry(entry).ok()?;
+            if let Some(name) = die.attr_value(gimli::DW_AT_name) {
+                return Some(unit.attr_string(name).ok()?.bytes().to_vec());
+            }
+            let origin = die.attr_value(gimli::DW_AT_abstract_origin);
+            entry = match origin.or_else(|| die.attr_value(gimli::DW_AT_specification))? {
+                AttributeValue::UnitRef(entry) => entry,
+                _ => return None,
+            };
+        }
+        None
+    }
+
+    /// Loads the split part of a unit.
+    fn split(
+        &self,
+        load: SplitDwarfLoad<Metered<'a>>,
+        files: &'a Files,
+        finder: &Finder<'_>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Arc<Dwarf<Metered<'a>>>> {
+        if let Some(package) = &self.package
+            && let Ok(Some(dwarf)) = package.find_cu(load.dwo_id, &load.parent)
+        {
+            return Some(Arc::new(dwarf));
+        }
+        let path = |part: &Option<Metered<'a>>| part.map(|part| PathBuf::from(OsStr::from_bytes(part.bytes())));
+        let path = path(&load.comp_dir).unwrap_or_default().join(path(&load.path)?);
+        let found = (files.split.len() < SPLIT_FILES_MAX).then(|| split_file(&path, &load, files, finder)).flatten();
+        if found.is_none() && !problems.iter().any(|problem| matches!(problem, Problem::SplitMissing { .. })) {
+            problems.push(Problem::SplitMissing { file: path });
+        }
+        found
+    }
+}
+
+fn split_file<'a>(
+    path: &Path,
+    load: &SplitDwarfLoad<Metered<'a>>,
+    files: &'a Files,
+    finder: &Finder<'_>,
+) -> Option<Arc<Dwarf<Metered<'a>>>> {
+    let file: &'a Mapped = files.split.alloc(finder.split(path)?);
+    let elf = file.elf().ok()?;
+    let mut dwarf = Dwarf::load(|id| needed_section(&elf, id, id.dwo_name(), files)).ok()?;
+    let header = dwarf.units().next().ok()??;
+    if dwarf.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
+        return None;
+    }
+    dwarf.make_dwo(&load.parent);
+    Some(Arc::new(dwarf))
+}
+
+/// The shortest of `aliases` that ends `name`, if `name` is a reserved one and an alias itself.
+fn public_name(name: &[u8], aliases: &[&[u8]]) -> Option<Vec<u8>> {
+    if !name.starts_with(b"_") || demangle::is_mangled(name) {
+        return None;
+    }
+    let aliases = || aliases.iter().map(|alias| unversioned(alias));
+    let known = aliases().any(|alias| alias == name);
+    aliases().filter(|alias| known && name.ends_with(alias)).min_by_key(|alias| alias.len()).map(<[u8]>::to_vec)
+}
+
+/// Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
+fn unversioned(name: &[u8]) -> &[u8] {
+    name.split(|&byte| byte == b'@').next().unwrap_or(name)
+}
+
+fn place(location: Option<addr2line::Location<'_>>) -> (Option<String>, Option<u32>, Option<u32>) {
+    let Some(location) = location else { return (None, None, None) };
+    let file = location.file.filter(|file| !file.is_empty()).map(str::to_owned);
+    // Line 0 is "no line", column 0 is "the left edge", or unknown.
+    (file, location.line.filter(|&line| line > 0), location.column.filter(|&column| column > 0))
+}
+
+fn dwarf<'a>(file: &'a Mapped, files: &'a Files) -> Result<Context<Metered<'a>>, String> {
+    files.meter.start();
+    let elf = file.elf()?;
+    let mut dwarf = Dwarf::load(|id| needed_section(&elf, id, Some(id.name()), files))?;
+    if let Some(file) = &files.supplementary {
+        let elf = file.elf()?;
+        dwarf.load_sup(|id| needed_section(&elf, id, Some(id.name()), files))?;
+    }
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    Context::from_dwarf(dwarf).map_err(|error| error.to_string())
+}
+
+fn package<'a>(file: &'a Mapped, files: &'a Files) -> Result<DwarfPackage<Metered<'a>>, String> {
+    files.meter.start();
+    let elf = file.elf()?;
+    let empty = Metered::new(&[], endian(&elf), &files.meter);
+    // All sections, since each unit is a piece of each of them.
+    let load = |id: SectionId| section(&elf, id.dwo_name(), files).map_err(PackageError);
+    DwarfPackage::load(load, empty).map_err(|error: PackageError| error.0)
+}
+
+struct PackageError(String);
+
+impl From<gimli::Error> for PackageError {
+    fn from(error: gimli::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The contents of a section; empty if lookups do not need it: it would have to be uncompressed.
+fn needed_section<'a>(
+    elf: &object::File<'a>,
+    id: SectionId,
+    name: Option<&str>,
+    files: &'a Files,
+) -> Result<Metered<'a>, String> {
+    let needed = matches!(
+        id,
+        SectionId::DebugAbbrev
+            | SectionId::DebugAddr
+            | SectionId::DebugAranges
+            | SectionId::DebugInfo
+            | SectionId::DebugLine
+            | SectionId::DebugLineStr
+            | SectionId::DebugRanges
+            | SectionId::DebugRngLists
+            | SectionId::DebugStr
+            | SectionId::DebugStrOffsets
+    );
+    section(elf, name.filter(|_| needed), files)
+}
+
+/// The contents of a section; empty if there is none.
+fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> Result<Metered<'a>, String> {
+    let data: &'a [u8] = match name.map(|name| mapped::section(elf, name)).transpose()?.flatten() {
+        None => &[],
+        Some(Cow::Borrowed(data)) => data,
+        Some(Cow::Owned(data)) => files.uncompressed.alloc(data),
+    };
+    files.meter.grant(data.len() as u64);
+    Ok(Metered::new(data, endian(elf), &files.meter))
+}
+
+fn endian(elf: &object::File<'_>) -> RunTimeEndian {
+    if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big }
+}
+
+fn damaged(file: &Mapped, files: &Files, error: String) -> Problem {
+    let error = if files.meter.exceeded() {
+        "it would take more work or nesting than a file of its size can need".to_owned()
+    } else {
+        error
+    };
+    Problem::Damaged { file: file.path.clone(), error }
+}

@@ -1,0 +1,106 @@
+//! The entry point: modules by path and build id, each loaded at its first lookup.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::frame::Frame;
+use crate::hint;
+use crate::module::Module;
+use crate::state::ModuleState;
+
+/// Where to look for files.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directories with separate debug files, searched in this order; `/usr/lib/debug` by default.
+    pub debug_dirs: Vec<PathBuf>,
+    /// Root of the file system that the program ran in, if it was another than ours. All absolute paths are looked up
+    /// below it; if nothing is there, files of our own system serve, but only with the recorded build id.
+    pub sysroot: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { debug_dirs: vec![PathBuf::from("/usr/lib/debug")], sysroot: None }
+    }
+}
+
+/// A module as recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ModuleRef<'a> {
+    /// Path as recorded.
+    pub path: &'a [u8],
+    /// Build id as recorded; empty if there was none: then the file at the path is taken as it is.
+    pub build_id: &'a [u8],
+}
+
+/// Turns addresses into functions, files and lines.
+///
+/// Share it freely: it is [`Send`] and [`Sync`], and lookups in different modules run in parallel; those in one module
+/// take turns. A lookup may use half a mebibyte of stack: that is for threads with less than one to know.
+#[derive(Debug)]
+pub struct Symbolizer {
+    options: Options,
+    /// By path, then by build id.
+    modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    build_id: Box<[u8]>,
+    module: Arc<OnceLock<Mutex<Module>>>,
+}
+
+impl Symbolizer {
+    /// A symbolizer that has loaded nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, modules: Mutex::default() }
+    }
+
+    /// The functions at `offset`, innermost inlined function first; never empty. The last one is the physical function.
+    ///
+    /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has already subtracted 1
+    /// from return addresses. Answers are kept: asking again for the same offset is cheap.
+    pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
+        self.with(module, |module| module.frames(offset, &self.options))
+    }
+
+    /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since
+    /// the counts, and some of the problems, come with them.
+    pub fn module_state(&self, module: ModuleRef<'_>) -> ModuleState {
+        self.with(module, |module| module.state.clone())
+    }
+
+    /// One plain line on how to get better names for `module`; `None` if they are as good as they can be. Best asked
+    /// after the lookups.
+    pub fn hint(&self, module: ModuleRef<'_>) -> Option<String> {
+        hint::hint(&self.module_state(module), module, &self.options)
+    }
+
+    /// Calls `ask` with the module, loading it first if this is the first time.
+    fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module) -> T) -> T {
+        // Loading may take long, so not under the lock of the table.
+        let slot = self.slot(module);
+        let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.options)));
+        ask(&mut lock(loaded))
+    }
+
+    fn slot(&self, module: ModuleRef<'_>) -> Arc<OnceLock<Mutex<Module>>> {
+        let mut modules = lock(&self.modules);
+        let slots = match modules.get_mut(module.path) {
+            Some(slots) => slots,
+            None => modules.entry(module.path.into()).or_default(),
+        };
+        if let Some(slot) = slots.iter().find(|slot| *slot.build_id == *module.build_id) {
+            return slot.module.clone();
+        }
+        let loading = Arc::<OnceLock<_>>::default();
+        slots.push(Slot { build_id: module.build_id.into(), module: loading.clone() });
+        loading
+    }
+}
+
+/// A panic in another thread leaves nothing half done that matters here: at worst an answer is worked out again.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,141 @@
+//! Function names from the symbol table.
+
+use object::elf::SHF_EXECINSTR;
+use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags, SymbolIndex, SymbolKind};
+
+use crate::frame::NameSource;
+
+/// Entries looked at behind the closest one, for a symbol that encloses it: bounds a lookup in a damaged table.
+const STEPS_MAX: usize = 4096;
+
+/// Names looked at for one address.
+const ALIASES_MAX: usize = 32;
+
+/// What a lookup finds.
+pub(crate) struct Symbol<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) source: NameSource,
+    /// All names of the address, with `name`.
+    pub(crate) aliases: Vec<&'a [u8]>,
+}
+
+/// The functions of one symbol table, by address.
+#[derive(Debug)]
+pub(crate) struct Symbols<'a> {
+    elf: object::File<'a>,
+    dynamic: bool,
+    entries: Box<[Entry]>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: u64,
+    end: u64,
+    /// Highest `end` up to here: no symbol before reaches further.
+    reach: u64,
+    index: u32,
+    section: u32,
+    /// The higher, the better among symbols at one address.
+    rank: u8,
+}
+
+impl<'a> Symbols<'a> {
+    /// The functions in `.symtab`, or in `.dynsym`; `None` if there are none.
+    pub(crate) fn new(elf: object::File<'a>, dynamic: bool) -> Option<Self> {
+        let executable: Vec<bool> = {
+            let sections = || elf.sections().map(|section| (section.index().0, section.flags()));
+            let count = sections().map(|(index, _)| index + 1).max()?;
+            let mut executable = vec![false; count];
+            for (index, flags) in sections() {
+                executable[index] =
+                    matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR));
+            }
+            executable
+        };
+        let table = if dynamic { elf.dynamic_symbol_table() } else { elf.symbol_table() }?;
+        let mut entries: Vec<Entry> = table
+            .symbols()
+            .filter_map(|symbol| {
+                let section = symbol.section_index()?.0;
+                if !executable.get(section).copied()? {
+                    return None;
+                }
+                let function = match symbol.kind() {
+                    SymbolKind::Text => true,
+                    SymbolKind::Unknown => false,
+                    _ => return None,
+                };
+                let (address, size) = (symbol.address(), symbol.size());
+                Some(Entry {
+                    address,
+                    end: address.saturating_add(size),
+                    reach: 0,
+                    index: u32::try_from(symbol.index().0).ok()?,
+                    section: section as u32,
+                    rank: rank(function, size, symbol.is_global(), symbol.is_weak()),
+                })
+            })
+            .collect();
+        entries.sort_unstable_by_key(|entry| (entry.address, entry.rank, entry.index));
+        let mut reach = 0;
+        for entry in &mut entries {
+            reach = reach.max(entry.end);
+            entry.reach = reach;
+        }
+        (!entries.is_empty()).then_some(Self { elf, dynamic, entries: entries.into() })
+    }
+
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.dynamic
+    }
+
+    /// The symbol at `address`: the innermost that covers it, or else the closest one before that tells no extent.
+    pub(crate) fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
+        let position = self.entries.partition_point(|entry| entry.address <= address);
+        let before = &self.entries[..position];
+        let mut nearest = None;
+        for (step, entry) in before.iter().rev().enumerate() {
+            if address < entry.end {
+                return self.symbol(position - 1 - step, NameSource::SymbolTable);
+            }
+            if step == 0 && entry.end == entry.address {
+                nearest = Some(position - 1);
+            }
+            if entry.reach <= address || step == STEPS_MAX {
+                break;
+            }
+        }
+        let nearest = nearest.filter(|&at| self.in_section(before[at].section, address))?;
+        self.symbol(nearest, NameSource::Nearest)
+    }
+
+    /// The symbol at `at`, the best one of those at its address. Of those as good as it, the one with the fewest
+    /// underscores in front: `malloc` rather than `__libc_malloc`.
+    fn symbol(&self, at: usize, source: NameSource) -> Option<Symbol<'a>> {
+        let best = &self.entries[at];
+        let same = self.entries[..=at].iter().rev().take(ALIASES_MAX);
+        let same = same.take_while(|entry| entry.address == best.address);
+        let named = same.filter_map(|entry| Some((entry.rank, self.name(entry)?)));
+        let aliases: Vec<_> = named.collect();
+        let underscores = |name: &[u8]| name.iter().take_while(|&&byte| byte == b'_').count();
+        let equal = aliases.iter().filter(|(rank, _)| *rank == best.rank).map(|(_, name)| *name);
+        let name = equal.min_by_key(|name| (underscores(name), name.len()))?;
+        Some(Symbol { name, source, aliases: aliases.into_iter().map(|(_, name)| name).collect() })
+    }
+
+    fn name(&self, entry: &Entry) -> Option<&'a [u8]> {
+        let table = if self.dynamic { self.elf.dynamic_symbol_table() } else { self.elf.symbol_table() }?;
+        let name = table.symbol_by_index(SymbolIndex(entry.index as usize)).ok()?.name_bytes().ok()?;
+        (!name.is_empty() && !name.starts_with(b"$")).then_some(name)
+    }
+
+    fn in_section(&self, section: u32, address: u64) -> bool {
+        let section = self.elf.section_by_index(object::SectionIndex(section as usize));
+        section.is_ok_and(|section| address.wrapping_sub(section.address()) < section.size())
+    }
+}
+
+fn rank(function: bool, size: u64, global: bool, weak: bool) -> u8 {
+    let binding = if global && !weak { 2 } else { u8::from(weak) };
+    u8::from(size > 0) << 3 | u8::from(function) << 2 | binding
+}

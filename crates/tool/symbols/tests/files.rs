@@ -1,0 +1,428 @@
+//! Which files are used for a module, and what is said about those that are not.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, NameSource, Options, Problem, Symbolizer};
+use support::{Scratch, Subject, build_id, chain, extent, line_of};
+
+const SOURCE: &str = "
+extern void *malloc(unsigned long);
+void *volatile sink;
+static inline __attribute__((always_inline)) void *inner(unsigned long size) {
+    return malloc(size); /* in inner */
+}
+__attribute__((noinline)) void *outer(unsigned long size) {
+    sink = inner(size + 1); /* in outer */
+    return 0;
+}
+int main(void) { return outer(7) != 0; }
+";
+
+/// A program in `bin/`, stripped; with its debug information apart, in `program.debug`.
+struct Split {
+    scratch: Scratch,
+    program: PathBuf,
+    debug: PathBuf,
+    build_id: Vec<u8>,
+    /// An address where `inner` is inlined into `outer`.
+    inlined: u64,
+}
+
+impl Split {
+    fn new(flags: &[&str]) -> Option<Self> {
+        let scratch = Scratch::new();
+        scratch.write("code.c", SOURCE);
+        fs::create_dir(scratch.path("bin")).unwrap();
+        let mut arguments = vec!["-g", "-O2", "-Wl,--build-id=sha1", "-o", "full", "code.c"];
+        arguments.extend(flags);
+        let made = scratch.run("cc", &arguments)
+            && scratch.run("objcopy", &["--only-keep-debug", "full", "program.debug"])
+            && scratch.run("strip", &["-o", "bin/program", "full"]);
+        if !made {
+            return None;
+        }
+        let full = scratch.path("full");
+        let subject = Subject::new(&full);
+        let (start, size) = extent(&full, |name| name == "outer");
+        let inlined = (start..start + size).find(|&offset| subject.frames(offset).len() == 2).unwrap();
+        let build_id = build_id(&full);
+        fs::remove_file(full).unwrap();
+        let (program, debug) = (scratch.path("bin/program"), scratch.path("program.debug"));
+        Some(Self { scratch, program, debug, build_id, inlined })
+    }
+
+    #[must_use]
+    fn link(&self) -> bool {
+        self.scratch.run("objcopy", &["--add-gnu-debuglink=program.debug", "bin/program"])
+    }
+
+    fn move_debug(&self, to: &str) -> PathBuf {
+        let to = self.scratch.path(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(&self.debug, &to).unwrap();
+        to
+    }
+
+    /// Where the build id wants the debug file, below the directory `usr/lib/debug`.
+    fn by_build_id(&self) -> String {
+        let hex = BuildId(self.build_id.as_slice().into()).to_string();
+        format!("usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..])
+    }
+
+    fn options(&self) -> Options {
+        Options { debug_dirs: vec![self.scratch.path("usr/lib/debug")], ..Options::default() }
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::with(&self.program, self.options())
+    }
+
+    #[track_caller]
+    fn assert_found(&self, subject: &Subject, debug_file: Option<PathBuf>) {
+        let frames = subject.frames(self.inlined);
+        let expected = [("inner", "/* in inner */"), ("outer", "/* in outer */")];
+        let expected = expected.map(|(name, text)| format!("{name}:{}", line_of(SOURCE, text)));
+        let state = subject.state();
+        assert_eq!(chain(&frames), expected, "{state:?}");
+        assert_eq!((state.debug, state.debug_file), (DebugInfo::Full, debug_file));
+        assert_eq!(subject.hint(), None);
+    }
+
+    #[track_caller]
+    fn assert_not_found(&self, subject: &Subject) {
+        let frames = subject.frames(self.inlined);
+        assert_eq!(chain(&frames), [format!("program+{:#x}:0", self.inlined)]);
+        assert_eq!((subject.state().debug, subject.state().debug_file), (DebugInfo::Missing, None));
+    }
+}
+
+#[test]
+fn debug_link() {
+    for place in ["bin/program.debug", "bin/.debug/program.debug", "under the debug directory"] {
+        let Some(split) = Split::new(&[]) else { return };
+        if !split.link() {
+            return;
+        }
+        let to = if place.contains(' ') {
+            format!("usr/lib/debug{}/program.debug", split.program.parent().unwrap().display())
+        } else {
+            place.to_owned()
+        };
+        split.assert_not_found(&split.subject());
+        let debug = split.move_debug(&to);
+        let subject = split.subject();
+        split.assert_found(&subject, Some(debug));
+        assert_eq!(subject.state().problems, []);
+    }
+}
+
+#[test]
+fn debug_link_without_build_id() {
+    let Some(split) = Split::new(&["-Wl,--build-id=none"]) else { return };
+    if !split.link() {
+        return;
+    }
+    assert_eq!(split.build_id, []);
+    let debug = split.move_debug("bin/program.debug");
+    split.assert_found(&split.subject(), Some(debug.clone()));
+    // Another file of that name.
+    let mut bytes = fs::read(&debug).unwrap();
+    bytes.push(0);
+    fs::write(&debug, bytes).unwrap();
+    let subject = split.subject();
+    split.assert_not_found(&subject);
+    assert_eq!(subject.state().problems, [Problem::DebugFileMismatch { file: debug }]);
+    assert!(subject.hint().unwrap().ends_with("program.debug is of another build"));
+}
+
+#[test]
+fn build_id_directory() {
+    let Some(split) = Split::new(&[]) else { return };
+    let debug = split.move_debug(&split.by_build_id());
+    split.assert_found(&split.subject(), Some(debug.clone()));
+
+    // The debug file is enough, if the program is gone.
+    fs::remove_file(&split.program).unwrap();
+    let mut subject = split.subject();
+    split.assert_not_found(&subject);
+    subject.build_id = split.build_id.clone();
+    split.assert_found(&subject, Some(debug.clone()));
+    assert_eq!(subject.state().file, None);
+
+    // A wrong file in the right place.
+    fs::write(&debug, fs::read("/proc/self/exe").unwrap()).unwrap();
+    let mut subject = split.subject();
+    subject.build_id = split.build_id.clone();
+    split.assert_not_found(&subject);
+}
+
+#[test]
+fn compressed_debug_information() {
+    for kind in ["zlib", "zlib-gnu", "zstd"] {
+        let Some(split) = Split::new(&[]) else { return };
+        if kind == "zstd" && !zstd_supported(&split.scratch) {
+            support::not_here("objcopy cannot compress with zstd");
+            continue;
+        }
+        let option = format!("--compress-debug-sections={kind}");
+        if !split.scratch.run("objcopy", &[&option, "program.debug"]) {
+            return;
+        }
+        let debug = split.move_debug(&split.by_build_id());
+        split.assert_found(&split.subject(), Some(debug));
+    }
+}
+
+fn zstd_supported(scratch: &Scratch) -> bool {
+    let mut objcopy = std::process::Command::new("objcopy");
+    objcopy.args(["--compress-debug-sections=zstd", "program.debug", "trial"]).current_dir(scratch.path(""));
+    objcopy.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn other_build() {
+    let Some(split) = Split::new(&[]) else { return };
+    let mut subject = split.subject();
+    subject.build_id = vec![0xab; 20];
+    let frames = subject.frames(split.inlined);
+    assert_eq!(
+        (frames[0].function.short(), frames[0].source),
+        (&*format!("program+{:#x}", split.inlined), NameSource::None)
+    );
+    let state = subject.state();
+    assert_eq!((&state.file, state.debug), (&None, DebugInfo::Missing));
+    let expected = BuildId(vec![0xab; 20].into());
+    let found = Some(BuildId(split.build_id.as_slice().into()));
+    assert_eq!(state.problems, [Problem::BuildIdMismatch { file: split.program.clone(), expected, found }]);
+    assert!(state.problems[0].to_string().contains("is another build than the one recorded (build id "));
+    assert!(subject.hint().unwrap().contains("has changed since the recording"));
+
+    // The recorded build's debug file serves, whatever is at the path now.
+    let debug = split.move_debug(&split.by_build_id());
+    fs::copy("/proc/self/exe", &split.program).unwrap();
+    let mut subject = split.subject();
+    subject.build_id = split.build_id.clone();
+    split.assert_found(&subject, Some(debug));
+    assert_eq!(subject.state().file, None);
+    assert!(matches!(subject.state().problems[..], [Problem::BuildIdMismatch { .. }]));
+}
+
+#[test]
+fn other_file_system_root() {
+    let Some(split) = Split::new(&[]) else { return };
+    if !split.link() {
+        return;
+    }
+    let root = split.scratch.path("");
+    let options = Options { sysroot: Some(root), ..Options::default() };
+    // Recorded as /bin/program; our own /bin has none.
+    let debug = split.move_debug("usr/lib/debug/bin/program.debug");
+    let subject = Subject::with("/bin/program", options.clone());
+    split.assert_found(&subject, Some(debug));
+    assert_eq!(subject.state().file.as_ref(), Some(&split.program));
+    // A file of our own system is not taken for one of the other, unless its build id says so.
+    let outside = Scratch::new();
+    let other = outside.path("program");
+    fs::copy(&split.program, &other).unwrap();
+    let mut subject = Subject::with(&other, options);
+    split.assert_not_found(&subject);
+    subject.build_id = split.build_id.clone();
+    assert_eq!(subject.state().file, Some(other));
+}
+
+#[test]
+fn common_debug_information() {
+    let Some(split) = Split::new(&["-DFIRST"]) else { return };
+    if !support::installed("dwz") {
+        return;
+    }
+    // dwz takes what is equal in two files out into a third.
+    let scratch = &split.scratch;
+    let made = scratch.run("cc", &["-g", "-O2", "-Wl,--build-id=sha1", "-DSECOND", "-o", "second", "code.c"])
+        && scratch.run("objcopy", &["--only-keep-debug", "second", "second.debug"])
+        && scratch.run("dwz", &["-m", "common.debug", "-M", "common.debug", "program.debug", "second.debug"]);
+    if !made {
+        return;
+    }
+    fs::create_dir_all(scratch.path("usr/lib/debug/.build-id")).unwrap();
+    let id = split.by_build_id();
+    let link = scratch.path(&id);
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink(&split.debug, &link).unwrap();
+    split.assert_found(&split.subject(), Some(link.clone()));
+    fs::remove_file(scratch.path("common.debug")).unwrap();
+    let subject = split.subject();
+    assert!(!subject.frames(split.inlined).is_empty());
+    assert_eq!(subject.state().problems, [Problem::SupplementaryMissing { file: "common.debug".into() }]);
+}
+
+/// As above, with the references to the common file written by hand, so that it needs no `dwz`.
+#[test]
+fn common_debug_information_by_hand() {
+    let scratch = Scratch::new();
+    let common = "
+        .section .debug_abbrev\n .uleb128 1, 0x11\n .byte 1\n .uleb128 0, 0
+        .uleb128 2, 0x2e\n .byte 0\n .uleb128 3, 8, 0, 0\n .byte 0
+        .section .debug_info\n .long 2f-1f\n1: .short 4\n .long 0\n .byte 8\n .uleb128 1
+        .uleb128 2\n .asciz \"shared_name\"\n .byte 0\n2:\n";
+    // One function, whose abstract origin is in the common file: DW_FORM_GNU_ref_alt (0x1f20), at offset 12.
+    let program = "
+        .text\n .globl code\ncode: nop\n nop\n ret\nend:
+        .section .debug_abbrev\n .uleb128 1, 0x11\n .byte 1\n .uleb128 0x11, 1, 0x12, 7, 0, 0
+        .uleb128 2, 0x2e\n .byte 0\n .uleb128 0x11, 1, 0x12, 7, 0x31, 0x1f20, 0, 0\n .byte 0
+        .section .debug_info\n .long 2f-1f\n1: .short 4\n .long 0\n .byte 8
+        .uleb128 1\n .quad code, end - code
+        .uleb128 2\n .quad code, end - code\n .long 12\n .byte 0\n2:
+        .section .gnu_debugaltlink\n .asciz \"common/file\"\n .fill 20, 1, 0xcd\n";
+    scratch.write("common.s", common);
+    scratch.write("program.s", program);
+    fs::create_dir(scratch.path("common")).unwrap();
+    let link = ["-shared", "-nostdlib", "-o"];
+    let id = "cd".repeat(20);
+    let made = scratch
+        .run("cc", &[&link[..], &["common/file", "common.s", &format!("-Wl,--build-id=0x{id}")]].concat())
+        && scratch.run("cc", &[&link[..], &["program.so", "program.s"]].concat());
+    if !made {
+        return;
+    }
+    let library = scratch.path("program.so");
+    let data = fs::read(&library).unwrap();
+    use object::{Object, ObjectSymbol};
+    let elf = object::File::parse(&*data).unwrap();
+    let code = elf.symbols().find(|symbol| symbol.name() == Ok("code")).unwrap().address();
+    let subject = Subject::new(&library);
+    assert_eq!(subject.frames(code + 1)[0].function.full(), "shared_name");
+    assert_eq!(subject.state().problems, []);
+    // Not there.
+    fs::rename(scratch.path("common"), scratch.path("elsewhere")).unwrap();
+    let subject = Subject::new(&library);
+    assert_eq!(subject.frames(code + 1)[0].function.full(), "code");
+    assert_eq!(subject.state().problems, [Problem::SupplementaryMissing { file: "common/file".into() }]);
+    // By build id.
+    let debug = scratch.path(&format!("debug/.build-id/cd/{}.debug", &id[2..]));
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::copy(scratch.path("elsewhere/file"), debug).unwrap();
+    let options = Options { debug_dirs: vec![scratch.path("debug")], ..Options::default() };
+    let subject = Subject::with(&library, options);
+    assert_eq!(subject.frames(code + 1)[0].function.full(), "shared_name");
+}
+
+#[test]
+fn split_debug_information() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let scratch = Scratch::new();
+        scratch.write("code.c", SOURCE);
+        let flags = ["-g", version, "-gsplit-dwarf", "-O2", "-o"];
+        if !scratch.run("cc", &[&flags[..], &["program", "code.c"]].concat()) {
+            return;
+        }
+        let program = scratch.path("program");
+        let expected = [("inner", "/* in inner */"), ("outer", "/* in outer */")];
+        let expected = expected.map(|(name, text)| format!("{name}:{}", line_of(SOURCE, text)));
+        let subject = Subject::new(&program);
+        support::assert_chain(&subject.answers_in(&program, "outer"), &expected, "code.c");
+        // In a package beside the program. (gdb's dwp is for DWARF 4.)
+        let made = version == "-gdwarf-4" && support::installed("dwp") && scratch.run("dwp", &["-e", "program"]);
+        for entry in fs::read_dir(scratch.path("")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "dwo") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let subject = Subject::new(&program);
+        let answers = subject.answers_in(&program, "outer");
+        if made {
+            support::assert_chain(&answers, &expected, "code.c");
+        } else {
+            // Lines are not split off; inlined functions are.
+            assert!(answers.iter().all(|frames| frames.len() == 1 && frames[0].function.full() == "outer"));
+            assert!(answers.iter().any(|frames| frames[0].line.is_some()));
+            assert!(matches!(&subject.state().problems[..], [Problem::SplitMissing { .. }]));
+            assert!(subject.hint().unwrap().contains(".dwo"));
+        }
+    }
+}
+
+#[test]
+fn no_file() {
+    let symbolizer = Symbolizer::new(Options::default());
+    let expected = [
+        ("[vdso]", "[vdso]+0x91f"),
+        ("linux-vdso.so.1", "[vdso]+0x91f"),
+        ("", "[unknown]+0x91f"),
+        ("/", "[unknown]+0x91f"),
+        ("[anon:heap]", "[anon:heap]+0x91f"),
+        ("/memfd:jit (deleted)", "memfd:jit+0x91f"),
+        ("/no/such/lib.so", "lib.so+0x91f"),
+        ("/no/such/lib.so (deleted)", "lib.so+0x91f"),
+        ("/dev/null", "null+0x91f"),
+        ("/etc", "etc+0x91f"),
+    ];
+    for (path, name) in expected {
+        let module = ModuleRef { path: path.as_bytes(), build_id: b"" };
+        let frames = symbolizer.frames(module, 0x91f);
+        assert_eq!((frames.len(), frames[0].function.full(), frames[0].function.short()), (1, name, name));
+        assert_eq!((frames[0].source, &frames[0].file, frames[0].line), (NameSource::None, &None, None));
+        let state = symbolizer.module_state(module);
+        assert_eq!((state.debug, state.problems.len(), state.names.none), (DebugInfo::Missing, 1, 1), "{path}");
+        let special = state.problems[0] == Problem::NotAFile;
+        assert_eq!(symbolizer.hint(module).is_none(), special, "{path}");
+    }
+    // Paths are bytes.
+    let module = ModuleRef { path: b"/no/such/\xff.so", build_id: b"\x01" };
+    assert_eq!(symbolizer.frames(module, 1)[0].function.full(), "\u{fffd}.so+0x1");
+}
+
+#[test]
+fn one_path_two_builds() {
+    let Some(split) = Split::new(&[]) else { return };
+    let symbolizer = Symbolizer::new(split.options());
+    split.move_debug(&split.by_build_id());
+    let path = split.program.to_str().unwrap().as_bytes();
+    let right = ModuleRef { path, build_id: &split.build_id };
+    let wrong = ModuleRef { path, build_id: &[1, 2, 3] };
+    assert_eq!(symbolizer.frames(right, split.inlined).len(), 2);
+    assert_eq!(symbolizer.frames(wrong, split.inlined).len(), 1);
+    assert_eq!(symbolizer.module_state(right).debug, DebugInfo::Full);
+    assert_eq!(symbolizer.module_state(wrong).debug, DebugInfo::Missing);
+}
+
+#[test]
+fn answers_are_shared_between_threads() {
+    fn is_shareable<T: Send + Sync>(_: &T) {}
+    let path = std::env::current_exe().unwrap();
+    let subject = Subject::new(&path);
+    is_shareable(&subject.symbolizer);
+    let (start, size) = extent(&path, |name| name.contains("answers_are_shared_between_threads"));
+    let ask = || (start..start + size).map(|offset| subject.frames(offset)).collect::<Vec<_>>();
+    let answers = std::thread::scope(|scope| {
+        let threads = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for other in &answers[1..] {
+        let same = answers[0].iter().zip(other).all(|(left, right)| std::sync::Arc::ptr_eq(left, right));
+        assert!(same);
+    }
+    assert_eq!(subject.state().names.debug as u64, size);
+}
+
+#[test]
+fn hint_names_the_package() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    if !fs::exists(path).unwrap() || !fs::exists("/var/lib/dpkg/info/libc6:amd64.list").unwrap() {
+        return support::not_here("not Debian on x86-64");
+    }
+    for path in [path, &format!("/usr{path}")] {
+        let subject = Subject::new(path);
+        let (malloc, _) = extent(path.as_ref(), |name| name == "malloc");
+        let frames = subject.frames(malloc + 1);
+        assert_eq!((frames[0].function.full(), frames[0].source), ("malloc", NameSource::SymbolTable));
+        assert_eq!(subject.state().debug, DebugInfo::ExportsOnly);
+        let hint = subject.hint().unwrap();
+        assert_eq!(hint, "libc.so.6: install the debug symbols of libc6 (libc6-dbg or libc6-dbgsym)");
+    }
+}
