@@ -64,6 +64,8 @@ struct Slot {
     /// How its process ended, where somebody has said so, or that nobody will.
     exit: Option<Option<ExitStatus>>,
     end_is_written: bool,
+    /// Events given up of producers gone wild.
+    events_given_up: u64,
     counts: Counts,
 }
 
@@ -212,8 +214,8 @@ impl Collector {
             let look = source.look(now, backlog >= BACKLOG_MAX);
             backlog += look.words as usize;
             words += look.words;
-            if look.events_lost > 0 {
-                lose(&mut self.slots, source.image, look.events_lost);
+            if let Some(slot) = self.slots.get_mut(source.image) {
+                slot.events_given_up = slot.events_given_up.saturating_add(look.events_lost);
             }
         }
         let is_cut = self.merge(now.floor);
@@ -279,6 +281,7 @@ impl Collector {
             ended: None,
             exit: None,
             end_is_written: false,
+            events_given_up: 0,
             counts: Counts::default(),
         });
         let processes = &mut self.processes;
@@ -377,7 +380,7 @@ impl Collector {
         let mut horizon = u64::MAX;
         for index in 0..self.sources.len() {
             if self.sources[index].next.is_none() {
-                self.run(index, Key::NONE);
+                self.find_next(index);
             }
             match self.sources[index].next {
                 Some(key) => heap.push(Reverse((key, index))),
@@ -411,15 +414,25 @@ impl Collector {
         is_cut
     }
 
+    /// Comes to the next event of a ring that has a place in the order.
+    fn find_next(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        if !matches!(self.slots[source.image].stage, Stage::New) {
+            self.run(index, Key::NONE);
+        } else if source.peek().is_err() {
+            self.slots[source.image].events_given_up += source.give_up();
+        }
+    }
+
     fn run(&mut self, index: usize, limit: Key) {
         let image = self.sources[index].image;
-        if matches!(self.slots[image].stage, Stage::New) && self.sources[index].backlog() > 0 {
+        if matches!(self.slots[image].stage, Stage::New) {
             self.start_image(image);
         }
         let (source, slot) = (&mut self.sources[index], &mut self.slots[image]);
         let Stage::Running(running) = &mut slot.stage else { return };
         if source.run(running, &mut self.shared, &mut self.order, limit).is_err() {
-            running.events_lost += source.give_up();
+            slot.events_given_up += source.give_up();
         }
     }
 
@@ -454,8 +467,8 @@ impl Collector {
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
-        let counters = slot.common.take();
-        let (counts, sites) = image.finish(&mut self.shared, time, counters.as_deref().map(image_counters));
+        let (counts, sites) = image.finish(&mut self.shared, time, slot.events_lost());
+        slot.common = None;
         slot.counts = counts;
         // Of a process that was still there, nobody will say how it ended.
         if slot.ended.is_some_and(|(reason, _)| reason == ImageEndReason::Detached) {
@@ -504,8 +517,9 @@ impl Collector {
         self.note_private_bytes();
         let before = Time(now.0.saturating_sub(interval));
         for slot in &mut self.slots {
+            let events_lost = slot.events_lost();
             if let Stage::Running(image) = &mut slot.stage {
-                image.flush(&mut self.shared, before, slot.common.as_deref().map(image_counters));
+                image.flush(&mut self.shared, before, events_lost);
             }
         }
         self.write_settled_sites(false);
@@ -648,10 +662,18 @@ pub(crate) enum Failed {
 }
 
 impl Slot {
+    fn events_lost(&self) -> u64 {
+        let there = self.common.as_deref().map(image_counters).map_or(0, |counters| {
+            let [nested, no_ring] = [&counters.lost_nested, &counters.lost_no_ring];
+            nested.load(Ordering::Relaxed).saturating_add(no_ring.load(Ordering::Relaxed))
+        });
+        self.events_given_up.saturating_add(there)
+    }
+
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
             Stage::New => Counts::default(),
-            Stage::Running(image) => image.counts(self.common.as_deref().map(image_counters)),
+            Stage::Running(image) => image.counts(self.events_lost()),
             Stage::Over => self.counts,
         }
     }
@@ -679,8 +701,5 @@ fn image_counters(common: &SharedRing) -> &ImageCounters {
     &common.ring().header().image
 }
 
-fn lose(slots: &mut [Slot], index: usize, events: u64) {
-    if let Some(Stage::Running(image)) = slots.get_mut(index).map(|slot| &mut slot.stage) {
-        image.events_lost = image.events_lost.saturating_add(events);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,6 @@ use heapledger_recording::{
     Mapping, NodesEncoder, Record, Site, Thread as ThreadRecord, Time,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
-use heapledger_wire::session::ImageCounters;
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
@@ -110,7 +109,6 @@ pub(crate) struct Image {
     /// How many frees of the ledger were a reallocation's.
     frees_by_realloc: u64,
     pub(crate) events_late: u64,
-    pub(crate) events_lost: u64,
 }
 
 impl Image {
@@ -130,7 +128,6 @@ impl Image {
             events_since_checkpoint: 0,
             frees_by_realloc: 0,
             events_late: 0,
-            events_lost: 0,
         }
     }
 
@@ -269,7 +266,7 @@ impl Image {
             }
             Extended::OnBehalf { thread } => {
                 let known = self.by_tid.get(&thread).copied();
-                line.thread = Some(known.unwrap_or_else(|| self.start_thread(thread, [0; 16], time)));
+                line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
             Extended::Fork { sequence } => match self.ledger.fork() {
                 Ok(ledger) => {
@@ -536,7 +533,7 @@ impl Image {
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
         let time = self.events_end();
-        let counts = self.counts(None);
+        let counts = self.counts(0);
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -574,10 +571,10 @@ impl Image {
     }
 
     /// Brings the file up to date if it is older than `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, counters: Option<&ImageCounters>) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, events_lost: u64) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(counters) }));
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(events_lost) }));
         } else if self.tree.has_open() {
             self.flush_nodes(shared, false);
         }
@@ -585,13 +582,9 @@ impl Image {
         self.flush_threads(shared);
     }
 
-    /// The totals so far.
-    pub(crate) fn counts(&self, counters: Option<&ImageCounters>) -> Counts {
-        use std::sync::atomic::Ordering::Relaxed;
+    /// The totals so far; what was lost was lost elsewhere.
+    pub(crate) fn counts(&self, events_lost: u64) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
-        let lost_there = counters.map_or(0, |counters| {
-            counters.lost_nested.load(Relaxed).saturating_add(counters.lost_no_ring.load(Relaxed))
-        });
         Counts {
             allocations: Blocks(counts.allocations.0 - counts.reallocations.0),
             reallocations: counts.reallocations,
@@ -609,7 +602,7 @@ impl Image {
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
-            events_lost: self.events_lost.saturating_add(lost_there),
+            events_lost,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
         }
@@ -620,7 +613,7 @@ impl Image {
         mut self,
         shared: &mut Shared,
         time: Time,
-        counters: Option<&ImageCounters>,
+        events_lost: u64,
     ) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
@@ -634,7 +627,7 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(counters);
+        let counts = self.counts(events_lost);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {

@@ -148,12 +148,12 @@ impl Source {
         }
         self.is_drained = has_ended && is_looked_at;
         let is_stuck = match self.busy_since {
-            _ if !is_busy || look.words > 0 || !is_looked_at => {
+            _ if !is_busy || !is_looked_at => {
                 self.busy_since = None;
                 false
             }
-            Some(since) => now.nanoseconds.saturating_sub(since) > now.patience,
-            None => {
+            Some(since) if look.words == 0 => now.nanoseconds.saturating_sub(since) > now.patience,
+            _ => {
                 self.busy_since = Some(now.nanoseconds);
                 false
             }
@@ -201,6 +201,19 @@ impl Source {
     pub(crate) fn limit(&self) -> u64 {
         // Those who share the common ring stamp before they have it.
         if self.is_common { self.floor } else { self.floor.max(self.last) }
+    }
+
+    /// Finds [`Source::next`] without applying anything, for an image that has not started.
+    pub(crate) fn peek(&mut self) -> Result<(), Corrupt> {
+        let (mut at, mut decoder) = (self.at, self.decoder);
+        while let Some((event, length)) = decoder.next(self.words.get(at..).unwrap_or(&[]))? {
+            if let Some(releases) = releases(&event) {
+                self.next = Some(Key::new(decoder.stamp, releases));
+                break;
+            }
+            at += length;
+        }
+        Ok(())
     }
 
     /// Applies events in the order of the ring, up to and including `limit`, and those that have no place in the order
