@@ -116,9 +116,14 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank, d
         }
         _ if callers.is_empty() => row,
         _ => {
-            let names: Vec<String> =
-                callers.iter().take(CALLERS).map(|frame| labels.function(frame.function)).collect();
-            let more = if callers.len() > CALLERS { " ← …" } else { "" };
+            let (mut names, mut at) = (Vec::new(), 0);
+            while at < callers.len() && names.len() < CALLERS {
+                let rest = callers[at..].iter().map(|frame| frame.function);
+                let (name, length) = labels.unnamed(rest).unwrap_or_else(|| (labels.function(callers[at].function), 1));
+                names.push(name);
+                at += length;
+            }
+            let more = if at < callers.len() { " ← …" } else { "" };
             row.line("", format!("← {}{more}", names.join(" ← ")))
         }
     }
