@@ -109,7 +109,6 @@ fn behind_another_preloaded_allocator() {
     }
 }
 
-/// More different stacks than any table starts with; the sites add up to the total.
 #[test]
 fn blocks_of_very_many_stacks() {
     agrees(|work| Job::fixture("stacks", work), "65536");
