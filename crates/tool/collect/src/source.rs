@@ -63,7 +63,6 @@ impl Key {
     pub(crate) fn before(stamp: u64) -> Key {
         if stamp >= (u64::MAX >> 1) - 1 { Key(u64::MAX) } else { Key((stamp << 1) + 1) }
     }
-
 }
 
 /// What was found when a ring was looked at.
