@@ -1,0 +1,562 @@
+//! `record` with programs that play the recorder's part themselves: this test binary, started again.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use heapledger_collect::{Error, Options, Outcome, Progress, record};
+use heapledger_core::sys;
+use heapledger_recording::{ExitStatus, FreedBlock, ImageEndReason, ImageOrigin, Recording};
+use heapledger_recording::{EventKind, EventsBuffer};
+use heapledger_wire::event::Extended;
+use heapledger_wire::session::{Request, RequestKind};
+
+mod support;
+use support::{FakeImage, FakeThread, Hook};
+
+const SCENARIO: &str = "FAKE_SCENARIO";
+
+/// Not a test: the program, when the environment says so.
+#[test]
+fn program() {
+    let Ok(scenario) = std::env::var(SCENARIO) else { return };
+    let (name, argument) = scenario.split_once(' ').unwrap_or((&scenario, "0"));
+    let number: u64 = argument.parse().unwrap();
+    match name {
+        "none" => {}
+        "exchange" => exchange(number),
+        "killed" => killed(number),
+        "forks" => forks(),
+        "forked" => forked(number as u32),
+        "execs" => execs(number),
+        "leaves" => leaves(),
+        "lingers" => lingers(),
+        "fills" => fills(number),
+        "exits" => {
+            Hook::from_environment().image();
+            std::process::exit(number as i32);
+        }
+        other => panic!("what is {other}?"),
+    }
+}
+
+/// This binary as a program that plays a scenario.
+fn fake(scenario: &str) -> Vec<OsString> {
+    let test = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "program", "--nocapture", "--test-threads=1"];
+    // What the test harness prints is of no interest.
+    let script = format!("{SCENARIO}='{scenario}' exec \"$0\" \"$@\" >/dev/null");
+    let shell = ["/bin/sh", "-c", &script].map(OsString::from);
+    shell.into_iter().chain([test.into_os_string()]).chain(arguments.map(OsString::from)).collect()
+}
+
+fn again(scenario: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "program", "--nocapture", "--test-threads=1"]).env(SCENARIO, scenario);
+    command
+}
+
+/// A library that can be preloaded and does nothing, if there is one: an empty one would be complained about.
+fn library() -> Vec<u8> {
+    let stubs = ["/lib/x86_64-linux-gnu/libdl.so.2", "/lib64/libdl.so.2", "/usr/lib/libdl.so.2"];
+    stubs.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default()
+}
+
+struct Recorded {
+    outcome: Outcome,
+    bytes: Vec<u8>,
+    took: Duration,
+    _directory: tempfile::TempDir,
+}
+
+impl Recorded {
+    fn open(&self) -> Recording<'_> {
+        let recording = Recording::open(&self.bytes).unwrap();
+        assert_eq!(recording.verify(), []);
+        recording
+    }
+}
+
+fn options(command: Vec<OsString>, directory: &Path) -> Options {
+    let mut options = Options::new(command, library());
+    options.output = Some(directory.join("x.hl"));
+    options.handle_signals = false;
+    options
+}
+
+fn record_with(command: Vec<OsString>, change: impl FnOnce(&mut Options)) -> Recorded {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options(command, directory.path());
+    change(&mut options);
+    let start = Instant::now();
+    let outcome = record(&options, &mut |_| {}).unwrap();
+    let took = start.elapsed();
+    let bytes = std::fs::read(&outcome.output).unwrap_or_default();
+    Recorded { outcome, bytes, took, _directory: directory }
+}
+
+fn record_fake(scenario: &str) -> Recorded {
+    record_with(fake(scenario), |_| {})
+}
+
+// -------------------------------------------------------------------------------------------------------------------
+
+const EXCHANGE_THREADS: u64 = 4;
+
+/// Threads that take blocks from one allocator and give them to each other. The allocator hands the address out last
+/// that came back last: the order between threads matters as much as it can.
+fn exchange(rounds: u64) {
+    static FREE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    static SLOTS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+    fn allocate(thread: &mut FakeThread) -> u64 {
+        let recycled = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let address = recycled.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) << 4);
+        thread.malloc(address, address % 1_000, 1).unwrap();
+        address
+    }
+    fn release(thread: &mut FakeThread, address: u64) {
+        thread.free(address).unwrap();
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+    }
+    let hook = Hook::from_environment();
+    let (_, first) = hook.image();
+    let image = first.image;
+    std::thread::scope(|scope| {
+        for number in 0..EXCHANGE_THREADS {
+            scope.spawn(move || {
+                let mut thread = hook.thread(image, "exchanges");
+                for round in 0..rounds {
+                    let address = allocate(&mut thread);
+                    let slot = &SLOTS[(round * 7 + number) as usize % SLOTS.len()];
+                    let other = slot.swap(address, Ordering::AcqRel);
+                    if other != 0 {
+                        release(&mut thread, other);
+                    }
+                }
+                thread.extended(&Extended::ThreadEnd).unwrap();
+            });
+        }
+    });
+    let mut last = hook.thread(image, "tidies up");
+    for slot in &SLOTS {
+        let address = slot.swap(0, Ordering::AcqRel);
+        if address != 0 {
+            release(&mut last, address);
+        }
+    }
+}
+
+#[test]
+fn blocks_that_threads_exchange_stay_in_order() {
+    let recorded = record_fake("exchange 200000");
+    let recording = recorded.open();
+    assert!(recording.complete());
+    let counts = recorded.outcome.footer.counts;
+    let total = EXCHANGE_THREADS * 200_000;
+    assert_eq!((counts.allocations.0, counts.frees.0), (total, total));
+    assert_eq!((counts.frees_unknown.0, counts.blocks_live_end.0, counts.bytes_live_end.0), (0, 0, 0));
+    assert_eq!((counts.events_late, counts.events_lost, counts.threads), (0, 0, EXCHANGE_THREADS + 2));
+    assert!((1..=16 + EXCHANGE_THREADS).contains(&counts.blocks_live_max.0), "{}", counts.blocks_live_max.0);
+    // Nothing was ever live twice: that would have been mended by a free more than there were.
+    let mut buffer = EventsBuffer::default();
+    let (mut events, mut time) = (0, 0);
+    for chunk in recording.event_chunks(recording.images()[0].image) {
+        for event in chunk.decode(&mut buffer).unwrap().as_slice() {
+            events += 1;
+            assert!(event.time.0 >= time);
+            time = event.time.0;
+        }
+    }
+    assert_eq!(events, 2 * total);
+    assert!(recorded.outcome.command_recorded());
+    assert_eq!(recorded.outcome.exit, ExitStatus::Code(0));
+    let costs = recorded.outcome.footer.costs;
+    assert!(costs.collector_cpu_ns.unwrap() > 0 && costs.program_cpu_ns.unwrap() > 0);
+    assert!(costs.ring_bytes.unwrap().0 > 6 * (256 << 10));
+}
+
+/// Dies without a word, in the middle of it.
+fn killed(events: u64) {
+    let (_, mut thread) = Hook::from_environment().image();
+    for number in 1..=events {
+        thread.malloc(number << 4, 1, 1).unwrap();
+    }
+    thread.producer.begin();
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_killed_program_loses_nothing() {
+    let recorded = record_fake("killed 300000");
+    let recording = recorded.open();
+    assert!(recording.complete());
+    assert_eq!(recorded.outcome.exit, ExitStatus::Signal(9));
+    assert_eq!(recorded.outcome.footer.counts.bytes_live_end.0, 300_000);
+    let image = recording.images()[0].image;
+    assert_eq!(recording.image_end(image).unwrap().exit, Some(ExitStatus::Signal(9)));
+    assert_eq!(recording.image_end(image).unwrap().reason, ImageEndReason::Exit);
+}
+
+fn forks() {
+    let (_, mut thread) = Hook::from_environment().image();
+    thread.malloc(0x1000, 10, 1).unwrap();
+    thread.extended(&Extended::Fork { sequence: 1 }).unwrap();
+    thread.free(0x1000).unwrap();
+    assert!(again(&format!("forked {}", thread.image.number)).status().unwrap().code() == Some(5));
+}
+
+/// The child, although it was not forked.
+fn forked(parent: u32) {
+    let hook = Hook::from_environment();
+    let request = Request { image: parent, fork: 1, node_base: 1, ..hook.request(RequestKind::Fork) };
+    let (_, mut thread) = hook.introduce(request).unwrap();
+    thread.free(0x1000).unwrap();
+    std::process::exit(5);
+}
+
+#[test]
+fn a_child_inherits_by_the_handshake() {
+    let recorded = record_fake("forks");
+    let recording = recorded.open();
+    let [parent, child] = recording.images() else { panic!("two images") };
+    assert_eq!((child.how, child.parent_image), (ImageOrigin::Fork, Some(parent.image)));
+    assert_eq!((child.inherited_blocks.0, child.inherited_exact), (1, true));
+    assert_eq!(recording.image_counts(child.image).unwrap().frees_inherited.0, 1);
+    let [first, second] = recorded.outcome.processes.as_slice() else { panic!("two processes") };
+    assert_eq!((first.pid, second.parent_pid), (recorded.outcome.command_pid, recorded.outcome.command_pid));
+    // Kernels before 6.15 do not tell who is not the parent.
+    assert!(matches!(second.exit, Some(ExitStatus::Code(5)) | None), "{:?}", second.exit);
+    assert!(!second.running);
+}
+
+fn execs(more: u64) {
+    let (_, mut thread) = Hook::from_environment().image();
+    thread.malloc(0x1000, more + 1, 1).unwrap();
+    if more > 0 {
+        panic!("{}", again(&format!("execs {}", more - 1)).exec());
+    }
+}
+
+#[test]
+fn exec_goes_on_in_the_same_process() {
+    let recorded = record_fake("execs 2");
+    let recording = recorded.open();
+    let how: Vec<_> = recording.images().iter().map(|image| image.how).collect();
+    assert_eq!(how, [ImageOrigin::Launched, ImageOrigin::Exec, ImageOrigin::Exec]);
+    let ends: Vec<_> =
+        recording.images().iter().map(|image| recording.image_end(image.image).unwrap().reason).collect();
+    assert_eq!(ends, [ImageEndReason::Exec, ImageEndReason::Exec, ImageEndReason::Exit]);
+    assert_eq!(recorded.outcome.processes.len(), 1);
+    assert_eq!(recording.processes().len(), 1);
+    assert_eq!(recorded.outcome.footer.counts.bytes_allocated.0, 3 + 2 + 1);
+    assert_eq!(recorded.outcome.footer.counts.bytes_live_end.0, 1);
+    assert!(recording.images()[0].argv.iter().any(|argument| argument == b"program"));
+}
+
+/// Leaves a child behind that says what becomes of it.
+fn leaves() {
+    Hook::from_environment().image();
+    again("lingers").spawn().unwrap();
+    // It has introduced itself when its file is there.
+    let file = PathBuf::from(std::env::var_os("LINGERS_FILE").unwrap());
+    while !file.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn lingers() {
+    let file = PathBuf::from(std::env::var_os("LINGERS_FILE").unwrap());
+    let (_, mut thread) = Hook::from_environment().image();
+    thread.malloc(0x1000, 77, 1).unwrap();
+    std::fs::write(&file, "here").unwrap();
+    let until = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < until && !thread.image.page.is_over() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    thread.free(0x1000).unwrap();
+}
+
+fn record_leaver(wait: bool) -> Recorded {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("here");
+    let mut command = vec![OsString::from("/usr/bin/env")];
+    let mut assignment = OsString::from("LINGERS_FILE=");
+    assignment.push(&file);
+    command.push(assignment);
+    command.extend(fake("leaves"));
+    record_with(command, |options| options.wait_for_descendants = wait)
+}
+
+#[test]
+fn who_is_left_behind_goes_on_alone() {
+    let recorded = record_leaver(false);
+    let recording = recorded.open();
+    let [_, child] = recorded.outcome.processes.as_slice() else { panic!("two processes") };
+    assert!(child.running);
+    assert_eq!(child.images[0].end, ImageEndReason::Detached);
+    assert_eq!(child.images[0].counts.bytes_live_end.0, 77);
+    assert_eq!(recording.image_end(child.images[0].image).unwrap().exit, None);
+    assert!(recording.complete());
+}
+
+#[test]
+fn who_is_left_behind_can_be_waited_for() {
+    let recorded = record_leaver(true);
+    recorded.open();
+    let [_, child] = recorded.outcome.processes.as_slice() else { panic!("two processes") };
+    assert!(!child.running);
+    assert_eq!((child.images[0].end, child.images[0].counts.frees.0), (ImageEndReason::Exit, 1));
+    assert!(recorded.took > Duration::from_millis(450), "{:?}", recorded.took);
+}
+
+#[test]
+fn statuses_are_told_and_nothing_else_is_needed() {
+    for (command, exit) in [("exit 3", ExitStatus::Code(3)), ("kill -TERM $$", ExitStatus::Signal(15))] {
+        let recorded = record_with(["/bin/sh", "-c", command].map(OsString::from).to_vec(), |_| {});
+        assert_eq!(recorded.outcome.exit, exit);
+        assert!(!recorded.outcome.command_recorded());
+        assert!(recorded.open().complete());
+        // No poll is waited for: with this, starting and ending take a few milliseconds.
+        assert!(recorded.took < Duration::from_millis(500), "{:?}", recorded.took);
+    }
+    assert_eq!(record_fake("exits 9").outcome.exit, ExitStatus::Code(9));
+}
+
+#[test]
+fn progress_is_told_from_start_to_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(["sleep", "0.35"].map(OsString::from).to_vec(), directory.path());
+    let mut told = Vec::new();
+    record(&options, &mut |progress| {
+        told.push(match progress {
+            Progress::Started { .. } => "started",
+            Progress::Running(_) => "running",
+            Progress::CommandEnded { exit: ExitStatus::Code(0), running: 0, waits: false } => "ended",
+            Progress::Finishing => "finishing",
+            _ => "something else",
+        });
+    })
+    .unwrap();
+    assert_eq!(told.first(), Some(&"started"));
+    let running = told.iter().filter(|what| **what == "running").count();
+    assert!((3..=5).contains(&running), "{told:?}");
+    assert_eq!(told[told.len() - 2..], ["ended", "finishing"]);
+}
+
+/// Writes until nobody reads any more, then a little more by itself.
+fn fills(events: u64) {
+    let (_, mut thread) = Hook::from_environment().image();
+    for number in 1..=events {
+        if thread.malloc(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 << 4, number * 37 % 9_999, 1).is_err() {
+            assert!(thread.image.page.is_over());
+            std::process::exit(42);
+        }
+    }
+    std::process::exit(43);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let mut failed = 0;
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options(fake("fills 10000000"), directory.path());
+    options.output = Some("/dev/full".into());
+    options.force = true;
+    let outcome = record(&options, &mut |progress| {
+        if let Progress::Failed(error) = progress {
+            assert!(matches!(error, Error::WriteOutput { .. }));
+            failed += 1;
+        }
+    })
+    .unwrap();
+    assert_eq!(outcome.exit, ExitStatus::Code(42));
+    assert_eq!(failed, 1);
+    let Some(Error::WriteOutput { path, source }) = outcome.problem else { panic!("{:?}", outcome.problem) };
+    assert_eq!(path, Path::new("/dev/full"));
+    assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+    assert!(!outcome.footer.complete);
+}
+
+#[test]
+fn only_what_starts_leaves_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |command: &[&str]| {
+        let command = command.iter().map(OsString::from).collect();
+        let error = record(&options(command, directory.path()), &mut |_| panic!("nothing runs")).unwrap_err();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        error
+    };
+    assert!(matches!(refused(&[]), Error::NoCommand));
+    assert!(matches!(refused(&["/nonexistent/program"]), Error::CommandNotFound { .. }));
+    assert!(matches!(refused(&["no-such-command-at-all"]), Error::CommandNotFound { .. }));
+    assert!(matches!(refused(&["/etc/passwd"]), Error::NotExecutable { .. }));
+    // A script that does not say whose: `execvp` leaves it to the shell.
+    let scripts = tempfile::tempdir().unwrap();
+    let file = scripts.path().join("script");
+    std::fs::write(&file, "exit $1").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let command = vec![file.into_os_string(), "6".into()];
+    assert_eq!(record(&options(command, directory.path()), &mut |_| {}).unwrap().exit, ExitStatus::Code(6));
+    std::fs::write(directory.path().join("x.hl"), "precious").unwrap();
+    let error = record(&options(vec!["true".into()], directory.path()), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::OutputExists { .. }));
+    assert_eq!(std::fs::read(directory.path().join("x.hl")).unwrap(), b"precious");
+}
+
+/// Strangers and clients that misbehave, while another program is recorded.
+#[test]
+fn the_broker_serves_the_well_behaved() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(["sleep", "0.8"].map(OsString::from).to_vec(), directory.path());
+    let mut is_done = false;
+    let outcome = record(&options, &mut |progress| {
+        let Progress::Started { pid, .. } = progress else { return };
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let entry = environment.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"HEAPLEDGER_SESSION="));
+        let hook = Hook::parse(std::str::from_utf8(entry.unwrap()).unwrap());
+
+        let mute: Vec<_> = (0..300).map(|_| hook.connect().unwrap()).collect();
+        let stranger = Hook { token: *b"00000000000000000000000000000000", ..hook };
+        assert!(stranger.ask(stranger.request(RequestKind::Image)).is_none());
+        let refused = |request: Request| hook.ask(request).unwrap().0.refused;
+        let probe = hook.request(RequestKind::Probe);
+        assert_eq!(refused(probe), 0);
+        assert_eq!(refused(Request { version: 99, ..probe }), 1);
+        assert_eq!(refused(Request { kind: 77, ..probe }), 1);
+        assert_eq!(refused(Request { kind: RequestKind::Ring as u32, image: 5, ..probe }), 1);
+        assert_eq!(refused(Request { kind: RequestKind::Fork as u32, image: 5, ..probe }), 1);
+
+        // This process is none of the command's, but it has the token.
+        let start = Instant::now();
+        let (_, mut thread) = hook.image();
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        thread.malloc(0x1000, 5, 1).unwrap();
+        let asked = Request { image: thread.image.number, capacity: 1 << 20, ..hook.request(RequestKind::Ring) };
+        assert_eq!(hook.ask(asked).unwrap().0.ring_length, (1 << 20) + 4096);
+        let FakeImage { number, .. } = thread.image;
+        for _ in 0..40 {
+            let mut another = hook.thread(FakeImage { number, ..thread.image }, "another");
+            another.malloc(u64::from(sys::thread_id()) << 4, 1, 1).unwrap();
+        }
+        drop(mute);
+        is_done = true;
+    })
+    .unwrap();
+    assert!(is_done);
+    assert!(!outcome.command_recorded());
+    let [process] = outcome.processes.as_slice() else { panic!("one process") };
+    assert_eq!((process.pid, process.running), (std::process::id(), true));
+    assert_eq!(process.images[0].counts.allocations.0, 41);
+    // The address of the 40 is the same: each is a free that was missed.
+    let recording_bytes = std::fs::read(&outcome.output).unwrap();
+    let recording = Recording::open(&recording_bytes).unwrap();
+    let mut buffer = EventsBuffer::default();
+    let events: Vec<_> = recording
+        .event_chunks(process.images[0].image)
+        .flat_map(|chunk| chunk.decode(&mut buffer).unwrap().as_slice().to_vec())
+        .collect();
+    let freed = |kind: &EventKind| matches!(kind, EventKind::Free { block: FreedBlock::Known(_) });
+    assert_eq!(events.iter().filter(|event| freed(&event.kind)).count(), 39);
+}
+
+#[test]
+fn a_name_is_found_where_none_is_given() {
+    // In a process of its own: it changes the current directory.
+    let directory = tempfile::tempdir().unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "records_in_another_directory", "--nocapture"])
+        .env("RECORD_IN", directory.path())
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    let names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let [name] = names.as_slice() else { panic!("{names:?}") };
+    assert!(name.starts_with("heapledger.true.") && name.ends_with(".hl"), "{name}");
+}
+
+/// Not a test by itself.
+#[test]
+fn records_in_another_directory() {
+    let Some(directory) = std::env::var_os("RECORD_IN") else { return };
+    std::env::set_current_dir(&directory).unwrap();
+    let mut options = Options::new(vec!["true".into()], library());
+    options.handle_signals = false;
+    let outcome = record(&options, &mut |_| {}).unwrap();
+    assert!(outcome.output.exists());
+}
+
+/// Not a test by itself: a recorder whose signals can be tried.
+#[test]
+fn records_with_signals() {
+    let Some(directory) = std::env::var_os("SIGNALS_IN") else { return };
+    let directory = PathBuf::from(directory);
+    let script = "trap 'exit 4' TERM; trap 'exit 5' HUP; while :; do sleep 0.01; done";
+    let mut options = options(["/bin/sh", "-c", script].map(OsString::from).to_vec(), &directory);
+    options.handle_signals = true;
+    let outcome = record(&options, &mut |progress| {
+        if let Progress::Started { pid, .. } = progress {
+            std::fs::write(directory.join("new"), pid.to_string()).unwrap();
+            std::fs::rename(directory.join("new"), directory.join("pid")).unwrap();
+        }
+    });
+    let ExitStatus::Code(code) = outcome.unwrap().exit else { std::process::exit(99) };
+    std::process::exit(code);
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn state_of(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next()).unwrap_or('-')
+}
+
+#[test]
+fn signals_reach_whom_they_should() {
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    let directory = tempfile::tempdir().unwrap();
+    let mut recorder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "records_with_signals", "--nocapture"])
+        .env("SIGNALS_IN", directory.path())
+        .stdout(std::process::Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let id = recorder.id();
+    let pid = Pid::from_child(&recorder);
+    until("the command runs", || directory.path().join("pid").exists());
+    let command: u32 = std::fs::read_to_string(directory.path().join("pid")).unwrap().parse().unwrap();
+    // The keyboard's signals go to the group. The shell waits for its child to end before it minds them.
+    for _ in 0..2 {
+        kill_process_group(pid, Signal::TSTP).unwrap();
+        until("both stop", || state_of(id) == 'T' && state_of(command) == 'T');
+        // Whoever continues us continues the command with us, although its children are still stopped.
+        kill_process(pid, Signal::CONT).unwrap();
+        until("both go on", || state_of(id) != 'T' && state_of(command) != 'T');
+        kill_process_group(pid, Signal::CONT).unwrap();
+    }
+    kill_process(pid, Signal::INT).unwrap();
+    kill_process(pid, Signal::QUIT).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(recorder.try_wait().unwrap().is_none(), "it ignores what the keyboard sends");
+    // Stopped by a program: that is none of our business.
+    kill_process(Pid::from_raw(command as i32).unwrap(), Signal::STOP).unwrap();
+    until("the command stops", || state_of(command) == 'T');
+    std::thread::sleep(Duration::from_millis(50));
+    assert_ne!(state_of(id), 'T');
+    kill_process(Pid::from_raw(command as i32).unwrap(), Signal::CONT).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(recorder.wait().unwrap().code(), Some(4));
+}
