@@ -192,13 +192,24 @@ fn programs_started_by_several_threads() {
     }
 }
 
-/// A static program cannot be recorded; it must run all the same, and its children are none of ours.
+/// A static program cannot be recorded; it must run all the same, and so must what runs after it.
 #[test]
 fn a_static_program() {
     let scratch = Scratch::new();
+    let fixed = build("limits", Build::Static);
+    Job::new([fixed.as_os_str(), "none".as_ref(), "0".as_ref()]).both(&scratch);
+    let line = format!("{} none 0; {} told", fixed.display(), program("execs").display());
+    let (_, recording) = Job::shell(&line).both(&scratch);
+    assert_eq!(recording.assert_whole().running("told").len(), 2, "the shell, and the program after: {recording:?}");
+}
+
+/// Nothing in a static program takes out what was added to its environment: so nothing may be added.
+#[test]
+fn nothing_is_added_to_the_environment_of_a_static_program() {
+    let scratch = Scratch::new();
     let fixed = build("environment", Build::Static);
     Job::new([&fixed]).both(&scratch);
-    Job::shell(&format!("{}; {} told", fixed.display(), program("execs").display())).both(&scratch);
+    Job::shell(&format!("{}; true", fixed.display())).both(&scratch);
 }
 
 #[test]
