@@ -27,19 +27,20 @@ struct Shape {
 
 fn main() {
     if let Ok(shape) = std::env::var(SHAPE) {
-        let [threads, live, pairs, stacks] = shape
-            .split(' ')
-            .map(|number| number.parse().unwrap())
-            .collect::<Vec<u64>>()
-            .try_into()
-            .unwrap();
+        let [threads, live, pairs, stacks] =
+            shape.split(' ').map(|number| number.parse().unwrap()).collect::<Vec<u64>>().try_into().unwrap();
         return produce(Shape { threads, live, pairs, stacks });
     }
     let events: u64 = std::env::args().nth(1).map_or(20_000_000, |events| events.parse().unwrap());
     println!("threads     live   stacks │ collector ns/event   wall ns/event   bytes/event   collector RSS");
-    for (threads, live, stacks) in
-        [(1, 2_000, 100), (1, 2_000, 20_000), (4, 2_000, 100), (1, 400_000, 100), (1, 400_000, 20_000), (4, 400_000, 20_000)]
-    {
+    for (threads, live, stacks) in [
+        (1, 2_000, 100),
+        (1, 2_000, 20_000),
+        (4, 2_000, 100),
+        (1, 400_000, 100),
+        (1, 400_000, 20_000),
+        (4, 400_000, 20_000),
+    ] {
         measure(Shape { threads, live, pairs: events / 2, stacks });
     }
 }

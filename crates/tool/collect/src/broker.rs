@@ -147,7 +147,6 @@ struct Ended {
     since: Instant,
 }
 
-
 impl State {
     fn run(mut self) {
         loop {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use heapledger_core::{Api, Blocks, Bytes, StackId, ThreadId};
 use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending};
 use heapledger_recording::{
-    Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts,
-    Event as FileEvent, EventKind, EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock,
-    Mapping, NodesEncoder, Record, Site, Thread as ThreadRecord, Time,
+    Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
+    EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
+    Record, Site, Thread as ThreadRecord, Time,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
@@ -176,8 +176,12 @@ impl Image {
             Event::Node { id, parent, kind, address } => {
                 self.add_node(shared, NewNode { id, parent, kind, address })?;
             }
-            Event::Nothing | Event::Unknown => {}
-            Event::Extended(ref event) => self.apply_extended(shared, line, time, event)?,
+            Event::Nothing => {}
+            Event::Extended { code, payload } => {
+                if let Some(event) = Extended::parse(code, payload)? {
+                    self.apply_extended(shared, line, time, &event)?;
+                }
+            }
         }
         Ok(())
     }
@@ -609,12 +613,7 @@ impl Image {
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
-    pub(crate) fn finish(
-        mut self,
-        shared: &mut Shared,
-        time: Time,
-        events_lost: u64,
-    ) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, events_lost: u64) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);

@@ -45,10 +45,9 @@ impl Output {
             Err(_) if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) => {
                 OpenOptions::new().write(true).open(path).map(|file| output(file, false)).map_err(failed)
             }
-            Err(_) => std::fs::remove_file(path)
-                .and_then(|()| new_file(path))
-                .map(|file| output(file, true))
-                .map_err(failed),
+            Err(_) => {
+                std::fs::remove_file(path).and_then(|()| new_file(path)).map(|file| output(file, true)).map_err(failed)
+            }
         }
     }
 

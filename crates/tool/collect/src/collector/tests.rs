@@ -102,12 +102,8 @@ impl Bench {
     /// Ends the session and reads the file.
     fn finish(mut self) -> (Finished, Vec<u8>) {
         self.collector.end_session();
-        let end = SessionEnd {
-            exit: Some(ExitStatus::Code(0)),
-            program_cpu_ns: 1,
-            program_wall_ns: 2,
-            collector_cpu_ns: 3,
-        };
+        let end =
+            SessionEnd { exit: Some(ExitStatus::Code(0)), program_cpu_ns: 1, program_wall_ns: 2, collector_cpu_ns: 3 };
         let finished = self.collector.finish(&end);
         let bytes = std::fs::read(&self.file).unwrap();
         assert_eq!(bytes.len() as u64, finished.bytes_written);
@@ -228,16 +224,19 @@ fn one_thread_from_start_to_end() {
     own.node(4, 3, NodeKind::Frame, 0xffff_0000);
     let step = own.step(6);
     own.put(&event::calloc(step, 0x30000, 3, 7, StackId(4)));
-    own.extended(7, &Extended::Alloc {
-        api: Api::PosixMemalign,
-        address: 0x40001,
-        size: 8,
-        stack: StackId(2),
-        alignment: 64,
-        count: 0,
-        usable: 24,
-        weight: 0,
-    });
+    own.extended(
+        7,
+        &Extended::Alloc {
+            api: Api::PosixMemalign,
+            address: 0x40001,
+            size: 8,
+            stack: StackId(2),
+            alignment: 64,
+            count: 0,
+            usable: 24,
+            weight: 0,
+        },
+    );
     own.extended(8, &Extended::Free { api: Api::FreeSized, address: 0x40001, size: 9, alignment: 0 });
     own.extended(9, &Extended::Failed { api: Api::Malloc, size: u64::MAX, stack: StackId(2), alignment: 0, count: 0 });
     own.free(10, 0xdead0);
@@ -253,7 +252,8 @@ fn one_thread_from_start_to_end() {
     let kinds: Vec<_> = events.iter().map(|(event, _)| event.kind).collect();
     let unknown = EventKind::Free { block: FreedBlock::Unknown };
     let failed = EventKind::Failed { size: Bytes(u64::MAX), stack: StackId(2) };
-    let expected = [alloc(0, 100, 3), alloc(1, 50, 2), freed(0), alloc(2, 21, 4), alloc(3, 8, 2), freed(3), failed, unknown];
+    let expected =
+        [alloc(0, 100, 3), alloc(1, 50, 2), freed(0), alloc(2, 21, 4), alloc(3, 8, 2), freed(3), failed, unknown];
     assert_eq!(kinds, expected);
     assert_eq!(events[3].1.count, Some(3));
     assert_eq!((events[4].1.alignment, events[4].1.usable), (Some(64), Some(Bytes(24))));
@@ -339,11 +339,10 @@ fn rings_are_merged_into_the_one_true_history() {
                 let size = random.below(500);
                 lines[line].malloc(at, address, size, 1 + random.below(30) as u32);
                 live.push((address, serial, size));
-                expected.push((line, EventKind::Alloc {
-                    serial: heapledger_core::Serial(serial),
-                    size: Bytes(size),
-                    stack: StackId(0),
-                }));
+                expected.push((
+                    line,
+                    EventKind::Alloc { serial: heapledger_core::Serial(serial), size: Bytes(size), stack: StackId(0) },
+                ));
                 serial += 1;
                 bytes += size;
                 bytes_max = bytes_max.max(bytes);
@@ -370,7 +369,10 @@ fn rings_are_merged_into_the_one_true_history() {
             }
         }
         let counts = finished.footer.counts;
-        assert_eq!((counts.allocations.0, counts.bytes_live_max.0, counts.bytes_live_end.0), (serial, bytes_max, bytes));
+        assert_eq!(
+            (counts.allocations.0, counts.bytes_live_max.0, counts.bytes_live_end.0),
+            (serial, bytes_max, bytes)
+        );
         assert_eq!((counts.frees_unknown.0, counts.events_late, counts.threads), (0, 0, 5));
     }
 }
@@ -410,14 +412,17 @@ fn reallocations_are_put_together() {
     common.extended(21, &Extended::OnBehalf { thread: TID + 3 });
     common.extended(22, &Extended::Free { api: Api::Free, address: a, size: 0, alignment: 0 });
     common.extended(23, &Extended::OnBehalf { thread: TID + 2 });
-    common.extended(24, &Extended::ReallocEnd {
-        api: Api::Reallocarray,
-        outcome: ReallocOutcome::Returned,
-        address: 0x5001,
-        size: 60,
-        stack: StackId::ROOT,
-        count: 6,
-    });
+    common.extended(
+        24,
+        &Extended::ReallocEnd {
+            api: Api::Reallocarray,
+            outcome: ReallocOutcome::Returned,
+            address: 0x5001,
+            size: 60,
+            stack: StackId::ROOT,
+            count: 6,
+        },
+    );
     // The thread goes before it returns: the block stays.
     own.realloc(25, b);
     own.extended(26, &Extended::ThreadEnd);
@@ -453,14 +458,17 @@ fn children_inherit_what_was_live_at_the_fork() {
     let mut bench = Bench::new();
     let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
     line.thread(0, TID, "parent");
-    line.extended(1, &Extended::Module {
-        start: 0x1000,
-        end: 0x2000,
-        bias: 0x1000,
-        epoch: 0,
-        build_id: Packed { words: &[], length: 0 },
-        path: Packed { words: &[], length: 0 },
-    });
+    line.extended(
+        1,
+        &Extended::Module {
+            start: 0x1000,
+            end: 0x2000,
+            bias: 0x1000,
+            epoch: 0,
+            build_id: Packed { words: &[], length: 0 },
+            path: Packed { words: &[], length: 0 },
+        },
+    );
     line.node(1, 0, NodeKind::Epoch, 0);
     line.node(2, 1, NodeKind::Frame, 0x1010);
     line.malloc(10, 0x1000, 10, 2);
@@ -502,8 +510,11 @@ fn children_inherit_what_was_live_at_the_fork() {
     assert_eq!(inherited(child), (2, 30, true));
     assert_eq!(inherited(raw), (2, 60, false));
     assert_eq!(inherited(idle), (2, 60, true));
-    let expected =
-        [EventKind::Free { block: FreedBlock::Inherited }, alloc(0, 80, 3), EventKind::Free { block: FreedBlock::Unknown }];
+    let expected = [
+        EventKind::Free { block: FreedBlock::Inherited },
+        alloc(0, 80, 3),
+        EventKind::Free { block: FreedBlock::Unknown },
+    ];
     assert_eq!(kinds_of(&recording, child), expected);
     assert_eq!(events_of(&recording, child)[0].1.freed_size, Some(Bytes(10)));
     assert_eq!(kinds_of(&recording, raw), [EventKind::Free { block: FreedBlock::Inherited }]);
@@ -515,9 +526,8 @@ fn children_inherit_what_was_live_at_the_fork() {
     assert_eq!(frames, [(1, 0x20), (1, 0x10)]);
     // At the peak the parent had two blocks, and the child one. Their sites say so, though the child ended before.
     assert_eq!(finished.footer.counts.bytes_live_max.0, 20 + 40 + 80);
-    let at_peak = |image| -> u64 {
-        recording.sites(image).rows.iter().map(|site| site.live_at_session_peak.bytes.0).sum()
-    };
+    let at_peak =
+        |image| -> u64 { recording.sites(image).rows.iter().map(|site| site.live_at_session_peak.bytes.0).sum() };
     assert_eq!((at_peak(parent), at_peak(child), at_peak(raw)), (60, 80, 0));
     assert_eq!(finished.processes.len(), 4);
 }
@@ -537,8 +547,7 @@ fn a_later_peak_takes_the_shares_of_those_that_have_gone() {
     }
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
-    let shares: Vec<u64> =
-        ids.iter().map(|&id| recording.sites(id).rows[0].live_at_session_peak.bytes.0).collect();
+    let shares: Vec<u64> = ids.iter().map(|&id| recording.sites(id).rows[0].live_at_session_peak.bytes.0).collect();
     // The first had gone by then; the second ended in the round that brought the third's allocation.
     assert_eq!(shares.iter().sum::<u64>(), finished.footer.counts.bytes_live_max.0);
     assert_eq!((shares[0], shares[2]), (0, 5_000));
@@ -579,16 +588,19 @@ fn a_ring_passes_from_thread_to_thread() {
     let FakeImage { id, mut own, mut common } = bench.image(100, None);
     // Before it has a ring, the first thread uses the common one.
     common.extended(1, &Extended::OnBehalf { thread: TID });
-    common.extended(2, &Extended::Alloc {
-        api: Api::Malloc,
-        address: 0x1000,
-        size: 1,
-        stack: StackId::ROOT,
-        alignment: 0,
-        count: 0,
-        usable: 0,
-        weight: 0,
-    });
+    common.extended(
+        2,
+        &Extended::Alloc {
+            api: Api::Malloc,
+            address: 0x1000,
+            size: 1,
+            stack: StackId::ROOT,
+            alignment: 0,
+            count: 0,
+            usable: 0,
+            weight: 0,
+        },
+    );
     own.thread(3, TID, "first");
     own.malloc(4, 0x2000, 1, 1);
     own.extended(5, &Extended::ThreadName { name: *b"renamed\0\0\0\0\0\0\0\0\0" });
@@ -705,8 +717,7 @@ fn an_address_is_live_only_once() {
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
-    let expected =
-        [alloc(0, 10, 1), freed(0), alloc(1, 20, 2), alloc(2, 30, 2), freed(1), realloc(known(2), 3, 40, 2)];
+    let expected = [alloc(0, 10, 1), freed(0), alloc(1, 20, 2), alloc(2, 30, 2), freed(1), realloc(known(2), 3, 40, 2)];
     assert_eq!(kinds_of(&recording, id), expected);
     let counts = finished.footer.counts;
     assert_eq!((counts.bytes_live_end.0, counts.frees.0, counts.reallocations.0), (40, 2, 1));
