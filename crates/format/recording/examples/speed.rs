@@ -93,7 +93,7 @@ impl Program {
 
     fn event(&mut self) -> Event {
         self.time += 50;
-        if self.time / 50 % self.period == 0 {
+        if (self.time / 50).is_multiple_of(self.period) {
             self.random = SEED;
         }
         if self.random(20) == 0 {

@@ -8,7 +8,7 @@ use crate::frame::{Compressor, EncodedChunk, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
 use crate::messages::Counts;
-use crate::reader::Recording;
+use crate::reader::{EventChunk, Recording};
 use crate::sites;
 
 /// A live block of a checkpoint.
@@ -92,7 +92,7 @@ impl Checkpoint<'_> {
         self.head().time_first
     }
 
-    /// The serial that the image's next allocation takes: replay goes on with the first event after its moment.
+    /// The serial that the image's next allocation takes.
     pub fn next_serial(&self) -> Serial {
         self.head().serial_first
     }
@@ -122,6 +122,13 @@ impl Checkpoint<'_> {
             each(&blocks);
         }
         Ok(())
+    }
+
+    /// The event chunks with which replay goes on: those of the image that come after the checkpoint.
+    pub fn event_chunks_after(&self) -> impl Iterator<Item = EventChunk<'_>> {
+        let image = self.head().image.unwrap_or_default();
+        let offset = self.parts[0].offset;
+        self.recording.event_chunks(image).filter(move |chunk| chunk.entry().offset > offset)
     }
 
     fn head(&self) -> &ChunkHead {

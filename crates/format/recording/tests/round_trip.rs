@@ -475,6 +475,29 @@ fn large_checkpoints_come_in_parts() {
 }
 
 #[test]
+fn replay_goes_on_with_the_chunks_after_a_checkpoint() {
+    let mut compressor = Compressor::new();
+    let mut encoder = EventsEncoder::new(ImageId(0));
+    let mut chunks = Vec::new();
+    for serial in 0..5 {
+        let kind = EventKind::Alloc { serial: Serial(serial), size: Bytes(1), stack: StackId(1) };
+        let event = Event { time: Time(serial), thread: ThreadId(0), call: Api::Malloc.into(), kind };
+        encoder.push(&event, &Extras::NONE, Live::default()).unwrap();
+        chunks.extend(encoder.finish(&mut compressor));
+        if serial == 2 {
+            let checkpoint = CheckpointEncoder::new(ImageId(0), Time(2), Serial(3), Counts::default());
+            chunks.extend(checkpoint.encode(&[], &mut compressor).unwrap());
+        }
+    }
+    let file = file(&chunks, &FOOTER);
+    let recording = Recording::open(&file).unwrap();
+    let checkpoint = recording.checkpoint_before(ImageId(0), Time(4)).unwrap();
+    assert!(checkpoint.is_empty());
+    let serials: Vec<Serial> = checkpoint.event_chunks_after().map(|chunk| chunk.head().serial_first).collect();
+    assert_eq!(serials, [Serial(3), Serial(4)]);
+}
+
+#[test]
 fn encoders_refuse_what_cannot_be_recorded() {
     let mut encoder = EventsEncoder::new(ImageId(0));
     let mut push = |kind| {

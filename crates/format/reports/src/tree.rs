@@ -142,8 +142,9 @@ impl Tree {
                     )?;
                 }
                 room.print(out, &escape(&line.text))?;
-                if !line.note.is_empty() && room.left() > GAP.len() {
-                    room.print(out, GAP)?;
+                let gap = if line.text.is_empty() { "" } else { GAP };
+                if !line.note.is_empty() && room.left() > gap.len() {
+                    room.print(out, gap)?;
                     out.write_str(layout.note.0)?;
                     room.print(out, &escape(&line.note))?;
                     out.write_str(layout.note.1)?;
@@ -276,6 +277,13 @@ mod tests {
       1 B    0.0 %  start_thread
 "
         );
+    }
+
+    #[test]
+    fn a_note_can_stand_alone() {
+        let mut tree = Tree::new([""; 0]);
+        tree.push(0, Row::new("a").line("", "← b"));
+        assert_eq!(text(&tree, &Layout { note: ("<", ">"), ..Layout::default() }), "\na\n<← b>\n");
     }
 
     #[test]

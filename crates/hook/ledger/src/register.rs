@@ -193,6 +193,12 @@ impl Register {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
+    /// Suspended blocks that have been neither restored nor forgotten.
+    #[cfg(test)]
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
     #[inline(always)]
     fn home(&self, key: Key) -> Home {
         let hash = hash(key);

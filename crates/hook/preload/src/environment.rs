@@ -97,15 +97,15 @@ pub(crate) fn for_child(environment: Environment) -> Environment {
     if library.is_empty() || !hook::session_is_live() || !is_readable(&taken.library) {
         return environment;
     }
-    let (mut count, mut preloaded) = (0, &[][..]);
+    let (mut count, mut preloaded) = (0, None);
     for_each(environment, |entry| {
         count += 1;
         if let Some(value) = value_of(entry, PRELOAD.iter().copied()) {
-            preloaded = value;
+            preloaded = Some(value);
         }
     });
     let strings = [
-        (PRELOAD, library, if preloaded.is_empty() { &[][..] } else { b":" }, preloaded),
+        (PRELOAD, library, if preloaded.is_some() { &b":"[..] } else { &[] }, preloaded.unwrap_or(&[])),
         (heapledger_wire::session::ENVIRONMENT_VARIABLE.as_bytes(), b"=", &taken.session[..], &[]),
     ];
     let strings_length: usize = strings.iter().map(|(a, b, c, d)| a.len() + b.len() + c.len() + d.len() + 1).sum();

@@ -7,7 +7,7 @@ use heapledger_recording::{Damage, ImageId, Recording};
 
 use crate::amount::Amount;
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::moment::{Moment, Selection, last_images};
 use crate::profile::Share;
 use crate::replay::{Origin, Progress, Span, replay};
 
@@ -83,8 +83,14 @@ pub fn breakdown(
     };
     let mut breakdown = Breakdown { damage: replayed.damage, ..Breakdown::default() };
     let mut amounts = vec![Amount::default(); parts.len()];
+    let last = last_images(recording);
     for image in replayed.images {
-        if image.ended && matches!(selection.moment, Moment::At(_)) {
+        let counts = match selection.moment {
+            Moment::At(_) => !image.ended,
+            Moment::End => last.contains(&image.image),
+            Moment::Peak | Moment::Total => true,
+        };
+        if !counts {
             continue;
         }
         for site in &image.sites {

@@ -1,5 +1,7 @@
 //! Of what, and when.
 
+use std::collections::HashSet;
+
 use heapledger_core::Bytes;
 use heapledger_recording::{ImageId, Recording, Time};
 
@@ -11,7 +13,7 @@ pub enum Moment {
     /// When the most bytes were live: in the session, or in the process that was selected.
     #[default]
     Peak,
-    /// At the end of each process.
+    /// At the end of each process. What was live when a process called `exec` is not part of it: that was gone then.
     End,
     /// At this time.
     At(Time),
@@ -45,6 +47,11 @@ impl Selection {
             }
         }
     }
+}
+
+/// The last image of each process: the one that has an end of the process.
+pub(crate) fn last_images(recording: &Recording<'_>) -> HashSet<ImageId> {
+    recording.processes().iter().filter_map(|process| process.images.last().copied()).collect()
 }
 
 /// The image in which most bytes were live at once; the first of equals.

@@ -7,7 +7,7 @@ use heapledger_recording::{self as recording, Counts, Damage, ImageId, NodeCache
 
 use crate::amount::Amount;
 use crate::error::Error;
-use crate::moment::{Moment, Selection, largest};
+use crate::moment::{Moment, Selection, largest, last_images};
 use crate::replay::{Progress, Replayed, Span, replay};
 use crate::stacks::{Merger, NodeId, Stacks};
 
@@ -101,9 +101,11 @@ fn parts(
     };
     let peak =
         selection.process.and_then(|_| largest(found.iter().map(|(image, counts, _)| (*image, counts.bytes_live_max))));
+    let last = last_images(recording);
     let part = |(image, _, sites)| {
         let share = match selection.moment {
             Moment::Total => Share::Total,
+            Moment::End if !last.contains(&image) => Share::Nothing,
             Moment::End | Moment::At(_) => Share::End,
             Moment::Peak if selection.process.is_none() => Share::SessionPeak,
             Moment::Peak if peak == Some(image) => Share::ImagePeak,

@@ -62,6 +62,8 @@ const STACKS: u32 = 12;
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) counts: Counts,
+    /// Calls that returned a block, and blocks freed.
+    pub(crate) calls: (u64, u64),
     /// By time: what was live, by stack name, after all that had happened until then.
     pub(crate) history: Vec<(Time, BTreeMap<u64, Live>)>,
 }
@@ -92,6 +94,8 @@ struct Image {
     inherited: Vec<u64>,
     sites: BTreeMap<StackId, Site>,
     counts: Counts,
+    /// Reallocations, and those that freed a block.
+    calls: (u64, u64),
     threads: Vec<u32>,
     end: Option<ImageEnd>,
 }
@@ -157,6 +161,7 @@ impl Model {
             inherited,
             sites: BTreeMap::new(),
             counts,
+            calls: (0, 0),
             threads: vec![],
             end: None,
         });
@@ -284,21 +289,26 @@ impl Model {
             chunks.extend(image.encoder.finish(compressor));
         }
 
-        let totals = &mut self.truth.counts;
         let mut records = vec![];
         let mut processes: Vec<ProcessCounts> = vec![];
         for image in &mut self.images {
             image.settle();
+            self.truth.calls.0 += image.counts.allocations.0 + image.calls.0;
+            self.truth.calls.1 += image.counts.frees.0 + image.calls.1;
             records.push(Record::ImageCounts(ImageCounts { image: image.start.image, counts: image.counts }));
-            totals.add(&image.counts);
             let pid = image.start.pid;
             match processes.iter_mut().find(|process| process.pid == pid) {
                 None => {
                     processes.push(ProcessCounts { first_image: image.start.image, pid, counts: image.counts });
                 }
                 Some(process) => {
-                    process.counts.add(&image.counts);
                     let (sum, own) = (&mut process.counts, &image.counts);
+                    // What was live at the exec is gone.
+                    sum.bytes_live_end = Bytes(0);
+                    sum.blocks_live_end = Blocks(0);
+                    sum.bytes_inherited_live_end = Bytes(0);
+                    sum.blocks_inherited_live_end = Blocks(0);
+                    sum.add(own);
                     sum.blocks_live_max = sum.blocks_live_max.max(own.blocks_live_max);
                     if own.bytes_live_max > sum.bytes_live_max {
                         sum.bytes_live_max = own.bytes_live_max;
@@ -308,6 +318,8 @@ impl Model {
                 }
             }
         }
+        let totals = &mut self.truth.counts;
+        processes.iter().for_each(|process| totals.add(&process.counts));
         records.extend(processes.into_iter().map(Record::ProcessCounts));
         let footer = Footer { time: Time(self.time), complete: true, counts: *totals, ..Footer::default() };
 
@@ -357,14 +369,24 @@ impl Image {
             EventKind::Alloc { serial, size, stack } => self.allocate(thread, serial, size, stack),
             EventKind::Free { block } => self.free(thread, block),
             EventKind::Realloc { old, serial, size, stack } => {
-                if old != FreedBlock::None {
-                    self.free(thread, old);
-                    self.counts.reallocations.0 += 1;
-                }
-                self.allocate(thread, serial, size, stack);
+                self.allocate_after(thread, old, serial, size, stack);
             }
             EventKind::Failed { .. } => self.counts.failed.0 += 1,
         }
+    }
+
+    fn allocate_after(&mut self, thread: u32, old: FreedBlock, serial: Serial, size: Bytes, stack: StackId) {
+        if old == FreedBlock::None {
+            return self.allocate(thread, serial, size, stack);
+        }
+        let (frees, allocations) = (self.counts.frees, self.counts.allocations);
+        self.free(thread, old);
+        self.allocate(thread, serial, size, stack);
+        // The format counts it as neither.
+        self.calls.0 += 1;
+        self.calls.1 += self.counts.frees.0 - frees.0;
+        (self.counts.frees, self.counts.allocations) = (frees, allocations);
+        self.counts.reallocations.0 += 1;
     }
 
     fn allocate(&mut self, thread: u32, serial: Serial, size: Bytes, stack: StackId) {

@@ -49,6 +49,8 @@ proptest! {
         prop_assert!(!recorded.recounted && recounted.recounted);
         prop_assert_eq!(&recorded.counts, &recounted.counts);
         prop_assert_eq!(&recorded.processes, &recounted.processes);
+        prop_assert_eq!((recorded.calls.allocations.0, recorded.calls.frees.0), truth.calls);
+        prop_assert_eq!(recorded.calls, recounted.calls);
 
         let pids = recorded.processes.iter().map(|process| Some(process.pid));
         for process in pids.chain([None]) {
@@ -65,6 +67,8 @@ proptest! {
                 }
             }
         }
+        let end = load(&finished, None, Moment::End).whole;
+        prop_assert_eq!((end.bytes, end.blocks), (truth.counts.bytes_live_end, truth.counts.blocks_live_end));
         let peak = load(&finished, None, Moment::Peak).whole;
         prop_assert_eq!((peak.bytes, peak.blocks), (truth.counts.bytes_live_max, truth.counts.blocks_at_bytes_max));
     }

@@ -12,10 +12,11 @@ use heapledger_recording::Time;
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
 
-/// Every byte accounted for: records what a program allocates, and answers questions about it.
+/// Every byte accounted for: records and explains what programs allocate
 ///
-/// Works on unmodified Linux programs and everything they start. `heapledger record` runs a program and writes a
-/// recording; the other verbs read one. Without a file they read the newest `heapledger.*.hl` here.
+/// Works on unmodified Linux programs and everything they start. `heapledger
+/// record` runs a program and writes a recording; the other verbs read one.
+/// Without a file they read the newest `heapledger.*.hl` here.
 ///
 ///     $ heapledger record -- ./server --port 8080
 ///     $ heapledger top                    what is live at the peak, by function
@@ -26,9 +27,11 @@ const STYLES: Styles =
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
-/// Exit status: 0 all went well; 1 something unexpected; 2 a command line that makes no sense; 102 the recording cannot
-/// be read; 103 there is nothing to show, because nothing was recorded. `heapledger record` ends as the program did; 101:
-/// it could not be started, 126: it is not executable, 127: there is no such program.
+/// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
+/// makes no sense; 102 the recording cannot be read; 103 there is nothing to
+/// show, because nothing was recorded. `heapledger record` ends as the program
+/// did; 101: it could not be started, 126: it is not executable, 127: there is no
+/// such program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -73,16 +76,18 @@ pub(crate) enum Verb {
     Man(Man),
 }
 
-/// Run a program and record what it allocates.
+/// Run a program and record what it allocates
 ///
-/// Every call of the malloc family is recorded with its stack, in the program and in all that it starts. The program sees
-/// no difference, except that it takes somewhat longer. The report is on stderr; stdout is the program's.
+/// Every call of the malloc family is recorded with its stack, in the program and
+/// in all that it starts. The program sees no difference, except that it takes
+/// somewhat longer. The report is on stderr; stdout is the program's.
 ///
 ///     $ heapledger record -- ./server --port 8080
 ///     $ heapledger record -o build.hl -- make -j8
 ///
-/// Returns when the program has ended; what it left running goes on unrecorded. Ends with the program's exit status, or
-/// by the signal that killed it. Programs that are statically linked, or that run with the rights of another user
+/// Returns when the program has ended; what it left running goes on unrecorded.
+/// Ends with the program's exit status, or by the signal that killed it. Programs
+/// that are statically linked, or that run with the rights of another user
 /// (set-user-ID), cannot be recorded: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -109,17 +114,18 @@ pub(crate) struct Record {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show the totals of a recording and of each process in it.
+/// Show the totals of a recording and of each process in it
 ///
-/// Takes no time, however long the recording is: the totals are at its end. If the recorder was killed they are not; then
-/// they are counted again.
+/// Takes no time, however long the recording is: the totals are at its end. If
+/// the recorder was killed they are not; then they are counted again.
 ///
 ///     $ heapledger summary
 ///     $ heapledger summary build.hl --json | jq .bytes_live_max
 ///
-/// Allocations are calls that returned a block; a reallocation is one more allocation and one more free. Bytes are those
-/// that were asked for. The peak is the moment when the most bytes were live. A temporary allocation is freed before the
-/// same thread allocates or frees anything else.
+/// Allocations are calls that returned a block; a reallocation is one more
+/// allocation and one more free. Bytes are those that were asked for. The peak is
+/// the moment when the most bytes were live. A temporary allocation is freed
+/// before the same thread allocates or frees anything else.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Summary {
@@ -127,7 +133,7 @@ pub(crate) struct Summary {
     pub(crate) input: Input,
 }
 
-/// Show who holds or allocates the most.
+/// Show who holds or allocates the most
 ///
 ///     $ heapledger top                             by function, at the peak
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
@@ -135,10 +141,11 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
 ///
-/// A site is a stack that allocates. Its function is the innermost one that is no allocator: not malloc, operator new, or
-/// a known wrapper such as xmalloc.
+/// A site is a stack that allocates. Its function is the innermost one that is no
+/// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
 ///
-/// `thread`, `size` and a time with `--at` are answered from the events: some seconds for a recording of some gigabytes.
+/// `thread`, `size` and a time with `--at` are answered from the events: that
+/// takes the longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
@@ -149,12 +156,12 @@ pub(crate) struct Top {
     #[arg(long, value_name = "WHAT", default_value = "function")]
     pub(crate) by: By,
 
-    #[command(flatten)]
-    pub(crate) what: What,
-
     /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) what: What,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -177,11 +184,12 @@ pub(crate) enum By {
     Size,
 }
 
-/// Show who holds or allocates how much as a tree of calls.
+/// Show who holds or allocates how much as a tree of calls
 ///
-/// From the outermost callers to those that allocate, or the other way round. Functions that were inlined are shown
-/// where debug information tells them. A function with one callee through which everything goes stands above it without
-/// figures of its own.
+/// From the outermost callers to those that allocate, or the other way round.
+/// Functions that were inlined are shown where debug information tells them. If
+/// all that a function holds goes through one that it calls, the two stand in one
+/// place, with one row of figures.
 ///
 ///     $ heapledger tree                            the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
@@ -196,9 +204,6 @@ pub(crate) struct Tree {
     #[arg(short, long)]
     pub(crate) bottom_up: bool,
 
-    #[command(flatten)]
-    pub(crate) what: What,
-
     /// How many levels to show; functions that stand in one place are one level
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: Option<u32>,
@@ -212,14 +217,18 @@ pub(crate) struct Tree {
     pub(crate) unfold: bool,
 
     #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
     pub(crate) symbols: Symbols,
 }
 
-/// Show what was live at the end, by stack.
+/// Show what was live at the end, by stack
 ///
-/// Live at the end is not the same as lost: much of it may be in use until the last moment, and its program is right not
-/// to free it. Look for what should not be there, or not so often. Of a process that was ended by a signal, everything is
-/// live that it used.
+/// Live at the end is not the same as lost: much of it may be in use until the
+/// last moment, and its program is right not to free it. Look for what should not
+/// be there, or not so often. Of a process that was ended by a signal, everything
+/// is live that it used.
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
@@ -245,10 +254,11 @@ pub(crate) struct Leaks {
     pub(crate) symbols: Symbols,
 }
 
-/// Show where memory is allocated only to be freed at once.
+/// Show where memory is allocated only to be freed at once
 ///
-/// A temporary allocation is freed before the same thread allocates or frees anything else. Where there are many, a
-/// buffer that is kept, or one on the stack, often does as well.
+/// A temporary allocation is freed before the same thread allocates or frees
+/// anything else. Where there are many, a buffer that is kept, or one on the
+/// stack, often does as well.
 ///
 ///     $ heapledger temporary -n 5
 #[derive(Debug, Args)]
@@ -269,10 +279,11 @@ pub(crate) struct Temporary {
     pub(crate) symbols: Symbols,
 }
 
-/// Draw a flame graph, or write the stacks for tools that do.
+/// Draw a flame graph, or write the stacks for tools that do
 ///
-/// Each box is a function, as wide as what it and all that it calls hold or allocate. The picture is a file that browsers
-/// show: click on a box to enlarge it, press Ctrl-F to search.
+/// Each box is a function, as wide as what it and all that it calls hold or
+/// allocate. The picture is a file that browsers show: click on a box to enlarge
+/// it, press Ctrl-F to search.
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
@@ -299,10 +310,11 @@ pub(crate) struct Flame {
     pub(crate) symbols: Symbols,
 }
 
-/// Show what a recording consists of.
+/// Show what a recording consists of
 ///
-/// The session; processes and how they ended; modules with their build ids, and what is there to take names from; threads;
-/// the parts of the file and their sizes; what is damaged.
+/// The session; processes and how they ended; modules with their build ids, and
+/// what is there to take names from; threads; the parts of the file and their
+/// sizes; what is damaged.
 ///
 ///     $ heapledger info build.hl
 #[derive(Debug, Args)]
@@ -315,7 +327,7 @@ pub(crate) struct Info {
     pub(crate) symbols: Symbols,
 }
 
-/// Print a completion script for a shell.
+/// Print a completion script for a shell
 ///
 ///     $ heapledger completions bash > ~/.local/share/bash-completion/completions/heapledger
 ///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
@@ -326,7 +338,7 @@ pub(crate) struct Completions {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Print the manual page, or write those of all verbs to a directory.
+/// Print the manual page, or write those of all verbs to a directory
 ///
 ///     $ heapledger man | man -l -
 ///     $ heapledger man --dir ~/.local/share/man/man1

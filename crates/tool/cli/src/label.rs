@@ -46,6 +46,15 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
+    /// A run of functions in the same module of which no name is known, at the beginning of a stack: what stands for
+    /// them, if that is shorter than they are.
+    pub(crate) fn unnamed(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<(String, usize)> {
+        let mut functions = functions.into_iter().map(|function| self.names.function(function)).peekable();
+        let module = functions.peek()?.module;
+        let length = functions.take_while(|name| !name.known && name.module == module).count();
+        (length > 1).then(|| (format!("[{length} in {}]", self.module(module)), length))
+    }
+
     /// The name of a module, without its directory.
     pub(crate) fn module(&self, module: ModuleId) -> String {
         let Some(module) = self.recording.module(module) else { return String::new() };

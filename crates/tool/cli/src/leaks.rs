@@ -40,6 +40,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<()> {
         let row = row(&mut labels, &profile, rank, Depth::Stack(FRAMES_MAX));
         table.push(0, row.cells(columns.cells(&rank.amount, &profile.whole)));
     }
+    out.line("")?;
     out.tree(&table)?;
     left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))
 }

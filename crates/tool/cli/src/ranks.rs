@@ -1,7 +1,7 @@
 //! Tables of sites and groups of sites: what `top`, `leaks`, `temporary` and the report after `record` share.
 
 use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, Selection};
-use heapledger_recording::Recording;
+use heapledger_recording::{ChunkKind, Recording};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::Value;
@@ -25,14 +25,11 @@ pub(crate) fn load(input: &Input, recording: &Recording<'_>, selection: Selectio
 
 /// Fails if the recording has no allocation at all: an empty table would say less.
 pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
-    let recorded = recording.chunks().iter().any(|chunk| chunk.kind == heapledger_recording::ChunkKind::Events);
-    match recording.footer() {
-        Some(footer) if footer.counts.allocations.0 == 0 && !recorded => {
-            Err(Failure::new(Exit::NothingRecorded, "nothing was recorded: the program made no allocator call")
-                .hint("a program that is statically linked cannot be recorded"))
-        }
-        _ => Ok(()),
+    if recording.footer().is_none() || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
+        return Ok(());
     }
+    Err(Failure::new(Exit::NothingRecorded, "nothing was recorded: the program made no allocator call that was seen")
+        .hint("a program that is statically linked cannot be recorded"))
 }
 
 /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
@@ -116,9 +113,14 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank, d
         }
         _ if callers.is_empty() => row,
         _ => {
-            let names: Vec<String> =
-                callers.iter().take(CALLERS).map(|frame| labels.function(frame.function)).collect();
-            let more = if callers.len() > CALLERS { " ← …" } else { "" };
+            let (mut names, mut at) = (Vec::new(), 0);
+            while at < callers.len() && names.len() < CALLERS {
+                let rest = callers[at..].iter().map(|frame| frame.function);
+                let (name, length) = labels.unnamed(rest).unwrap_or_else(|| (labels.function(callers[at].function), 1));
+                names.push(name);
+                at += length;
+            }
+            let more = if at < callers.len() { " ← …" } else { "" };
             row.line("", format!("← {}{more}", names.join(" ← ")))
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heapledger_analysis::{Metric, Moment, Profile, Rank, RankBy, Selection, rank};
 use heapledger_collect::Outcome;
 use heapledger_core::Bytes;
-use heapledger_recording::{Footer, Recording, RunCosts};
+use heapledger_recording::{Counts, Footer, Recording, RunCosts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
@@ -24,7 +24,7 @@ use crate::target::Obstacle;
 const ROWS: usize = 5;
 
 pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
-    if outcome.footer.counts.allocations.0 == 0 {
+    if allocations(&outcome.footer.counts) == 0 {
         nothing(outcome, obstacle);
     } else {
         if !outcome.command_recorded() {
@@ -50,7 +50,7 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     }
     let name = shown(&outcome.output);
     tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written)));
-    if outcome.footer.counts.allocations.0 > 0 {
+    if allocations(&outcome.footer.counts) > 0 {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }
 }
@@ -74,15 +74,21 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     }
 }
 
+/// Calls that returned a block: the recording has reallocations apart.
+fn allocations(counts: &Counts) -> u64 {
+    counts.allocations.0.saturating_add(counts.reallocations.0)
+}
+
 fn totals(footer: &Footer, processes: usize) -> String {
     let counts = &footer.counts;
-    let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
+    let allocations = allocations(counts);
+    let temporary = percent(counts.temporary_allocations.0, allocations);
     let mut text = format!(
         "heapledger: peak {} at {} · {} still live at exit · {} ({temporary} temporary)",
         bytes(counts.bytes_live_max.0),
         time(counts.bytes_live_max_time),
         bytes(counts.bytes_live_end.0),
-        counted(counts.allocations.0, "allocation", "allocations"),
+        counted(allocations, "allocation", "allocations"),
     );
     if processes > 1 {
         // Writing to a String cannot fail.
@@ -177,7 +183,7 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use heapledger_core::Blocks;
-    use heapledger_recording::{Counts, Time};
+    use heapledger_recording::Time;
 
     use super::*;
 

@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         let row = row(&mut labels, &profile, rank, Depth::Callers);
         table.push(0, row.cells(columns.cells(&rank.amount, &profile.whole)));
     }
+    out.line("")?;
     out.tree(&table)?;
     let rest = &ranks[shown.len()..];
     if !rest.is_empty() {

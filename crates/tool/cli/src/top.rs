@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
         table.push(0, row(&mut labels, &profile, rank, depth).cells(columns.cells(&rank.amount, &profile.whole)));
     }
     out.title(headline(&recording, &profile.whole, selection))?;
+    out.line("")?;
     out.tree(&table)?;
     left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))
 }
@@ -89,6 +90,7 @@ fn parts(
         table.push(0, part_row(recording, *part, several).cells(columns.cells(amount, &whole)));
     }
     out.title(headline(recording, &whole, selection))?;
+    out.line("")?;
     out.tree(&table)?;
     left_out(out, parts.len() - shown.len(), parts[shown.len()..].iter().map(|(_, amount)| amount))
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
-        chain: if arguments.unfold { usize::MAX } else { CHAIN_MAX },
+        unfold: arguments.unfold,
     };
     if arguments.input.json {
         return out.json(&json(&labels, &tree, &limits, arguments.bottom_up, selection, metric));
@@ -40,14 +40,14 @@ struct Limits {
     depth: usize,
     /// Share of the whole.
     least: f64,
-    /// Lines of a chain.
-    chain: usize,
+    /// Not the middle of long chains.
+    unfold: bool,
 }
 
-/// Of longer chains, the middle is left out.
-const CHAIN_MAX: usize = 8;
-/// How much of their inner end is kept.
-const CHAIN_END: usize = 3;
+/// What is kept of a long chain: so many lines at its start and at its end, if that leaves out enough.
+const CHAIN_START: usize = 5;
+const CHAIN_END: usize = 4;
+const CHAIN_SAVED: usize = 4;
 
 fn print(
     labels: &Labels<'_, '_>,
@@ -82,6 +82,7 @@ fn print(
             }
         }
     }
+    out.line("")?;
     out.tree(&text)?;
     Ok(())
 }
@@ -136,21 +137,30 @@ fn chain(tree: &CallTree, top: CallId) -> Vec<CallId> {
     chain
 }
 
+/// A line for each function of a chain, as far as it is not too long.
 fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits: &Limits) -> Row {
-    let line = |row: Row, id: &CallId| {
-        let node = tree.node(*id);
-        let Some(function) = node.function else { return row };
-        row.line(labels.function(function), labels.place(function, node.location.as_ref()))
-    };
-    let cut = chain.len() > limits.chain;
-    if !cut {
-        return chain.iter().fold(Row::default(), line);
+    let mut lines: Vec<(String, String)> = Vec::new();
+    let mut at = 0;
+    while at < chain.len() {
+        let mut functions = chain[at..].iter().filter_map(|id| tree.node(*id).function);
+        if !limits.unfold
+            && let Some((name, length)) = labels.unnamed(functions.clone())
+        {
+            lines.push((String::new(), name));
+            at += length;
+            continue;
+        }
+        if let Some(function) = functions.next() {
+            let location = tree.node(chain[at]).location.as_ref();
+            lines.push((labels.function(function), labels.place(function, location)));
+        }
+        at += 1;
     }
-    let start = limits.chain - CHAIN_END - 1;
-    let end = chain.len() - CHAIN_END;
-    let row = chain[..start].iter().fold(Row::default(), line);
-    let row = row.line("", format!("⋮ {} more", end - start));
-    chain[end..].iter().fold(row, line)
+    if !limits.unfold && lines.len() > CHAIN_START + CHAIN_END + CHAIN_SAVED {
+        let end = lines.len() - CHAIN_END;
+        lines.splice(CHAIN_START..end, [(String::new(), format!("⋮ {} more", end - CHAIN_START))]);
+    }
+    lines.into_iter().fold(Row::default(), |row, (text, note)| row.line(text, note))
 }
 
 /// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would take.

@@ -1,9 +1,8 @@
 //! Starting the command: finding it as a shell would, and leading it to the session.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::error::Error;
+use crate::unix;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -42,20 +42,21 @@ impl<'a> Launch<'a> {
     /// our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
     /// signal that we handle is back at its default there.
     pub(crate) fn start(&self, library: &Path, session: &OsStr) -> Result<Pid, Error> {
-        let preload = front(library, std::env::var_os(PRELOAD));
-        let spawn = |mut command: Command| {
-            command.env(PRELOAD, &preload).env(ENVIRONMENT_VARIABLE, session).spawn().map(|child| child.id())
+        let environment = environment(library, session);
+        let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
+            let image = Image::new(file, arguments, &environment)?;
+            unix::exec_instead(&mut command, image);
+            command.spawn().map(|child| child.id())
         };
-        let mut command = Command::new(&self.file);
-        command.arg0(self.name).args(self.arguments);
-        let id = spawn(command).or_else(|error| {
+        let arguments = || self.arguments.iter().map(|argument| text(argument));
+        let command = std::iter::once(text(self.name)).chain(arguments()).collect();
+        let id = spawn(Command::new(&self.file), &self.file, command).or_else(|error| {
             if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
                 return Err(error);
             }
             // A script without a first line that names its interpreter: the shell's, by tradition.
-            let mut shell = Command::new("/bin/sh");
-            shell.arg(&self.file).args(self.arguments);
-            spawn(shell)
+            let command = [text("/bin/sh".as_ref()), text(self.file.as_os_str())].into_iter().chain(arguments());
+            spawn(Command::new("/bin/sh"), Path::new("/bin/sh"), command.collect())
         });
         let failed = |source| Error::Launch { program: self.name.to_owned(), source };
         let id = id.map_err(failed)?;
@@ -64,9 +65,48 @@ impl<'a> Launch<'a> {
     }
 }
 
-fn front(library: &Path, existing: Option<OsString>) -> OsString {
+/// What `execve` takes. The standard library would sort the variables, and the program could tell.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) file: CString,
+    pub(crate) arguments: Vec<CString>,
+    pub(crate) environment: Vec<CString>,
+}
+
+impl Image {
+    fn new(file: &Path, arguments: Vec<CString>, environment: &[CString]) -> io::Result<Image> {
+        Ok(Image { file: CString::new(file.as_os_str().as_bytes())?, arguments, environment: environment.to_vec() })
+    }
+}
+
+/// Arguments and variables came from the system, NUL-terminated.
+fn text(text: &OsStr) -> CString {
+    let bytes = text.as_bytes();
+    CString::new(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]).unwrap_or_default()
+}
+
+/// Our environment in its order, with the library at the front of `LD_PRELOAD` and the session.
+fn environment(library: &Path, session: &OsStr) -> Vec<CString> {
+    let mut entries: Vec<OsString> = unix::environment();
+    let prefix = |name: &str| [name.as_bytes(), b"="].concat();
+    let preload = prefix(PRELOAD);
+    let existing = entries.iter_mut().find(|entry| entry.as_bytes().starts_with(&preload));
+    let value = front(library, existing.as_ref().map(|entry| OsStr::from_bytes(&entry.as_bytes()[preload.len()..])));
+    let entry = OsString::from_vec([&preload, value.as_bytes()].concat());
+    match existing {
+        Some(existing) => *existing = entry,
+        None => entries.push(entry),
+    }
+    let own = prefix(ENVIRONMENT_VARIABLE);
+    entries.retain(|entry| !entry.as_bytes().starts_with(&own));
+    entries.push(OsString::from_vec([&own, session.as_bytes()].concat()));
+    entries.iter().map(|entry| text(entry)).collect()
+}
+
+/// The value of `LD_PRELOAD`. An entry that is there and empty is kept as one.
+fn front(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+    if let Some(existing) = existing {
         value.push(":");
         value.push(existing);
     }
@@ -143,7 +183,7 @@ mod tests {
     fn the_library_goes_to_the_front() {
         let library = Path::new("/a/b.so");
         assert_eq!(front(library, None), "/a/b.so");
-        assert_eq!(front(library, Some("".into())), "/a/b.so");
-        assert_eq!(front(library, Some("x.so y.so".into())), "/a/b.so:x.so y.so");
+        assert_eq!(front(library, Some("".as_ref())), "/a/b.so:");
+        assert_eq!(front(library, Some("x.so y.so".as_ref())), "/a/b.so:x.so y.so");
     }
 }

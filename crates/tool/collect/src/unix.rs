@@ -1,11 +1,18 @@
 //! Signals, and the few system calls that rustix does not have. With `shared`, all the `unsafe` of this crate.
 
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use heapledger_recording::ExitStatus;
+
+use crate::launch::Image;
 
 /// One recording at a time may own the process's signals.
 static OWNER: Mutex<()> = Mutex::new(());
@@ -240,6 +247,52 @@ fn exit_status(code: i32) -> ExitStatus {
         0 => ExitStatus::Code(code >> 8 & 0xff),
         signal => ExitStatus::Signal(signal),
     }
+}
+
+/// This process's environment as it is: in its order, with entries that are no `NAME=VALUE` too.
+pub(crate) fn environment() -> Vec<OsString> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: the C library's variable: null, or an array of strings up to a null pointer. `record` is documented not to
+    // be called while another thread changes the environment, as for `std::env::set_var`.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            entries.push(OsStr::from_bytes(CStr::from_ptr(*at).to_bytes()).to_owned());
+            at = at.add(1);
+        }
+    }
+    entries
+}
+
+/// Has the command's child execute this image, instead of what the command says.
+pub(crate) fn exec_instead(command: &mut Command, image: Image) {
+    /// Pointers into strings that live as long.
+    struct Pointers {
+        arguments: Vec<*const libc::c_char>,
+        environment: Vec<*const libc::c_char>,
+        image: Image,
+    }
+    // SAFETY: the pointers refer to heap memory of `image`, which is never changed.
+    unsafe impl Send for Pointers {}
+    // SAFETY: as above.
+    unsafe impl Sync for Pointers {}
+    let pointers =
+        |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>();
+    let pointers = Pointers { arguments: pointers(&image.arguments), environment: pointers(&image.environment), image };
+    let exec = move || {
+        let pointers = &pointers;
+        // SAFETY: NUL-terminated strings, and arrays of them that end with null.
+        unsafe {
+            libc::execve(pointers.image.file.as_ptr(), pointers.arguments.as_ptr(), pointers.environment.as_ptr());
+        }
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: after the fork the closure makes one system call, on memory that was made before it, and allocates
+    // nothing.
+    unsafe { command.pre_exec(exec) };
 }
 
 #[cfg(test)]

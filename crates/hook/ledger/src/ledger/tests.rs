@@ -172,6 +172,8 @@ impl Both {
             assert_eq!(ledger.counts(), model.counts);
             assert_eq!(ledger.live(), model.live.live());
             assert_eq!(ledger.blocks().collect::<HashMap<_, _>>(), model.blocks);
+            let suspended = model.pending.iter().filter(|(_, _, old)| old.is_some()).count();
+            assert_eq!(ledger.register.reserved(), suspended);
             let counts = ledger.counts();
             assert_eq!(counts.allocations.0 - counts.frees.0, ledger.live().blocks_live.0);
 

@@ -87,13 +87,17 @@ fn a_script_without_an_interpreter() {
 #[test]
 fn a_file_that_may_not_grow() {
     let scratch = Scratch::new();
-    let job = Job::fixture("queue", "200000").with_report();
+    let job = Job::fixture("mix_threads", "100000").with_report();
     let bare = job.bare();
-    let file = scratch.file("recording.hl");
-    let outcome = Job::shell(&format!("ulimit -f 16; exec {}", job.recording_words(&file))).bare();
-    assert_eq!(outcome.text(), bare.text(), "{outcome:?}");
-    assert_eq!(outcome.status.signal(), None, "{outcome:?}");
-    assert!(!outcome.stderr.is_empty(), "it does not say that the recording is cut off");
+    // In units of 512 bytes: some of the recording, and less than our own library takes.
+    for (limit, may_fail) in [(1024, false), (16, true)] {
+        let file = scratch.file(&format!("{limit}.hl"));
+        let outcome = Job::shell(&format!("ulimit -f {limit}; exec {}", job.recording_words(&file))).bare();
+        assert_eq!(outcome.status.signal(), None, "ulimit -f {limit}: {outcome:?}");
+        assert!(!outcome.stderr.is_empty(), "ulimit -f {limit}: it does not say that the recording is cut off");
+        assert!(may_fail || outcome.text() == bare.text(), "ulimit -f {limit}: {outcome:?}");
+        assert!(may_fail || Recording::open(file).summary["complete"] == false, "ulimit -f {limit}: {outcome:?}");
+    }
 }
 
 /// The command records itself, and a session inside a session.
@@ -112,24 +116,43 @@ fn the_command_under_itself() {
     Recording::open(nested);
 }
 
+/// What `surroundings` says when it is started by a shell after this, without the recorder and with it.
+#[track_caller]
+fn same_surroundings(before: &str) {
+    let scratch = Scratch::new();
+    let own = program("surroundings");
+    let exec = if before.ends_with(' ') { "" } else { "; exec " };
+    let bare = Job::shell(&format!("{before}{exec}{} one", own.display())).bare();
+    let words = Job::fixture("surroundings", "one").recording_words(&scratch.file("recording.hl"));
+    let recorded = Job::shell(&format!("{before}{exec}{words}")).bare();
+    let comparable = |outcome: &Outcome| {
+        let lines = outcome.text();
+        let lines = lines.lines().map(|line| match line.split_once(":\t") {
+            // Signals 32 and 33 are the C library's own: its posix_spawn ignores them, its fork does not.
+            Some(("SigIgn", set)) => format!("SigIgn {:x}", u64::from_str_radix(set, 16).unwrap() & !(3 << 31)),
+            // The leader of the group is whom the test started: record.
+            _ => line.replace("leader of its group 1", "leader of its group 0"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(comparable(&bare).contains("argument one"), "{bare:?}");
+    assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
+    assert_eq!(bare.status, recorded.status, "{before}");
+}
+
 /// Signals, descriptors, limits: the program inherits what it would inherit without us.
 #[test]
 fn surroundings_arrive_as_given() {
-    let scratch = Scratch::new();
-    let own = program("surroundings");
-    for before in
-        ["trap '' HUP PIPE INT QUIT TERM USR1 CHLD", "umask 0; ulimit -n 333", "exec 7< /dev/null 9>&1", "nice -n 5"]
-    {
-        let exec = if before.starts_with("nice") { " " } else { "; exec " };
-        let bare = Job::shell(&format!("{before}{exec}{} one", own.display())).bare();
-        let file = scratch.file("recording.hl");
-        let words = Job::fixture("surroundings", "one").option("--force").recording_words(&file);
-        let recorded = Job::shell(&format!("{before}{exec}{words}")).bare();
-        // The leader of the group is whom the test started: record.
-        let comparable = |outcome: &Outcome| outcome.text().replace("leader of its group 1", "leader of its group 0");
-        assert_eq!(comparable(&bare), comparable(&recorded), "{before}");
-        assert_eq!(bare.status, recorded.status, "{before}");
-    }
+    same_surroundings("trap '' HUP INT QUIT TERM USR1");
+    same_surroundings("umask 0; ulimit -n 333");
+    same_surroundings("exec 7< /dev/null 9>&1");
+    same_surroundings("nice -n 5 ");
+}
+
+/// Rust's own start-up makes this one harder than the others: it ignores SIGPIPE before `main`.
+#[test]
+fn an_ignored_sigpipe_arrives_as_given() {
+    same_surroundings("trap '' PIPE");
 }
 
 /// What the recorder needs on disk is where the user wants it, wherever that is.

@@ -11,4 +11,5 @@ mod harness;
 mod hazards;
 mod processes;
 mod real;
+mod stacks;
 mod truth;

@@ -103,13 +103,13 @@ fn behind_another_preloaded_allocator() {
     };
     agrees(checked("mix"), "20000");
     agrees(checked("queue"), "20000");
+    // Not `operators`: jemalloc brings operator new, which then does not go through malloc.
     let Some(jemalloc) = shared_library("libjemalloc.so.2") else { return };
-    for (name, work) in [("queue", "200000"), ("growth", "100"), ("operators", "100"), ("exchange", "50000")] {
+    for (name, work) in [("queue", "200000"), ("growth", "100"), ("exchange", "50000")] {
         agrees(|work| Job::fixture(name, work).variable("LD_PRELOAD", &jemalloc), work);
     }
 }
 
-/// More different stacks than any table starts with; the sites add up to the total.
 #[test]
 fn blocks_of_very_many_stacks() {
     agrees(|work| Job::fixture("stacks", work), "65536");

@@ -1,0 +1,92 @@
+//! Hostile files never make the reader panic: the body of the fuzz target as a property test.
+//!
+//! `HEAPLEDGER_FUZZ_SECONDS` makes each test go on for so long, with fresh seeds.
+
+use std::time::{Duration, Instant};
+
+use heapledger_recording::fuzzing::{exercise, read_everything, resealed, sample};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+#[test]
+fn any_bytes() {
+    fuzz(prop::collection::vec(any::<u8>(), 0..400), |data| exercise(&data));
+}
+
+#[test]
+fn any_chunks() {
+    fuzz(prop::collection::vec(hostile_chunk(), 0..6), |chunks| exercise(&[vec![1], chunks.concat()].concat()));
+}
+
+#[test]
+fn a_few_changed_bytes() {
+    let change = (0u8..18, any::<bool>(), 0u16..120, any::<u8>());
+    fuzz(prop::collection::vec(change, 1..6), |mut changes| {
+        changes.sort();
+        let mut data = vec![2];
+        for (chunk, head, at, value) in changes {
+            let [low, high] = at.to_le_bytes();
+            data.extend([chunk | if head { 0x80 } else { 0 }, low, high, value]);
+        }
+        exercise(&data);
+    });
+}
+
+#[test]
+fn many_changed_bytes() {
+    fuzz((1u64.., 1u64..200), |(seed, density)| {
+        let mut state = seed;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        read_everything(&resealed(&sample(), |_, head, contents| {
+            for byte in head.iter_mut().chain(contents) {
+                if random() % density == 0 {
+                    *byte = random() as u8;
+                }
+            }
+        }));
+    });
+}
+
+fn fuzz<S: Strategy>(strategy: S, body: impl Fn(S::Value)) {
+    let seconds = std::env::var("HEAPLEDGER_FUZZ_SECONDS").ok().map_or(0, |seconds| seconds.parse().expect("seconds"));
+    let start = Instant::now();
+    for round in 1.. {
+        let mut runner = TestRunner::new(Config::with_cases(500));
+        let run = |value| {
+            body(value);
+            Ok(())
+        };
+        runner.run(&strategy, run).expect("no panic");
+        if round >= 4 && start.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+    }
+}
+
+/// A chunk that looks right from outside: small numbers, which mean something more often than large ones do.
+fn hostile_chunk() -> impl Strategy<Value = Vec<u8>> {
+    let byte = || prop_oneof![0u8..12, any::<u8>()];
+    let field = (
+        prop_oneof![Just(8u8), Just(16), Just(24), Just(32), Just(40), Just(48), Just(80), Just(88), Just(96)],
+        0u8..12,
+    );
+    let column = (0u8..12, 0u8..3, prop::collection::vec(byte(), 0..12)).prop_map(|(id, codec, bytes)| {
+        let mut column = vec![id, 0, codec, 0, bytes.len() as u8, 0, 0, 0];
+        column.extend(bytes);
+        column
+    });
+    let columns = prop::collection::vec(column, 0..12).prop_map(|columns| columns.concat());
+    let contents = prop_oneof![columns, prop::collection::vec(byte(), 0..60)];
+    (0u8..11, prop::collection::vec(field, 0..8), contents).prop_map(|(kind, head, contents)| {
+        let mut chunk = vec![kind, head.len() as u8 * 2];
+        chunk.extend(head.into_iter().flat_map(|(key, value)| [key, value]));
+        chunk.extend((contents.len() as u16).to_le_bytes());
+        chunk.extend(contents);
+        chunk
+    })
+}

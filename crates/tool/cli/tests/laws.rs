@@ -1,0 +1,159 @@
+//! The laws of ARCHITECTURE.md, checked on the manifests, the sources and the built preload library.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSymbol};
+use serde_json::Value;
+
+/// The undefined symbols that the preload library may have. The memory functions are what the compiler calls for
+/// copies; the others come from the dynamic linker, `_dl_find_object` weakly. What starts with `_ITM` or `__` and is
+/// weak belongs to the C compiler's start files.
+const UNDEFINED_ALLOWED: &[&str] = &[
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "bcmp",
+    "strlen",
+    "_r_debug",
+    "__libc_stack_end",
+    "_dl_find_object",
+    "_ITM_deregisterTMCloneTable",
+    "_ITM_registerTMCloneTable",
+    "__cxa_finalize",
+    "__gmon_start__",
+];
+
+/// What the preload library exports: the program sees these names.
+const EXPORTED: &[&str] = &[
+    "aligned_alloc",
+    "calloc",
+    "cfree",
+    "dlclose",
+    "execl",
+    "execle",
+    "execlp",
+    "execv",
+    "execve",
+    "execveat",
+    "execvp",
+    "execvpe",
+    "fexecve",
+    "free",
+    "free_aligned_sized",
+    "free_sized",
+    "heapledger_bridge_v1",
+    "malloc",
+    "malloc_usable_size",
+    "memalign",
+    "popen",
+    "posix_memalign",
+    "posix_spawn",
+    "posix_spawnp",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "system",
+    "valloc",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_path_buf()
+}
+
+/// Package name → (zone, names of normal dependencies).
+fn packages() -> BTreeMap<String, (String, Vec<String>)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_string();
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| {
+            let manifest = text(&package["manifest_path"]);
+            let zone =
+                Path::new(&manifest).ancestors().nth(2).unwrap().file_name().unwrap().to_str().unwrap().to_string();
+            let dependencies = package["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|dependency| dependency["kind"].is_null())
+                .map(|dependency| text(&dependency["name"]))
+                .collect();
+            (text(&package["name"]), (zone, dependencies))
+        })
+        .collect()
+}
+
+#[test]
+fn zones_depend_downwards_only() {
+    let packages = packages();
+    assert!(packages.len() >= 12);
+    for (name, (zone, dependencies)) in &packages {
+        for dependency in dependencies {
+            let target = packages.get(dependency).map(|(zone, _)| zone.as_str());
+            let allowed = match (zone.as_str(), target) {
+                ("hook", Some("hook")) => true,
+                ("hook", None) => name == "heapledger-unwind" && dependency == "gimli",
+                ("format", Some("format")) => true,
+                ("format", Some("hook")) => dependency == "heapledger-core",
+                ("format", None) => true,
+                ("tool", Some("tool" | "format")) => true,
+                ("tool", Some("hook")) => {
+                    ["heapledger-core", "heapledger-wire", "heapledger-ledger"].contains(&dependency.as_str())
+                }
+                ("tool", None) => true,
+                _ => false,
+            };
+            assert!(allowed, "{name} ({zone}/) must not depend on {dependency}");
+        }
+    }
+    assert_eq!(packages["heapledger-core"].1, [] as [&str; 0], "core has no dependencies");
+}
+
+#[test]
+fn hook_crates_have_no_standard_library() {
+    for entry in std::fs::read_dir(root().join("crates/hook")).unwrap() {
+        let library = entry.unwrap().path().join("src/lib.rs");
+        let source = std::fs::read_to_string(&library).unwrap();
+        let is_freestanding =
+            source.contains("\n#![no_std]") || source.contains("\n#![cfg_attr(panic = \"abort\", no_std)]");
+        assert!(is_freestanding, "{} is not no_std", library.display());
+        assert!(!source.contains("extern crate alloc"), "{} allocates", library.display());
+    }
+}
+
+#[test]
+fn format_crates_are_safe() {
+    for entry in std::fs::read_dir(root().join("crates/format")).unwrap() {
+        let library = entry.unwrap().path().join("src/lib.rs");
+        let source = std::fs::read_to_string(&library).unwrap();
+        assert!(source.contains("#![forbid(unsafe_code)]"), "{} may hold unsafe code", library.display());
+    }
+}
+
+#[test]
+fn the_preload_library_needs_and_offers_what_it_says() {
+    let bytes = std::fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    let mut exported = Vec::new();
+    for symbol in library.dynamic_symbols() {
+        let name = symbol.name().unwrap();
+        if symbol.is_undefined() {
+            assert!(name.is_empty() || UNDEFINED_ALLOWED.contains(&name), "undefined symbol {name}");
+        } else if symbol.is_definition() {
+            exported.push(name);
+        }
+    }
+    exported.sort_unstable();
+    assert_eq!(exported, EXPORTED);
+    assert!(bytes.len() < 256 << 10, "{} bytes", bytes.len());
+}
