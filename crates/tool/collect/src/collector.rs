@@ -626,7 +626,7 @@ impl Collector {
             outcome::add_process(&mut total, &counts);
             let Some(first_image) = images().next().map(|image| image.start.image) else { continue };
             self.shared.records.push(Record::ProcessCounts(ProcessCounts { first_image, pid: process.pid, counts }));
-            let last = images().last();
+            let last = images().next_back();
             processes.push(ProcessOutcome {
                 pid: process.pid,
                 parent_pid: process.parent_pid,

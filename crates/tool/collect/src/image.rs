@@ -272,14 +272,13 @@ impl Image {
                 let known = self.by_tid.get(&thread).copied();
                 line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
-            Extended::Fork { sequence } => match self.ledger.fork() {
-                Ok(ledger) => {
+            Extended::Fork { sequence } => {
+                // Without memory for it the child will have to do with what there is when it comes.
+                if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();
                     shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
                 }
-                // The child will have to do with what there is when it comes.
-                Err(OutOfMemory) => {}
-            },
+            }
             Extended::Module { start, end, bias, epoch, build_id, path } => {
                 let build_id: Vec<u8> = build_id.bytes().collect();
                 let path: Vec<u8> = path.bytes().collect();
@@ -514,8 +513,8 @@ impl Image {
     fn flush_events(&mut self, shared: &mut Shared) {
         self.flush_nodes(shared, false);
         self.events_since_checkpoint += self.events.len() as u64;
-        if let Some(chunk) = self.events.finish(&mut shared.compressor) {
-            shared.writer.send(Job::Chunk(chunk));
+        if let Some(chunk) = self.events.finish_raw() {
+            shared.writer.send(Job::Events(chunk));
         }
         let per_block = CHECKPOINT_EVENTS_PER_BLOCK.saturating_mul(self.ledger.live().blocks_live.0);
         if self.events_since_checkpoint >= per_block.max(CHECKPOINT_EVENTS) {

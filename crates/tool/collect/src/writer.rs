@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use heapledger_recording::{
-    CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, Record, RecordingWriter, Sample, Site,
-    SitesEncoder, TimelineEncoder, encode_records,
+    CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, RawChunk, Record, RecordingWriter, Sample,
+    Site, SitesEncoder, TimelineEncoder, encode_records,
 };
 
 use crate::error::Error;
@@ -21,6 +21,7 @@ const JOBS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) enum Job {
     Chunk(EncodedChunk),
+    Events(RawChunk),
     Records(Vec<Record>),
     Sites(ImageId, Vec<Site>),
     Timeline(Option<ImageId>, Vec<Sample>),
@@ -113,6 +114,7 @@ fn run(mut file: File, jobs: &Receiver<Job>, state: &State) -> Result<(), Failur
     for job in jobs {
         let chunks = match job {
             Job::Chunk(chunk) => vec![chunk],
+            Job::Events(chunk) => vec![chunk.compress(&mut compressor)],
             Job::Records(records) => encode_records(&records, &mut compressor)?,
             Job::Sites(image, mut sites) => {
                 sites.sort_unstable_by_key(|site| site.stack);

@@ -259,6 +259,7 @@ fn exec_goes_on_in_the_same_process() {
 }
 
 /// Leaves a child behind that says what becomes of it.
+#[expect(clippy::zombie_processes, reason = "that is the point")]
 fn leaves() {
     Hook::from_environment().image();
     again("lingers").spawn().unwrap();
