@@ -1,7 +1,7 @@
 //! Where output goes: data to stdout, everything else to stderr.
 
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use heapledger_reports::{Layout, Tree};
 use serde::Serialize;
@@ -10,9 +10,8 @@ use crate::args::Color;
 use crate::error::Result;
 
 /// Standard output, and how to write to it.
-#[derive(Debug)]
 pub(crate) struct Output {
-    stdout: BufWriter<StdoutLock<'static>>,
+    stdout: Box<dyn Write>,
     colors: bool,
     width: Option<usize>,
 }
@@ -26,7 +25,13 @@ impl Output {
         let stdout = io::stdout().lock();
         let colors = use_colors(color, stdout.is_terminal());
         let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
-        Output { stdout: BufWriter::new(stdout), colors, width: width.filter(|&width| width >= 40) }
+        Output { stdout: Box::new(BufWriter::new(stdout)), colors, width: width.filter(|&width| width >= 40) }
+    }
+
+    /// The same into something else, without colours.
+    #[cfg(test)]
+    pub(crate) fn into(stream: impl Write + 'static) -> Output {
+        Output { stdout: Box::new(stream), colors: false, width: None }
     }
 
     /// A line that says what follows.

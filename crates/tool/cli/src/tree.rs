@@ -143,8 +143,11 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
     let mut at = 0;
     while at < chain.len() {
         let mut functions = chain[at..].iter().filter_map(|id| tree.node(*id).function);
+        // The ends of a chain are shown by themselves: where it branches, and who allocates.
+        let inner = functions.clone().take((chain.len() - at).saturating_sub(1));
         if !limits.unfold
-            && let Some((name, length)) = labels.unnamed(functions.clone())
+            && at > 0
+            && let Some((name, length)) = labels.unnamed(inner)
         {
             lines.push((String::new(), name));
             at += length;
