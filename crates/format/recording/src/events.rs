@@ -563,7 +563,10 @@ impl Decoded {
                 _ => {
                     let mut extras = Extras::NONE;
                     extras.set(tag, value)?;
-                    self.extras.push((index, extras));
+                    // Only a tag that this version does not know leaves it empty.
+                    if extras != Extras::NONE {
+                        self.extras.push((index, extras));
+                    }
                 }
             }
         }

@@ -142,6 +142,28 @@ fn unknown_chunks_fields_and_columns_are_skipped() {
 }
 
 #[test]
+fn unknown_extras_are_nothing_to_say() {
+    let extras = |file: &[u8]| {
+        let recording = Recording::open(file).unwrap();
+        let mut buffer = EventsBuffer::default();
+        let chunk = recording.event_chunks(ImageId(0)).next().unwrap();
+        chunk.decode(&mut buffer).unwrap().all_extras().to_vec()
+    };
+    let file = sample();
+    let known = extras(&file);
+    let newer = resealed(&file, |kind, _, contents| {
+        if kind == ChunkKind::Events {
+            // The last column: two more triples, for the last event (the one before says something already), tag 100.
+            let at = (0..contents.len()).find(|&at| contents[at..].starts_with(&[7, 0, 1, 0])).unwrap();
+            contents[at + 4] += 6;
+            contents.extend([1, 100, 5, 0, 100, 6]);
+        }
+    });
+    assert_eq!(extras(&newer), known);
+    assert_eq!(known.len(), 2);
+}
+
+#[test]
 fn hostile_trees_come_to_an_end() {
     let mut compressor = Compressor::new();
     let mut nodes = NodesEncoder::new(ImageId(0));

@@ -56,7 +56,7 @@ fn fuzz<S: Strategy>(strategy: S, body: impl Fn(S::Value)) {
     let seconds = std::env::var("HEAPLEDGER_FUZZ_SECONDS").ok().map_or(0, |seconds| seconds.parse().expect("seconds"));
     let start = Instant::now();
     for round in 1.. {
-        let mut runner = TestRunner::new(Config::with_cases(500));
+        let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
         let run = |value| {
             body(value);
             Ok(())

@@ -6,12 +6,14 @@
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
 pub mod api;
 pub mod arch;
 pub mod ids;
 pub mod lock;
+pub mod program;
 pub mod sys;
 
 pub use api::Api;

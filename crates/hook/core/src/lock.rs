@@ -23,7 +23,8 @@ impl Lock {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
-        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(Guard(self))
+        // Not `then_some`: a guard that is made is a guard that is dropped.
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
     }
 
     /// Takes the lock, sleeping in the kernel while another thread holds it.
@@ -51,5 +52,53 @@ impl Drop for Guard<'_> {
         if self.0.0.swap(FREE, Ordering::Release) == CONTENDED {
             sys::futex_wake(&self.0.0, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::cell::UnsafeCell;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_attempt_leaves_the_lock_held() {
+        let lock = Lock::new();
+        let guard = lock.lock();
+        assert!(lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        struct Shared(Lock, UnsafeCell<u64>);
+        // SAFETY: the cell is used under the lock only.
+        unsafe impl Sync for Shared {}
+        const ROUNDS: u64 = if cfg!(miri) { 50 } else { 100_000 };
+        let shared = Shared(Lock::new(), UnsafeCell::new(0));
+        let shared = &shared;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let guard = if round % 3 == thread % 3 { shared.0.try_lock() } else { Some(shared.0.lock()) };
+                        if guard.is_some() {
+                            // SAFETY: under the lock.
+                            unsafe { *shared.1.get() += 1 };
+                        } else {
+                            let _guard = shared.0.lock();
+                            // SAFETY: under the lock.
+                            unsafe { *shared.1.get() += 1 };
+                        }
+                    }
+                });
+            }
+        });
+        // SAFETY: all threads have ended.
+        assert_eq!(unsafe { *shared.1.get() }, 4 * ROUNDS);
     }
 }

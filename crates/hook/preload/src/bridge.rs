@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
-use crate::init::here;
+use crate::init::with_guard;
 
 /// The longest annotation, in words.
 const WORDS_MAX: usize = 256;
@@ -48,5 +48,5 @@ unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c
         // SAFETY: the caller's contract; not null and bounded as checked above.
         unsafe { core::slice::from_raw_parts(words, count) }
     };
-    if hook::annotate(number, payload, here()) { 0 } else { -1 }
+    if with_guard(|sp| hook::annotate(number, payload, sp)) { 0 } else { -1 }
 }

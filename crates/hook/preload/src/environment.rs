@@ -5,6 +5,8 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 
 use heapledger_core::arch::{nr, syscall};
+use heapledger_core::program::{self, Program};
+use heapledger_core::sys;
 use heapledger_record::{connect, hook};
 use heapledger_wire::session::NAME_LENGTH;
 
@@ -88,77 +90,209 @@ pub(crate) unsafe fn take_session(start: *mut u64) -> Option<&'static [u8]> {
     Some(&taken.session)
 }
 
-/// The environment that a child is to get: the program's, and our two additions, in memory of the calling thread. The
-/// program's own when the child is not to be recorded.
-pub(crate) fn for_child(environment: Environment) -> Environment {
-    // SAFETY: written before any caller can be here; not written since.
-    let taken = unsafe { &*TAKEN.0.get() };
-    let library = taken.library.get(..taken.library_length).unwrap_or(&[]);
-    if library.is_empty() || !hook::session_is_live() || !is_readable(&taken.library) {
-        return environment;
-    }
-    let (mut count, mut preloaded) = (0, None);
-    for_each(environment, |entry| {
-        count += 1;
-        if let Some(value) = value_of(entry, PRELOAD.iter().copied()) {
-            preloaded = Some(value);
-        }
-    });
-    let strings = [
-        (PRELOAD, library, if preloaded.is_some() { &b":"[..] } else { &[] }, preloaded.unwrap_or(&[])),
-        (heapledger_wire::session::ENVIRONMENT_VARIABLE.as_bytes(), b"=", &taken.session[..], &[]),
-    ];
-    let strings_length: usize = strings.iter().map(|(a, b, c, d)| a.len() + b.len() + c.len() + d.len() + 1).sum();
-    let length = (count + 3) * size_of::<*const c_char>() + strings_length;
-    let memory = hook::scratch(length);
-    if memory.is_null() {
-        return environment;
-    }
-    let entries = memory.cast::<*const c_char>();
-    // SAFETY: `memory` has `length` bytes: `count + 3` pointers, then the strings with their terminators.
-    unsafe {
-        let mut to = entries.add(count + 3).cast::<u8>();
-        let mut entry = entries;
-        for (a, b, c, d) in strings {
-            *entry = to.cast();
-            entry = entry.add(1);
-            for byte in [a, b, c, d].into_iter().flatten() {
-                to.write(*byte);
-                to = to.add(1);
-            }
-            to.write(0);
-            to = to.add(1);
-        }
-        let mut from = environment;
-        while !from.is_null() && !(*from).is_null() {
-            let bytes = CStr::from_ptr(*from).to_bytes();
-            let is_ours = value_of(bytes, PRELOAD.iter().copied()).is_some()
-                || value_of(bytes, connect::environment_prefix()).is_some();
-            if !is_ours {
-                *entry = *from;
-                entry = entry.add(1);
-            }
-            from = from.add(1);
-        }
-        *entry = ptr::null();
-    }
-    entries.cast_const()
+/// A program that is about to be started.
+#[derive(Clone, Copy)]
+pub(crate) enum Child {
+    /// A file.
+    At(*const c_char),
+    /// A file, or a name to be looked for in `PATH`.
+    InPath(*const c_char),
+    /// A program of the system's, or an open file.
+    Any,
 }
 
-/// Takes what [`for_child`] put into `added` out of `current`, another array that was copied from it.
+/// The environment that a child is to get: the program's, with our two additions, in memory of the calling thread. The
+/// program's own when the child is not to be recorded, or could not take them out again.
+pub(crate) fn for_child(environment: Environment, child: Child) -> Environment {
+    let Some(added) = Added::new(environment, child) else { return environment };
+    let memory = hook::scratch(added.length());
+    // SAFETY: as much memory as asked for, or null.
+    if memory.is_null() { environment } else { unsafe { added.write(memory) } }
+}
+
+/// The additions to an environment, before they are written.
+pub(crate) struct Added {
+    environment: Environment,
+    count: usize,
+    strings_length: usize,
+    library: &'static [u8],
+    session: &'static [u8],
+    /// The value of `LD_PRELOAD` in the environment.
+    preloaded: Option<&'static [u8]>,
+}
+
+impl Added {
+    /// `None` when nothing is to be added.
+    pub(crate) fn new(environment: Environment, child: Child) -> Option<Added> {
+        // SAFETY: written before any caller can be here; not written since.
+        let taken = unsafe { &*TAKEN.0.get() };
+        let library = taken.library.get(..taken.library_length).unwrap_or(&[]);
+        if library.is_empty() || !hook::session_is_live() || !is_readable(&taken.library) || !is_recordable(child) {
+            return None;
+        }
+        let mut added =
+            Added { environment, count: 0, strings_length: 0, library, session: &taken.session, preloaded: None };
+        for_each(environment, |entry| {
+            added.count += 1;
+            if let Some(value) = value_of(entry, PRELOAD.iter().copied()) {
+                added.preloaded = Some(value);
+            }
+        });
+        added.strings_length = added.strings().into_iter().flatten().map(|part| part.len()).sum::<usize>() + 2;
+        Some(added)
+    }
+
+    /// Bytes that [`Added::write`] needs.
+    pub(crate) fn length(&self) -> usize {
+        (self.count + 3) * size_of::<*const c_char>() + self.strings_length
+    }
+
+    /// The two entries, in parts.
+    fn strings(&self) -> [[&'static [u8]; 4]; 2] {
+        let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
+        [
+            [PRELOAD, self.library, separator, self.preloaded.unwrap_or(&[])],
+            [heapledger_wire::session::ENVIRONMENT_VARIABLE.as_bytes(), b"=", self.session, &[]],
+        ]
+    }
+
+    /// Writes the environment. Ours goes where an entry of the name is, so that the order stays, else to the end.
+    ///
+    /// # Safety
+    ///
+    /// `memory` has [`Added::length`] bytes, aligned for pointers.
+    pub(crate) unsafe fn write(&self, memory: *mut u8) -> Environment {
+        let entries = memory.cast::<*const c_char>();
+        let mut ours = [ptr::null::<c_char>(); 2];
+        let mut is_placed = false;
+        // SAFETY: there is room for `count + 3` pointers, then the strings with their terminators: `new` has counted both.
+        unsafe {
+            let mut to = entries.add(self.count + 3).cast::<u8>();
+            for (place, parts) in ours.iter_mut().zip(self.strings()) {
+                *place = to.cast();
+                for byte in parts.into_iter().flatten() {
+                    to.write(*byte);
+                    to = to.add(1);
+                }
+                to.write(0);
+                to = to.add(1);
+            }
+            let [preload, session] = ours;
+            let (mut from, mut entry) = (self.environment, entries);
+            while !from.is_null() && !(*from).is_null() {
+                let bytes = CStr::from_ptr(*from).to_bytes();
+                if value_of(bytes, connect::environment_prefix()).is_none() {
+                    let is_preload = value_of(bytes, PRELOAD.iter().copied()).is_some();
+                    if !is_preload || !is_placed {
+                        *entry = if is_preload { preload } else { *from };
+                        entry = entry.add(1);
+                        is_placed |= is_preload;
+                    }
+                }
+                from = from.add(1);
+            }
+            if !is_placed {
+                *entry = preload;
+                entry = entry.add(1);
+            }
+            *entry = session;
+            *entry.add(1) = ptr::null();
+        }
+        entries.cast_const()
+    }
+}
+
+/// Whether the kernel would start the child with a dynamic linker that loads us. What cannot be told is.
+fn is_recordable(child: Child) -> bool {
+    match child {
+        Child::Any => true,
+        Child::At(path) => is_file_recordable(path.cast(), 4) != Some(false),
+        Child::InPath(name) => {
+            // SAFETY: the program's own argument, a NUL-terminated string or null.
+            let name_bytes = if name.is_null() { &[] } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
+            if name_bytes.contains(&b'/') {
+                return is_file_recordable(name.cast(), 4) != Some(false);
+            }
+            let mut search = &b"/bin:/usr/bin"[..];
+            for_each(crate::exec::environ(), |entry| {
+                if let Some(value) = value_of(entry, b"PATH=".iter().copied()) {
+                    search = value;
+                }
+            });
+            search.split(|&byte| byte == b':').find_map(|directory| is_recordable_in(directory, name_bytes))
+                != Some(false)
+        }
+    }
+}
+
+/// The verdict on `DIRECTORY/NAME`; `None` when there is no such file.
+fn is_recordable_in(directory: &[u8], name: &[u8]) -> Option<bool> {
+    let mut path = [0_u8; 1024];
+    let parts = directory.iter().chain(if directory.is_empty() { b"." } else { b"/" }).chain(name);
+    if directory.len() + name.len() + 2 > path.len() {
+        return None;
+    }
+    path.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+    is_file_recordable(path.as_ptr(), 4)
+}
+
+/// The verdict on a file, following interpreters; `None` when it cannot be read.
+fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
+    let head_length = program::HEAD_LENGTH;
+    // In a mapping: the caller's stack may be small.
+    let memory = sys::map_private(head_length).ok()?;
+    // SAFETY: just mapped, zeroed, and given up below, after its last use.
+    let head = unsafe { core::slice::from_raw_parts_mut(memory, head_length) };
+    // SAFETY: the callers pass NUL-terminated strings.
+    let read = unsafe { sys::read_head(path, head.get_mut(..head_length - 1).unwrap_or(&mut [])) };
+    let verdict = match read {
+        None => None,
+        Some((_, true)) => Some(false),
+        Some((length, false)) => match program::judge(head.get(..length).unwrap_or(&[])) {
+            Program::Dynamic | Program::Unknown => Some(true),
+            Program::Other => Some(false),
+            Program::Script(interpreter) if interpreters_left > 0 => {
+                let (start, length) = (interpreter.as_ptr() as usize - memory as usize, interpreter.len());
+                // The path ends where the line does: make it a string in place.
+                if let Some(end) = head.get_mut(start + length) {
+                    *end = 0;
+                }
+                is_file_recordable(memory.wrapping_add(start), interpreters_left - 1)
+            }
+            Program::Script(_) => Some(false),
+        },
+    };
+    // SAFETY: mapped above; nothing refers to it any more.
+    unsafe { sys::unmap(memory, head_length) };
+    verdict
+}
+
+/// Takes what [`Added`] put into `added` out of `current`, another array that was copied from it.
 ///
 /// # Safety
 ///
 /// Both are environment blocks, and `current` is writable.
-pub(crate) unsafe fn take_out(current: *mut *const c_char, added: Environment) {
-    // SAFETY: the first two entries of what `for_child` made are ours.
-    let ours = unsafe { [*added, *added.add(1)] };
+pub(crate) unsafe fn take_out(current: *mut *const c_char, original: Environment, added: Environment) {
+    let (mut original_preload, mut added_preload, mut session) = (ptr::null(), ptr::null(), ptr::null());
+    for_each(original, |entry| {
+        if value_of(entry, PRELOAD.iter().copied()).is_some() {
+            original_preload = entry.as_ptr().cast::<c_char>();
+        }
+    });
+    for_each(added, |entry| {
+        if value_of(entry, PRELOAD.iter().copied()).is_some() {
+            added_preload = entry.as_ptr().cast::<c_char>();
+        } else if value_of(entry, connect::environment_prefix()).is_some() {
+            session = entry.as_ptr().cast::<c_char>();
+        }
+    });
     let (mut from, mut to) = (current, current);
     // SAFETY: both stay inside the block, which ends with a null pointer.
     unsafe {
         while !(*from).is_null() {
-            if !ours.contains(&*from) {
-                *to = *from;
+            let entry = if *from == added_preload { original_preload } else { *from };
+            if !entry.is_null() && entry != session {
+                *to = entry;
                 to = to.add(1);
             }
             from = from.add(1);

@@ -4,13 +4,16 @@
 //! arguments and go the way of their array forms, as POSIX defines them.
 
 use core::arch::naked_asm;
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use heapledger_core::lock::Lock;
 use heapledger_unwind::modules;
 
-use crate::environment::{self, Environment};
+use crate::environment::{Added, Child, Environment, for_child, take_out};
+use crate::init;
 use crate::next::{Scope, lookup};
 
 type Text = *const c_char;
@@ -61,25 +64,32 @@ macro_rules! function {
 
 const ENOSYS: c_int = 38;
 
-fn environ() -> Environment {
-    let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
-    // SAFETY: null, or the C library's variable.
-    unsafe { variable.as_ref() }.map_or(ptr::null(), |environment| *environment)
+/// The answer of a function that this C library does not have.
+#[cold]
+fn missing() -> c_int {
+    init::set_errno(ENOSYS);
+    -1
+}
+
+/// The program's environment as it is now.
+pub(crate) fn environ() -> Environment {
+    // SAFETY: the C library's variable.
+    variable().map_or(ptr::null(), |variable| unsafe { variable.read_volatile() })
 }
 
 fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVE: fn(Text, Arguments, Environment) -> c_int) {
         // SAFETY: the program's own arguments; the environment is well-formed.
-        Some(execve) => unsafe { execve(path, arguments, environment::for_child(environment)) },
-        None => -ENOSYS,
+        Some(execve) => unsafe { execve(path, arguments, for_child(environment, Child::At(path))) },
+        None => missing(),
     }
 }
 
 fn run_from_path(file: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVPE: fn(Text, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(execvpe) => unsafe { execvpe(file, arguments, environment::for_child(environment)) },
-        None => -ENOSYS,
+        Some(execvpe) => unsafe { execvpe(file, arguments, for_child(environment, Child::InPath(file))) },
+        None => missing(),
     }
 }
 
@@ -115,16 +125,16 @@ export!(execvpe(file: Text, arguments: Arguments, environment: Environment) -> c
 export!(fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     match function!(FEXECVE: fn(c_int, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(fexecve) => unsafe { fexecve(fd, arguments, environment::for_child(environment)) },
-        None => -ENOSYS,
+        Some(fexecve) => unsafe { fexecve(fd, arguments, for_child(environment, Child::Any)) },
+        None => missing(),
     }
 });
 
 export!(execveat(directory: c_int, path: Text, arguments: Arguments, environment: Environment, flags: c_int) -> c_int {
     match function!(EXECVEAT: fn(c_int, Text, Arguments, Environment, c_int) -> c_int) {
         // SAFETY: as in `run`.
-        Some(execveat) => unsafe { execveat(directory, path, arguments, environment::for_child(environment), flags) },
-        None => -ENOSYS,
+        Some(execveat) => unsafe { execveat(directory, path, arguments, for_child(environment, Child::Any), flags) },
+        None => missing(),
     }
 });
 
@@ -135,7 +145,7 @@ export!(posix_spawn(
     match function!(POSIX_SPAWN: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
         Some(spawn) => unsafe {
-            spawn(pid, path, actions, attributes, arguments, environment::for_child(environment))
+            spawn(pid, path, actions, attributes, arguments, for_child(environment, Child::At(path)))
         },
         None => ENOSYS,
     }
@@ -148,7 +158,7 @@ export!(posix_spawnp(
     match function!(POSIX_SPAWNP: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
         Some(spawn) => unsafe {
-            spawn(pid, file, actions, attributes, arguments, environment::for_child(environment))
+            spawn(pid, file, actions, attributes, arguments, for_child(environment, Child::InPath(file)))
         },
         None => ENOSYS,
     }
@@ -170,31 +180,82 @@ export!(popen(command: Text, mode: Text) -> *mut c_void {
     }
 });
 
-/// Calls a function of the C library that starts a child with `environ`, with that pointing to a child's environment.
+/// Calls a function of the C library that starts a child with `environ`, with that pointing to a child's environment
+/// until the last such call has returned. Other threads can see the additions meanwhile.
 fn with_environ<R>(call: impl FnOnce() -> R) -> R {
-    let variable = ptr::with_exposed_provenance_mut::<Environment>(ENVIRON.load(Ordering::Acquire));
-    if variable.is_null() {
-        return call();
+    let is_swapped = SWAP.lock(|swap| swap.enter());
+    let result = call();
+    if is_swapped {
+        SWAP.lock(|swap| swap.leave());
     }
-    // SAFETY: the C library's variable. Another thread that changes the environment meanwhile is in a data race with
-    // `call` already, as POSIX says of both functions.
-    unsafe {
-        let own = variable.read_volatile();
-        let added = environment::for_child(own);
-        if added == own {
-            return call();
+    result
+}
+
+/// The environment that `environ` points to while a child is started with it.
+struct Swap {
+    /// Calls that need it.
+    calls: usize,
+    own: Environment,
+    added: Environment,
+    length: usize,
+}
+
+struct SwapCell(Lock, UnsafeCell<Swap>);
+// SAFETY: the cell is used under the lock only.
+unsafe impl Sync for SwapCell {}
+static SWAP: SwapCell =
+    SwapCell(Lock::new(), UnsafeCell::new(Swap { calls: 0, own: ptr::null(), added: ptr::null(), length: 0 }));
+
+impl SwapCell {
+    fn lock<R>(&self, act: impl FnOnce(&mut Swap) -> R) -> R {
+        let _guard = self.0.lock();
+        // SAFETY: under the lock.
+        act(unsafe { &mut *self.1.get() })
+    }
+}
+
+impl Swap {
+    /// Whether the call is to be followed by [`Swap::leave`].
+    fn enter(&mut self) -> bool {
+        if self.calls == 0 {
+            let Some(variable) = variable() else { return false };
+            // SAFETY: the C library's variable. A thread that changes the environment meanwhile is in a data race with
+            // `system` or `popen` already, as POSIX says of both.
+            let own = unsafe { variable.read_volatile() };
+            let Some(added) = Added::new(own, Child::Any) else { return false };
+            let length = added.length();
+            let Ok(memory) = heapledger_core::sys::map_private(length) else { return false };
+            // SAFETY: the mapping is as long as asked.
+            let added = unsafe { added.write(memory) };
+            // SAFETY: as above.
+            unsafe { variable.write_volatile(added) };
+            *self = Swap { calls: 0, own, added, length };
         }
-        variable.write_volatile(added);
-        let result = call();
-        let current = variable.read_volatile();
-        if current == added {
-            variable.write_volatile(own);
+        self.calls += 1;
+        true
+    }
+
+    fn leave(&mut self) {
+        self.calls -= 1;
+        let Some(variable) = variable().filter(|_| self.calls == 0) else { return };
+        // SAFETY: as in `enter`.
+        let current = unsafe { variable.read_volatile() };
+        if current == self.added {
+            // SAFETY: as in `enter`.
+            unsafe { variable.write_volatile(self.own) };
         } else if !current.is_null() {
-            // Another thread has set a variable, and with it copied the array.
-            environment::take_out(current.cast_mut(), added);
+            // SAFETY: a thread has set a variable, and with it copied the array, which is the C library's now.
+            unsafe { take_out(current.cast_mut(), self.own, self.added) };
         }
-        result
+        // SAFETY: mapped in `enter`; `environ` does not refer to it any more.
+        unsafe { heapledger_core::sys::unmap(self.added.cast_mut().cast(), self.length) };
     }
+}
+
+/// The C library's variable `environ`.
+fn variable() -> Option<*mut Environment> {
+    let variable = ptr::with_exposed_provenance_mut::<Environment>(ENVIRON.load(Ordering::Acquire));
+    (!variable.is_null()).then_some(variable)
 }
 
 /// Defines a variadic thunk: spills the register arguments after the first into an array, and calls

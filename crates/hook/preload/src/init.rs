@@ -99,8 +99,10 @@ extern "C" fn constructor() {
     // SAFETY: the C library's function of this name, whose type this is.
     let register = unsafe { core::mem::transmute::<usize, Register>(register) };
     // SAFETY: the handlers are part of this library, which is never unloaded: it is preloaded.
-    hook::internally(here(), || unsafe {
-        register(before_fork, None, after_fork_in_child, core::ptr::null());
+    with_guard(|sp| {
+        hook::internally(sp, || unsafe {
+            register(before_fork, None, after_fork_in_child, core::ptr::null());
+        })
     });
 }
 
@@ -109,21 +111,24 @@ extern "C" fn constructor() {
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn before_fork() {
-    hook::fork_begins(here());
+    with_guard(hook::fork_begins);
 }
 
 extern "C" fn after_fork_in_child() {
-    hook::child_begins(here());
+    with_guard(hook::child_begins);
 }
 
-/// An address in the current frame: where a guard may say that it stands.
-#[inline(always)]
-pub(crate) fn here() -> u64 {
-    let local = 0_u64;
-    core::hint::black_box(&raw const local).addr() as u64
+/// Runs something with an address of its frame, below which there is a word that does not change meanwhile: what a
+/// guard asks for.
+#[inline(never)]
+pub(crate) fn with_guard<R>(run: impl FnOnce(u64) -> R) -> R {
+    let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+    let result = run(&raw const words[1] as u64);
+    core::hint::black_box(&words);
+    result
 }
 
-/// Sets `errno`, for the one answer that is ours.
+/// Sets `errno`, for the few answers that are ours.
 pub(crate) fn set_errno(number: c_int) {
     let address = ERRNO_LOCATION.load(Ordering::Relaxed);
     if address != 0 {

@@ -29,6 +29,8 @@ const DESTRUCTOR_ROUNDS: u32 = 4;
 pub struct ThreadBlock {
     /// [`GATE_OPEN`], [`GATE_UNATTACHED`], or, inside the recorder, the stack pointer at which it was entered: the guard.
     pub(crate) gate: u64,
+    /// What the word below the guard held: the return address of the call that is being recorded.
+    pub(crate) guard_word: u64,
     pub(crate) producer: MaybeUninit<Producer>,
     /// Whether `producer` has been written.
     pub(crate) has_ring: bool,

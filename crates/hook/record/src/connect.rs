@@ -57,14 +57,14 @@ pub enum Refusal {
 
 impl From<Errno> for Refusal {
     fn from(Errno(number): Errno) -> Refusal {
-        const EAGAIN: i32 = 11;
-        const ENOMEM: i32 = 12;
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        const ENOBUFS: i32 = 105;
+        const ENOENT: i32 = 2;
+        const EPIPE: i32 = 32;
+        const ECONNRESET: i32 = 104;
+        const ECONNREFUSED: i32 = 111;
         match number {
-            EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS => Refusal::NotNow,
-            _ => Refusal::Gone,
+            ENOENT | EPIPE | ECONNRESET | ECONNREFUSED => Refusal::Gone,
+            // No descriptors, no memory, or a sandbox that the program has put itself in.
+            _ => Refusal::NotNow,
         }
     }
 }

@@ -103,7 +103,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 #[inline(never)]
 pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Registers) {
     let Some(block) = enter(caller.sp) else {
-        return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count }, arch::ticks());
+        return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count });
     };
     let ticks = block.begin();
     // SAFETY: passed on.
@@ -112,7 +112,8 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: R
     block.finish(ticks, written);
 }
 
-/// `free(address)` is about to happen. `sp` is the caller's stack pointer, here and below.
+/// `free(address)` is about to happen. `sp` is the caller's stack pointer, here and below: the word below it holds the
+/// return address, or another value that stays until the function returns.
 #[inline(always)]
 pub fn free(address: u64, sp: u64) {
     if !is_compact_address(address) {
@@ -131,7 +132,7 @@ pub fn free(address: u64, sp: u64) {
 pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
     let event = Extended::Free { api, address, size, alignment };
     let Some(block) = enter(sp) else {
-        return outside(&event, arch::ticks_after_loads());
+        return outside(&event);
     };
     let ticks = block.begin_after_loads();
     let written = block.write_extended(ticks, &event);
@@ -142,7 +143,7 @@ pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
 #[inline(always)]
 pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
     let Some(block) = enter(sp) else {
-        return outside(&Extended::ReallocBegin { api, address }, arch::ticks_after_loads());
+        return outside(&Extended::ReallocBegin { api, address });
     };
     let ticks = block.begin_after_loads();
     let written = if is_compact_address(address) {
@@ -169,7 +170,7 @@ pub unsafe fn reallocation_ends(
 ) {
     let Some(block) = enter(caller.sp) else {
         let stack = StackId::ROOT;
-        return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count }, arch::ticks());
+        return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
     };
     let ticks = block.begin();
     // SAFETY: passed on.
@@ -213,7 +214,7 @@ pub fn child_begins(sp: u64) {
 
 /// Whether the session is there to take what a child would have to tell.
 pub fn session_is_live() -> bool {
-    Process::get().is_some_and(|process| process.counters().is_some()) && !process::page().is_over()
+    Process::get().is_some_and(Process::is_introduced) && !process::page().is_over()
 }
 
 /// Runs something that calls the C library for us: what it allocates is not the program's.
@@ -294,10 +295,8 @@ fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
     // SAFETY: as in `enter`.
     let block = unsafe { &mut *block.as_ptr() };
     if !is_adopted && block.gate != GATE_UNATTACHED {
-        // On the thread's own stack a frame below the current one is gone: a guard there is stale. Otherwise a signal
-        // handler has interrupted the recorder, or the C library calls back.
-        let guard = block.gate;
-        if block.is_internal || sp <= guard || !block.walker.is_own_stack(guard, sp) {
+        // A signal handler has interrupted the recorder, or the C library calls back, or the guard is stale.
+        if block.is_internal || !block.is_guard_stale(sp) {
             return None;
         }
         block.walker.forget();
@@ -326,8 +325,25 @@ fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option
 }
 
 impl ThreadBlock {
+    /// Whether the frame at which the recorder was entered is gone: left by a jump.
+    fn is_guard_stale(&self, sp: u64) -> bool {
+        /// The least that lies between the guard and a frame of a signal handler that interrupted the recorder: the
+        /// recorder's frames, the red zone, the signal frame.
+        const NESTED_DISTANCE_MIN: u64 = 512;
+        let guard = self.gate;
+        if !self.walker.is_own_stack(guard, sp) {
+            return false;
+        }
+        // SAFETY: on the thread's own stack, verified; above sp or else checked by the first condition.
+        let word = || unsafe { ptr::with_exposed_provenance::<u64>(guard as usize - 8).read_volatile() };
+        sp + NESTED_DISTANCE_MIN > guard || word() != self.guard_word
+    }
+
     #[inline(always)]
     fn close(&mut self, sp: u64) {
+        // SAFETY: every caller's `sp` is that of a frame of this thread, with the return address of the call, or a word
+        // of a local array, below it.
+        self.guard_word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize - 8).read_volatile() };
         // SAFETY: our own field; volatile so that a signal handler of this thread sees it.
         unsafe { ptr::from_mut(&mut self.gate).write_volatile(sp) };
         compiler_fence(Ordering::SeqCst);
@@ -475,19 +491,18 @@ impl Sink for RingSink<'_> {
 #[cold]
 fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64) {
     let stack = StackId::ROOT;
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
-    outside(&event, arch::ticks());
+    outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 });
 }
 
 #[cold]
 fn outside_free(api: Api, address: u64) {
-    outside(&Extended::Free { api, address, size: 0, alignment: 0 }, arch::ticks_after_loads());
+    outside(&Extended::Free { api, address, size: 0, alignment: 0 });
 }
 
 /// Writes an event of a thread that cannot use a ring of its own to the common ring, without its stack.
 #[cold]
 #[inline(never)]
-fn outside(event: &Extended<'_>, ticks: u64) {
+fn outside(event: &Extended<'_>) {
     let Some(process) = Process::get() else { return };
     let is_nested = match block::current() {
         Current::Block(block) => {
@@ -503,6 +518,8 @@ fn outside(event: &Extended<'_>, ticks: u64) {
     let written = process.with_common(!is_nested, |producer| {
         let mut words = [0_u64; 16];
         producer.begin();
+        // Under the lock and after `begin`: a stamp taken before could be behind the collector by now.
+        let ticks = arch::ticks_after_loads();
         let behalf = Extended::OnBehalf { thread: sys::thread_id() };
         let written = write_extended(producer, ticks, &behalf, &mut words)
             .and_then(|()| write_extended(producer, ticks, event, &mut words));

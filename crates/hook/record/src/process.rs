@@ -13,7 +13,7 @@ use heapledger_core::sys;
 use heapledger_unwind::{rules, tree};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
-use heapledger_wire::session::{RequestKind, SessionPage};
+use heapledger_wire::session::{ImageCounters, RequestKind, SessionPage};
 
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Asked, Granted, Refusal};
@@ -63,6 +63,8 @@ static FIXED: FixedCell = FixedCell(UnsafeCell::new(MaybeUninit::uninit()));
 static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
+/// Where the image counts what it loses; in a forked child that could not introduce itself, its parent's.
+static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
 static BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Joins a session. Call once, before any hook may find recording on.
@@ -197,6 +199,7 @@ impl Process {
         let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
             return Err(Refusal::Gone);
         };
+        COUNTERS.store(ptr::from_ref(&common.header().image).cast_mut(), Ordering::Release);
         // SAFETY: under the lock, and nobody uses the common ring before `introduced`.
         unsafe { (*self.common.get()).write(Producer::new(common)) };
         PAGE.store(page.as_ptr(), Ordering::Release);
@@ -220,13 +223,15 @@ impl Process {
         Some(lend(unsafe { (*self.common.get()).assume_init_mut() }))
     }
 
-    /// Counts of this image that the collector reads.
-    pub(crate) fn counters(&self) -> Option<&heapledger_wire::session::ImageCounters> {
-        if self.introduced.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        // SAFETY: written before `introduced`; the ring's mapping lives as long as the process.
-        Some(&unsafe { (*self.common.get()).assume_init_ref() }.ring().header().image)
+    /// Counts of this image that the collector reads; its parent's where it could not introduce itself.
+    pub(crate) fn counters(&self) -> Option<&'static ImageCounters> {
+        // SAFETY: null, or in the header of a common ring, whose mapping lives as long as the process, and is inherited.
+        unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether the collector knows this process.
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.introduced.load(Ordering::Acquire) != 0
     }
 
     /// A block of a thread that has ended, with its ring.
@@ -252,7 +257,7 @@ impl Process {
 
     /// Reports what the recorder has mapped in this process.
     pub(crate) fn report_memory(&self) {
-        if let Some(counters) = self.counters() {
+        if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
             let bytes = BLOCK_BYTES.load(Ordering::Relaxed) + tree::bytes_mapped() + rules::CACHE_LENGTH as u64;
             counters.private_bytes.store(bytes, Ordering::Relaxed);
         }

@@ -440,10 +440,13 @@ pub enum Event<'words> {
     },
     /// Only moves the clock, or a kind this version does not know.
     Nothing,
-    /// Everything else.
-    Extended(Extended<'words>),
-    /// An extended event of a code below 256 that this version does not know.
-    Unknown,
+    /// Everything else, for [`Extended::parse`]: left as it is, so that frequent events stay small.
+    Extended {
+        /// What it is; see [`code`].
+        code: u16,
+        /// The words after the stamp.
+        payload: Words<'words>,
+    },
 }
 
 /// Reads events off a run of words, keeping the clock.
@@ -460,7 +463,7 @@ pub struct Corrupt;
 impl Decoder {
     /// The next event and how many words it takes; `None` when `words` ends before it does. Afterwards
     /// [`Decoder::stamp`] is the event's stamp.
-    #[inline]
+    #[inline(always)]
     pub fn next<'words>(&mut self, words: Words<'words>) -> Result<Option<(Event<'words>, usize)>, Corrupt> {
         let Some(&first) = words.first() else { return Ok(None) };
         let kind = first & 15;
@@ -493,7 +496,7 @@ impl Decoder {
             8..=14 => Event::Nothing,
             EXTENDED => {
                 self.stamp = word(1);
-                decode_extended((first >> 4) as u16, words.get(2..).unwrap_or(&[]))?
+                Event::Extended { code: (first >> 4) as u16, payload: words.get(2..).unwrap_or(&[]) }
             }
             _ => {
                 self.stamp = self.stamp.wrapping_add(first >> 4 & 0xffff);
@@ -533,66 +536,75 @@ pub const fn look_ahead(first: u64) -> (usize, Option<u64>) {
     }
 }
 
-fn decode_extended(code: u16, payload: Words<'_>) -> Result<Event<'_>, Corrupt> {
-    let word = |index: usize| payload.get(index).copied().ok_or(Corrupt);
-    let api = |index: usize| word(index).and_then(|number| Api::from_number(number as u8).ok_or(Corrupt));
-    let stack = |index: usize| word(index).map(|id| StackId(id as u32 & StackId::MAX.0));
-    let event = match code {
-        code::ALLOC => Extended::Alloc {
-            api: api(0)?,
-            address: word(1)?,
-            size: word(2)?,
-            stack: stack(3)?,
-            alignment: word(4)?,
-            count: word(5)?,
-            usable: word(6)?,
-            weight: word(7)?,
-        },
-        code::FREE => Extended::Free { api: api(0)?, address: word(1)?, size: word(2)?, alignment: word(3)? },
-        code::REALLOC_BEGIN => Extended::ReallocBegin { api: api(0)?, address: word(1)? },
-        code::REALLOC_END => {
-            let outcome = match word(0)? >> 8 & 0xff {
-                0 => ReallocOutcome::Returned,
-                1 => ReallocOutcome::Failed,
-                2 => ReallocOutcome::Freed,
-                _ => return Err(Corrupt),
-            };
-            Extended::ReallocEnd {
+impl<'words> Extended<'words> {
+    /// The event of this code with this payload. `None`: a code below 256 that this version does not know.
+    pub fn parse(code: u16, payload: Words<'words>) -> Result<Option<Extended<'words>>, Corrupt> {
+        let word = |index: usize| payload.get(index).copied().ok_or(Corrupt);
+        let api = |index: usize| word(index).and_then(|number| Api::from_number(number as u8).ok_or(Corrupt));
+        let stack = |index: usize| word(index).map(|id| StackId(id as u32 & StackId::MAX.0));
+        let event = match code {
+            code::ALLOC => Extended::Alloc {
                 api: api(0)?,
-                outcome,
                 address: word(1)?,
                 size: word(2)?,
                 stack: stack(3)?,
+                alignment: word(4)?,
+                count: word(5)?,
+                usable: word(6)?,
+                weight: word(7)?,
+            },
+            code::FREE => Extended::Free { api: api(0)?, address: word(1)?, size: word(2)?, alignment: word(3)? },
+            code::REALLOC_BEGIN => Extended::ReallocBegin { api: api(0)?, address: word(1)? },
+            code::REALLOC_END => {
+                let outcome = match word(0)? >> 8 & 0xff {
+                    0 => ReallocOutcome::Returned,
+                    1 => ReallocOutcome::Failed,
+                    2 => ReallocOutcome::Freed,
+                    _ => return Err(Corrupt),
+                };
+                Extended::ReallocEnd {
+                    api: api(0)?,
+                    outcome,
+                    address: word(1)?,
+                    size: word(2)?,
+                    stack: stack(3)?,
+                    count: word(4)?,
+                }
+            }
+            code::FAILED => Extended::Failed {
+                api: api(0)?,
+                size: word(1)?,
+                stack: stack(2)?,
+                alignment: word(3)?,
                 count: word(4)?,
+            },
+            code::THREAD_START => {
+                Extended::ThreadStart { thread: word(0)? as u32, name: name_bytes(word(1)?, word(2)?) }
             }
-        }
-        code::FAILED => {
-            Extended::Failed { api: api(0)?, size: word(1)?, stack: stack(2)?, alignment: word(3)?, count: word(4)? }
-        }
-        code::THREAD_START => Extended::ThreadStart { thread: word(0)? as u32, name: name_bytes(word(1)?, word(2)?) },
-        code::THREAD_NAME => Extended::ThreadName { name: name_bytes(word(0)?, word(1)?) },
-        code::THREAD_END => Extended::ThreadEnd,
-        code::ON_BEHALF => Extended::OnBehalf { thread: word(0)? as u32 },
-        code::FORK => Extended::Fork { sequence: word(0)? as u32 },
-        code::MODULE => {
-            let (build_id, path) = ((word(4)? & 0xffff) as usize, (word(4)? >> 16 & 0xffff) as usize);
-            let path_at = 5 + build_id.div_ceil(8);
-            let packed = |at: usize, length: usize| {
-                payload.get(at..at + length.div_ceil(8)).map(|words| Packed { words, length }).ok_or(Corrupt)
-            };
-            Extended::Module {
-                start: word(0)?,
-                end: word(1)?,
-                bias: word(2)?,
-                epoch: word(3)? as u32,
-                build_id: packed(5, build_id)?,
-                path: packed(path_at, path)?,
+            code::THREAD_NAME => Extended::ThreadName { name: name_bytes(word(0)?, word(1)?) },
+            code::THREAD_END => Extended::ThreadEnd,
+            code::ON_BEHALF => Extended::OnBehalf { thread: word(0)? as u32 },
+            code::FORK => Extended::Fork { sequence: word(0)? as u32 },
+            code::MODULE => {
+                let (build_id, path) = ((word(4)? & 0xffff) as usize, (word(4)? >> 16 & 0xffff) as usize);
+                let path_at = 5 + build_id.div_ceil(8);
+                let packed = |at: usize, length: usize| {
+                    payload.get(at..at + length.div_ceil(8)).map(|words| Packed { words, length }).ok_or(Corrupt)
+                };
+                Extended::Module {
+                    start: word(0)?,
+                    end: word(1)?,
+                    bias: word(2)?,
+                    epoch: word(3)? as u32,
+                    build_id: packed(5, build_id)?,
+                    path: packed(path_at, path)?,
+                }
             }
-        }
-        code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
-        _ => return Ok(Event::Unknown),
-    };
-    Ok(Event::Extended(event))
+            code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
+            _ => return Ok(None),
+        };
+        Ok(Some(event))
+    }
 }
 
 fn name_bytes(low: u64, high: u64) -> [u8; 16] {

@@ -85,25 +85,41 @@ fn outcome(number: u8) -> ReallocOutcome {
     [ReallocOutcome::Returned, ReallocOutcome::Failed, ReallocOutcome::Freed][number as usize]
 }
 
+/// An event, decoded to the end.
+#[derive(Debug, PartialEq)]
+enum Whole<'words> {
+    Compact(Event<'words>),
+    Extended(Extended<'words>),
+}
+
+fn whole(event: Event<'_>) -> Whole<'_> {
+    match event {
+        Event::Extended { code, payload } => Whole::Extended(Extended::parse(code, payload).unwrap().unwrap()),
+        event => Whole::Compact(event),
+    }
+}
+
 /// Calls `use_it` with the decoded form of the event, borrowed from buffers here.
-fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Event<'_>) -> R) -> R {
+fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
     let (mut first, mut second) = ([0_u64; 8], [0_u64; 32]);
     let event = match *owned {
-        Owned::Free(address) => Event::Free { address },
-        Owned::Malloc(address, size, stack) => Event::Malloc { address, size, stack: StackId(stack) },
-        Owned::Calloc(address, count, each, stack) => Event::Calloc {
+        Owned::Free(address) => Whole::Compact(Event::Free { address }),
+        Owned::Malloc(address, size, stack) => Whole::Compact(Event::Malloc { address, size, stack: StackId(stack) }),
+        Owned::Calloc(address, count, each, stack) => Whole::Compact(Event::Calloc {
             address,
             size: u64::from(count) * u64::from(each),
             stack: StackId(stack),
             count,
             each: u32::from(each),
-        },
-        Owned::ReallocBegin(address) => Event::ReallocBegin { address },
-        Owned::ReallocEnd(address, size, stack) => Event::ReallocEnd { address, size, stack: StackId(stack) },
-        Owned::Node(id, parent, address) => {
-            Event::Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address }
+        }),
+        Owned::ReallocBegin(address) => Whole::Compact(Event::ReallocBegin { address }),
+        Owned::ReallocEnd(address, size, stack) => {
+            Whole::Compact(Event::ReallocEnd { address, size, stack: StackId(stack) })
         }
-        Owned::Alloc(address, size, stack, alignment) => Event::Extended(Extended::Alloc {
+        Owned::Node(id, parent, address) => {
+            Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address })
+        }
+        Owned::Alloc(address, size, stack, alignment) => Whole::Extended(Extended::Alloc {
             api: Api::PosixMemalign,
             address,
             size,
@@ -113,7 +129,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Event<'_>) -> R) -> R {
             usable: 2,
             weight: 3,
         }),
-        Owned::Ended(number, address) => Event::Extended(Extended::ReallocEnd {
+        Owned::Ended(number, address) => Whole::Extended(Extended::ReallocEnd {
             api: Api::Reallocarray,
             outcome: outcome(number),
             address,
@@ -121,11 +137,11 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Event<'_>) -> R) -> R {
             stack: StackId(6),
             count: 7,
         }),
-        Owned::Thread(thread, name) => Event::Extended(Extended::ThreadStart { thread, name }),
+        Owned::Thread(thread, name) => Whole::Extended(Extended::ThreadStart { thread, name }),
         Owned::Module(start, ref build_id, ref path) => {
             let build_words = event::pack(build_id, &mut first).unwrap();
             let path_words = event::pack(path, &mut second).unwrap();
-            Event::Extended(Extended::Module {
+            Whole::Extended(Extended::Module {
                 start,
                 end: 1,
                 bias: 2,
@@ -134,7 +150,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Event<'_>) -> R) -> R {
                 path: Packed { words: &second[..path_words], length: path.len() },
             })
         }
-        Owned::Annotation(code, ref payload) => Event::Extended(Extended::Annotation { code, payload }),
+        Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
     use_it(event)
 }
@@ -151,34 +167,36 @@ fn write(producer: &mut Producer, session: &SessionPage, ticks: u64, owned: &Own
             }
         };
         match event {
-            Event::Free { address } => {
+            Whole::Compact(Event::Free { address }) => {
                 let words = event::free(step(), address);
                 put(producer, &words);
             }
-            Event::Malloc { address, size, stack } => {
+            Whole::Compact(Event::Malloc { address, size, stack }) => {
                 let words = event::malloc(step(), address, size, stack);
                 put(producer, &words);
             }
-            Event::Calloc { address, stack, count, each, .. } => {
+            Whole::Compact(Event::Calloc { address, stack, count, each, .. }) => {
                 let words = event::calloc(step(), address, count, each, stack);
                 put(producer, &words);
             }
-            Event::ReallocBegin { address } => {
+            Whole::Compact(Event::ReallocBegin { address }) => {
                 let words = event::realloc_begin(step(), address);
                 put(producer, &words);
             }
-            Event::ReallocEnd { address, size, stack } => {
+            Whole::Compact(Event::ReallocEnd { address, size, stack }) => {
                 let words = event::realloc_end(step(), address, size, stack);
                 put(producer, &words);
             }
-            Event::Node { id, parent, kind, address } => put(producer, &event::node(id, parent, kind, address)),
-            Event::Extended(extended) => {
+            Whole::Compact(Event::Node { id, parent, kind, address }) => {
+                put(producer, &event::node(id, parent, kind, address))
+            }
+            Whole::Extended(extended) => {
                 let mut buffer = [0_u64; WORDS_MAX];
                 producer.last = event::units(ticks);
                 let words = event::extended(producer.last, &extended, &mut buffer).unwrap();
                 put(producer, words);
             }
-            Event::Nothing | Event::Unknown => unreachable!(),
+            Whole::Compact(_) => unreachable!(),
         }
     });
 }
@@ -213,7 +231,7 @@ proptest! {
                     if event == Event::Nothing {
                         continue;
                     }
-                    with_event(&events[read].0, |expected| assert_eq!(event, expected));
+                    with_event(&events[read].0, |expected| assert_eq!(whole(event), expected));
                     if !matches!(event, Event::Node { .. }) {
                         prop_assert_eq!(decoder.stamp, stamps[read]);
                     }
@@ -230,7 +248,10 @@ proptest! {
     fn any_words_decode_or_are_refused(words in prop::collection::vec(any::<u64>(), 0..64)) {
         let mut decoder = Decoder::default();
         let mut at = 0;
-        while let Ok(Some((_, length))) = decoder.next(&words[at..]) {
+        while let Ok(Some((event, length))) = decoder.next(&words[at..]) {
+            if let Event::Extended { code, payload } = event {
+                let _ = Extended::parse(code, payload);
+            }
             prop_assert!(length > 0);
             at += length;
             prop_assert!(at <= words.len());

@@ -49,7 +49,7 @@ impl Obstacle {
     pub(crate) fn hint(&self) -> &'static str {
         match self.kind {
             ObstacleKind::Static => {
-                "link it dynamically; what it starts is recorded all the same, if that is not static"
+                "link it dynamically; neither it nor what it starts can be recorded"
             }
             ObstacleKind::OtherRights => "run it as the user whose rights it has, or record a copy of the file",
             ObstacleKind::OtherMachine => "build it for this machine",

@@ -1,4 +1,4 @@
-//! What an event costs the collector: `cargo run --release -p heapledger-collect --example throughput [EVENTS]`.
+//! What an event costs the collector: `cargo run --release -p heapledger-collect --example throughput [EVENTS [LINE]]`.
 //!
 //! Records programs that write events as fast as they can, and prints the collector's CPU time per event, the writer's
 //! included.
@@ -27,20 +27,18 @@ struct Shape {
 
 fn main() {
     if let Ok(shape) = std::env::var(SHAPE) {
-        let [threads, live, pairs, stacks] = shape
-            .split(' ')
-            .map(|number| number.parse().unwrap())
-            .collect::<Vec<u64>>()
-            .try_into()
-            .unwrap();
+        let [threads, live, pairs, stacks] =
+            shape.split(' ').map(|number| number.parse().unwrap()).collect::<Vec<u64>>().try_into().unwrap();
         return produce(Shape { threads, live, pairs, stacks });
     }
-    let events: u64 = std::env::args().nth(1).map_or(20_000_000, |events| events.parse().unwrap());
+    let argument = |number| std::env::args().nth(number).map(|argument| argument.parse().unwrap());
+    let events = argument(1).unwrap_or(20_000_000);
     println!("threads     live   stacks │ collector ns/event   wall ns/event   bytes/event   collector RSS");
-    for (threads, live, stacks) in
-        [(1, 2_000, 100), (1, 2_000, 20_000), (4, 2_000, 100), (1, 400_000, 100), (1, 400_000, 20_000), (4, 400_000, 20_000)]
-    {
-        measure(Shape { threads, live, pairs: events / 2, stacks });
+    let shapes = [(1, 2, 100), (1, 2, 20_000), (4, 2, 100), (1, 400, 100), (1, 400, 20_000), (4, 400, 20_000)];
+    for (line, (threads, live, stacks)) in (1_u64..).zip(shapes) {
+        if argument(2).is_none_or(|only| only == line) {
+            measure(Shape { threads, live: live * 1_000, pairs: events / 2, stacks });
+        }
     }
 }
 

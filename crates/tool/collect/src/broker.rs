@@ -331,7 +331,8 @@ impl State {
         connection: BorrowedFd<'_>,
     ) -> Option<(Answer, Vec<OwnedFd>)> {
         let stamp = units(arch::ticks());
-        let (pid, pidfd) = self.peer(connection).or_else(|| self.refuse())?;
+        // Without a peer the requester is dead: nobody goes unrecorded.
+        let (pid, pidfd) = self.peer(connection)?;
         if is_fork && self.images.get(request.image as usize).is_none() {
             return None;
         }

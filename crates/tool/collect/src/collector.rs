@@ -196,6 +196,12 @@ impl Collector {
         self.slots.iter().filter(|slot| slot.ended.is_none()).count() as u32
     }
 
+    /// Whether a fork was a moment ago, and its child has not introduced itself yet.
+    pub(crate) fn awaits_children(&self) -> bool {
+        const MOMENT: u64 = 300_000_000;
+        self.shared.forks.newest().is_some_and(|time| time.0.saturating_add(MOMENT) > self.now().0)
+    }
+
     /// Takes what has come, and merges what is complete.
     pub(crate) fn round(&mut self) {
         let stamp = units(arch::ticks());

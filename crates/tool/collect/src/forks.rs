@@ -54,6 +54,11 @@ impl Forks {
         }
     }
 
+    /// When the last of the forks was whose child has not come.
+    pub(crate) fn newest(&self) -> Option<Time> {
+        self.0.back().map(|point| point.time)
+    }
+
     fn bytes(&self) -> u64 {
         self.0.iter().map(|point| point.ledger.bytes_mapped().0).sum()
     }

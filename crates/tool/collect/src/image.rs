@@ -176,8 +176,12 @@ impl Image {
             Event::Node { id, parent, kind, address } => {
                 self.add_node(shared, NewNode { id, parent, kind, address })?;
             }
-            Event::Nothing | Event::Unknown => {}
-            Event::Extended(ref event) => self.apply_extended(shared, line, time, event)?,
+            Event::Nothing => {}
+            Event::Extended { code, payload } => {
+                if let Some(event) = Extended::parse(code, payload)? {
+                    self.apply_extended(shared, line, time, &event)?;
+                }
+            }
         }
         Ok(())
     }
@@ -303,7 +307,7 @@ impl Image {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "an event's fields, passed on in registers")]
     fn allocate(
         &mut self,
@@ -333,13 +337,13 @@ impl Image {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, shared: &mut Shared, moment: Moment, api: Api, address: u64, extras: &Extras) {
         let freed = self.ledger.free(&mut shared.session, moment.thread, Key(address));
         self.push_freed(shared, moment, api, freed, extras);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
         let kind = EventKind::Free { block };
@@ -413,13 +417,13 @@ impl Image {
         self.push_with(shared, moment, Api::Free, EventKind::Free { block }, &extras, live);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, shared: &mut Shared, moment: Moment, api: Api, kind: EventKind, extras: &Extras) {
         let live = self.live();
         self.push_with(shared, moment, api, kind, extras, live);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_with(
         &mut self,
         shared: &mut Shared,
@@ -446,18 +450,18 @@ impl Image {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn live(&self) -> Live {
         let live = self.ledger.live();
         Live { bytes: live.bytes_live, blocks: live.blocks_live }
     }
 
-    #[inline]
+    #[inline(always)]
     fn moment(&mut self, line: &mut Line, time: Time) -> Moment {
         Moment { thread: self.thread(line, time), time }
     }
 
-    #[inline]
+    #[inline(always)]
     fn thread(&mut self, line: &mut Line, time: Time) -> ThreadId {
         match line.thread {
             Some(thread) => thread,
@@ -646,7 +650,7 @@ fn check_address(address: u64) -> Result<(), Corrupt> {
 }
 
 /// How the recording names a released block; its size where the recording does not know it.
-#[inline]
+#[inline(always)]
 fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
         Freed::Known(block) => (FreedBlock::Known(block.serial), None),

@@ -1,11 +1,13 @@
 //! Starting the command: finding it as a shell would, and leading it to the session.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use heapledger_core::program::{self, Program};
 use heapledger_wire::session::ENVIRONMENT_VARIABLE;
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -42,7 +44,11 @@ impl<'a> Launch<'a> {
     /// our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
     /// signal that we handle is back at its default there.
     pub(crate) fn start(&self, library: &Path, session: &OsStr) -> Result<Pid, Error> {
-        let environment = environment(library, session);
+        // Nothing in a static program would take the additions out again.
+        let environment = match is_recordable(&self.file, INTERPRETERS_MAX) {
+            true => environment(library, session),
+            false => unix::environment().iter().map(|entry| text(entry)).collect(),
+        };
         let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
             let image = Image::new(file, arguments, &environment)?;
             unix::exec_instead(&mut command, image);
@@ -62,6 +68,32 @@ impl<'a> Launch<'a> {
         let id = id.map_err(failed)?;
         // The kernel's process ids are positive numbers.
         Pid::from_raw(id as i32).ok_or_else(|| failed(io::Error::from(io::ErrorKind::Other)))
+    }
+}
+
+/// Scripts whose interpreters are scripts: the kernel's limit.
+const INTERPRETERS_MAX: usize = 4;
+
+/// Whether the program has a dynamic linker that would load the library. What cannot be told has.
+fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
+    const SET_ID: u32 = 0o6000;
+    let read = || {
+        let file = std::fs::File::open(file)?;
+        let mut head = Vec::new();
+        let mode = file.metadata()?.mode();
+        file.take(program::HEAD_LENGTH as u64).read_to_end(&mut head)?;
+        io::Result::Ok((head, mode))
+    };
+    let Ok((head, mode)) = read() else { return true };
+    if mode & SET_ID != 0 {
+        return false;
+    }
+    match program::judge(&head) {
+        Program::Dynamic | Program::Unknown => true,
+        Program::Other => false,
+        Program::Script(interpreter) => {
+            interpreters_left > 0 && is_recordable(Path::new(OsStr::from_bytes(interpreter)), interpreters_left - 1)
+        }
     }
 }
 

@@ -113,6 +113,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// but not the command: then the outcome has a [`problem`](Outcome::problem).
 pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
     let launch = Launch::find(&options.command)?;
+    let signals = if options.handle_signals { Signals::handle() } else { None };
     let mut output = Output::create(options.output.as_deref(), options.force)?;
     let writer = Writer::start(output.file()?)?;
     let library = Library::place(&options.library)?;
@@ -121,7 +122,6 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let page = Arc::new(session::page()?);
     let inbox = Arc::new(Inbox::default());
     let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), options.ring_capacity())?;
-    let signals = if options.handle_signals { Signals::handle() } else { None };
     let costs = Costs::now();
     let record = session_record(options);
 
@@ -167,7 +167,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
                 }
             }
             let is_hurried = signals.as_ref().is_some_and(Signals::is_hurried);
-            if running == 0 || !waits || is_hurried {
+            if (running == 0 && !collector.awaits_children()) || !waits || is_hurried {
                 break;
             }
         }

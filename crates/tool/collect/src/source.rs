@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heapledger_recording::Time;
-use heapledger_wire::event::{Corrupt, Decoder, Event, Extended, look_ahead};
+use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead};
 
 use crate::clock::Clock;
 use crate::image::{Image, Line, Shared};
@@ -281,9 +281,8 @@ fn releases(event: &Event<'_>) -> Option<bool> {
     match event {
         Event::Free { .. } | Event::ReallocBegin { .. } => Some(true),
         Event::Malloc { .. } | Event::Calloc { .. } | Event::ReallocEnd { .. } => Some(false),
-        Event::Node { .. } | Event::Nothing | Event::Unknown => None,
-        Event::Extended(Extended::Free { .. } | Extended::ReallocBegin { .. }) => Some(true),
-        Event::Extended(_) => Some(false),
+        Event::Node { .. } | Event::Nothing => None,
+        Event::Extended { code, .. } => Some(matches!(*code, code::FREE | code::REALLOC_BEGIN)),
     }
 }
 

@@ -62,6 +62,16 @@ impl Signals {
                 signals.before.push((signal, before));
             }
         }
+        // A file that may not grow is an error like others; the command gets the default back on exec.
+        let before = disposition(libc::SIGXFSZ);
+        if before.sa_sigaction != libc::SIG_IGN {
+            let mut action = default();
+            let nothing: extern "C" fn(i32) = on_file_limit;
+            action.sa_sigaction = nothing as usize;
+            action.sa_flags = libc::SA_RESTART;
+            set_disposition(libc::SIGXFSZ, &action);
+            signals.before.push((libc::SIGXFSZ, before));
+        }
         // Ignored, it would keep us from learning how the command ended.
         let before = disposition(libc::SIGCHLD);
         if before.sa_sigaction == libc::SIG_IGN {
@@ -101,6 +111,20 @@ impl Drop for Signals {
         }
     }
 }
+
+extern "C" fn on_file_limit(_: i32) {}
+
+/// Whether SIGPIPE was ignored when this program started. The standard library ignores it for itself before `main`, and
+/// sets it to its default in children.
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn before_main() {
+    SIGPIPE_WAS_IGNORED.store(disposition(libc::SIGPIPE).sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
 
 fn disposition(signal: i32) -> libc::sigaction {
     let mut action = default();
@@ -284,13 +308,17 @@ pub(crate) fn exec_instead(command: &mut Command, image: Image) {
     let pointers = Pointers { arguments: pointers(&image.arguments), environment: pointers(&image.environment), image };
     let exec = move || {
         let pointers = &pointers;
+        if SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
+            // SAFETY: a valid signal and disposition.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        }
         // SAFETY: NUL-terminated strings, and arrays of them that end with null.
         unsafe {
             libc::execve(pointers.image.file.as_ptr(), pointers.arguments.as_ptr(), pointers.environment.as_ptr());
         }
         Err(io::Error::last_os_error())
     };
-    // SAFETY: after the fork the closure makes one system call, on memory that was made before it, and allocates
+    // SAFETY: after the fork the closure makes system calls only, on memory that was made before it, and allocates
     // nothing.
     unsafe { command.pre_exec(exec) };
 }

@@ -54,8 +54,7 @@ impl Hook {
     pub fn connect(&self) -> rustix::io::Result<OwnedFd> {
         let address = [ADDRESS_PREFIX.as_bytes(), &self.name].concat();
         let address = SocketAddrUnix::new_abstract_name(&address)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&socket, &address)?;
         Ok(socket)
     }
