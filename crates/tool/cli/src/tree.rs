@@ -61,11 +61,13 @@ fn print(
     let mut text = columns.table();
     // What is still to be printed, the next at the end: a node, or what was left out of its siblings.
     let mut open: Vec<(usize, Item)> = Vec::new();
+    let mut shown = Vec::new();
     expand(tree, CallId::ROOT, 0, limits, metric, &mut open);
     while let Some((depth, item)) = open.pop() {
         match item {
             Item::Node(top) => {
                 let chain = chain(tree, top);
+                shown.extend(chain.iter().filter_map(|id| tree.node(*id).function));
                 let bottom = chain.last().copied().unwrap_or(top);
                 text.push(
                     depth,
@@ -84,6 +86,7 @@ fn print(
     }
     out.line("")?;
     out.tree(&text)?;
+    out.hint(labels.hint_for_unnamed(shown));
     Ok(())
 }
 
