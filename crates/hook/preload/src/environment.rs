@@ -267,38 +267,60 @@ fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
     verdict
 }
 
-/// Takes what [`Added`] put into `added` out of `current`, another array that was copied from it.
+/// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.
 ///
-/// # Safety
-///
-/// Both are environment blocks, and `current` is writable.
-pub(crate) unsafe fn take_out(current: *mut *const c_char, original: Environment, added: Environment) {
-    let (mut original_preload, mut added_preload, mut session) = (ptr::null(), ptr::null(), ptr::null());
-    for_each(original, |entry| {
-        if value_of(entry, PRELOAD.iter().copied()).is_some() {
-            original_preload = entry.as_ptr().cast::<c_char>();
-        }
-    });
-    for_each(added, |entry| {
-        if value_of(entry, PRELOAD.iter().copied()).is_some() {
-            added_preload = entry.as_ptr().cast::<c_char>();
-        } else if value_of(entry, connect::environment_prefix()).is_some() {
-            session = entry.as_ptr().cast::<c_char>();
-        }
-    });
-    let (mut from, mut to) = (current, current);
-    // SAFETY: both stay inside the block, which ends with a null pointer.
-    unsafe {
-        while !(*from).is_null() {
-            let entry = if *from == added_preload { original_preload } else { *from };
-            if !entry.is_null() && entry != session {
-                *to = entry;
-                to = to.add(1);
-            }
-            from = from.add(1);
-        }
-        *to = ptr::null();
+/// `system` and `popen` give their shell the program's `environ`, and that must not change while other threads may look
+/// at it. So the command first exports the two variables, then becomes a shell that runs the original.
+pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*const c_char) -> R) -> R {
+    if command.is_null() {
+        return start(command);
     }
+    let Some(added) = Added::new(crate::exec::environ(), Child::Any) else { return start(command) };
+    // SAFETY: the program's own argument: a NUL-terminated string.
+    let original = unsafe { CStr::from_ptr(command) }.to_bytes();
+    let [[preload, library, separator, preloaded], [name, equals, session, _]] = added.strings();
+    // Pieces, and whether they stand in single quotes, so that those in them are to be escaped.
+    let pieces: [(&[u8], bool); 13] = [
+        (b"export ", false),
+        (preload, false),
+        (b"'", false),
+        (library, true),
+        (separator, true),
+        (preloaded, true),
+        (b"' ", false),
+        (name, false),
+        (equals, false),
+        (session, false),
+        (b"; exec /bin/sh -c '", false),
+        (original, true),
+        // The last word is `$0`, which `system` and `popen` make `sh`.
+        (b"' sh", false),
+    ];
+    let length = pieces.iter().map(|(bytes, _)| bytes.len()).sum::<usize>()
+        + 3 * pieces.iter().flat_map(|(bytes, _)| bytes.iter()).filter(|&&byte| byte == b'\'').count()
+        + 1;
+    let Ok(memory) = sys::map_private(length) else { return start(command) };
+    let mut to = memory;
+    let mut put = |byte: u8| {
+        // SAFETY: `length` counts every byte and three more for every quote; the mapping is zeroed, so the end is there.
+        unsafe {
+            to.write(byte);
+            to = to.add(1);
+        }
+    };
+    for (bytes, is_quoted) in pieces {
+        for &byte in bytes {
+            if is_quoted && byte == b'\'' {
+                b"'\\''".iter().for_each(|&byte| put(byte));
+            } else {
+                put(byte);
+            }
+        }
+    }
+    let result = start(memory.cast());
+    // SAFETY: mapped above; `system` and `popen` have started their shell when they return.
+    unsafe { sys::unmap(memory, length) };
+    result
 }
 
 fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {

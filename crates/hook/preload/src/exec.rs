@@ -4,15 +4,13 @@
 //! arguments and go the way of their array forms, as POSIX defines them.
 
 use core::arch::naked_asm;
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::lock::Lock;
 use heapledger_unwind::modules;
 
-use crate::environment::{Added, Child, Environment, for_child, take_out};
+use crate::environment::{Child, Environment, for_child, with_shell_command};
 use crate::init;
 use crate::next::{Scope, lookup};
 
@@ -73,8 +71,9 @@ fn missing() -> c_int {
 
 /// The program's environment as it is now.
 pub(crate) fn environ() -> Environment {
-    // SAFETY: the C library's variable.
-    variable().map_or(ptr::null(), |variable| unsafe { variable.read_volatile() })
+    let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
+    // SAFETY: null, or the C library's variable.
+    unsafe { variable.as_ref() }.map_or(ptr::null(), |environment| *environment)
 }
 
 fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
@@ -166,97 +165,22 @@ export!(posix_spawnp(
 
 export!(system(command: Text) -> c_int {
     match function!(SYSTEM: fn(Text) -> c_int) {
-        // SAFETY: the program's own argument.
-        Some(system) => with_environ(|| unsafe { system(command) }),
-        None => -1,
+        // SAFETY: the program's own argument, or one that means the same.
+        Some(system) => with_shell_command(command, |command| unsafe { system(command) }),
+        None => missing(),
     }
 });
 
 export!(popen(command: Text, mode: Text) -> *mut c_void {
     match function!(POPEN: fn(Text, Text) -> *mut c_void) {
-        // SAFETY: the program's own arguments.
-        Some(popen) => with_environ(|| unsafe { popen(command, mode) }),
-        None => ptr::null_mut(),
+        // SAFETY: as for `system`.
+        Some(popen) => with_shell_command(command, |command| unsafe { popen(command, mode) }),
+        None => {
+            missing();
+            ptr::null_mut()
+        }
     }
 });
-
-/// Calls a function of the C library that starts a child with `environ`, with that pointing to a child's environment
-/// until the last such call has returned. Other threads can see the additions meanwhile.
-fn with_environ<R>(call: impl FnOnce() -> R) -> R {
-    let is_swapped = SWAP.lock(|swap| swap.enter());
-    let result = call();
-    if is_swapped {
-        SWAP.lock(|swap| swap.leave());
-    }
-    result
-}
-
-/// The environment that `environ` points to while a child is started with it.
-struct Swap {
-    /// Calls that need it.
-    calls: usize,
-    own: Environment,
-    added: Environment,
-    length: usize,
-}
-
-struct SwapCell(Lock, UnsafeCell<Swap>);
-// SAFETY: the cell is used under the lock only.
-unsafe impl Sync for SwapCell {}
-static SWAP: SwapCell =
-    SwapCell(Lock::new(), UnsafeCell::new(Swap { calls: 0, own: ptr::null(), added: ptr::null(), length: 0 }));
-
-impl SwapCell {
-    fn lock<R>(&self, act: impl FnOnce(&mut Swap) -> R) -> R {
-        let _guard = self.0.lock();
-        // SAFETY: under the lock.
-        act(unsafe { &mut *self.1.get() })
-    }
-}
-
-impl Swap {
-    /// Whether the call is to be followed by [`Swap::leave`].
-    fn enter(&mut self) -> bool {
-        if self.calls == 0 {
-            let Some(variable) = variable() else { return false };
-            // SAFETY: the C library's variable. A thread that changes the environment meanwhile is in a data race with
-            // `system` or `popen` already, as POSIX says of both.
-            let own = unsafe { variable.read_volatile() };
-            let Some(added) = Added::new(own, Child::Any) else { return false };
-            let length = added.length();
-            let Ok(memory) = heapledger_core::sys::map_private(length) else { return false };
-            // SAFETY: the mapping is as long as asked.
-            let added = unsafe { added.write(memory) };
-            // SAFETY: as above.
-            unsafe { variable.write_volatile(added) };
-            *self = Swap { calls: 0, own, added, length };
-        }
-        self.calls += 1;
-        true
-    }
-
-    fn leave(&mut self) {
-        self.calls -= 1;
-        let Some(variable) = variable().filter(|_| self.calls == 0) else { return };
-        // SAFETY: as in `enter`.
-        let current = unsafe { variable.read_volatile() };
-        if current == self.added {
-            // SAFETY: as in `enter`.
-            unsafe { variable.write_volatile(self.own) };
-        } else if !current.is_null() {
-            // SAFETY: a thread has set a variable, and with it copied the array, which is the C library's now.
-            unsafe { take_out(current.cast_mut(), self.own, self.added) };
-        }
-        // SAFETY: mapped in `enter`; `environ` does not refer to it any more.
-        unsafe { heapledger_core::sys::unmap(self.added.cast_mut().cast(), self.length) };
-    }
-}
-
-/// The C library's variable `environ`.
-fn variable() -> Option<*mut Environment> {
-    let variable = ptr::with_exposed_provenance_mut::<Environment>(ENVIRON.load(Ordering::Acquire));
-    (!variable.is_null()).then_some(variable)
-}
 
 /// Defines a variadic thunk: spills the register arguments after the first into an array, and calls
 /// `target(first, &register_arguments, &stack_arguments)`.

@@ -48,9 +48,7 @@ impl Obstacle {
     /// What to do about it.
     pub(crate) fn hint(&self) -> &'static str {
         match self.kind {
-            ObstacleKind::Static => {
-                "link it dynamically; neither it nor what it starts can be recorded"
-            }
+            ObstacleKind::Static => "link it dynamically; neither it nor what it starts can be recorded",
             ObstacleKind::OtherRights => "run it as the user whose rights it has, or record a copy of the file",
             ObstacleKind::OtherMachine => "build it for this machine",
         }

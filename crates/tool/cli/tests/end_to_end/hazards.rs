@@ -193,7 +193,10 @@ fn tight_limits() {
         let shell = if letter == "l" { "/bin/bash" } else { "/bin/sh" };
         let programs = program("limits").parent().unwrap().to_owned();
         let (_, recording) = Job::new([shell, "-c", &line]).variable("PROGRAMS", programs).both(&scratch);
-        whole(&recording);
+        // A program that never had a descriptor for the collector cannot say that it is there.
+        if letter != "n" {
+            whole(&recording);
+        }
     }
 }
 

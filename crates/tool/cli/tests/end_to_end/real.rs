@@ -198,8 +198,13 @@ fn agreement_with_dhat() {
             ("bytes_live_end", "eb"),
             ("blocks_live_end", "ebk"),
         ];
+        // cc1 hashes pointers, so that its own counts vary by a call or two with the addresses that the kernel gives it.
+        let is_cc1 = line[0].to_string_lossy().ends_with("cc1");
         for (ours, theirs) in pairs {
-            assert_eq!(recording.total(ours), sum(theirs), "{ours} of {:?}: DHAT differs: {recording:?}", line[0]);
+            let (ours_sum, theirs_sum) = (recording.total(ours), sum(theirs));
+            let tolerance = if is_cc1 { 4 + theirs_sum / 10_000 } else { 0 };
+            let difference = (ours_sum - theirs_sum).abs();
+            assert!(difference <= tolerance, "{ours} of {:?}: {ours_sum}, DHAT {theirs_sum}: {recording:?}", line[0]);
         }
     }
 }
