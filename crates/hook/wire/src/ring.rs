@@ -154,8 +154,13 @@ impl Ring {
         self.header().producer.closed.load(Ordering::Acquire) != 0
     }
 
-    /// Adds one measured call of the recorder. Producer only.
+    /// Adds one measured call of the recorder. Producer only. A call that took very long is left out: most of that time
+    /// another thread had the processor, or the ring was full; counted as many times over as calls go unmeasured, it
+    /// would drown the others.
     pub fn add_measured(&self, ticks: u64) {
+        if ticks > MEASURED_TICKS_MAX {
+            return;
+        }
         let line = &self.header().producer;
         line.measured_ticks.store(line.measured_ticks.load(Ordering::Relaxed).wrapping_add(ticks), Ordering::Relaxed);
         line.measured_calls.store(line.measured_calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -225,3 +230,5 @@ pub struct Wild;
 
 /// One call of the recorder in this many is timed, for the overhead estimate. Prime, since calls come in patterns.
 pub const MEASURED_ONE_IN: u64 = 61;
+/// The longest call that is taken for one: some 50 µs.
+const MEASURED_TICKS_MAX: u64 = 1 << 17;

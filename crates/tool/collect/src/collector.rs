@@ -75,6 +75,9 @@ enum Stage {
     New,
     Running(Box<Image>),
     Over,
+    /// It never wrote anything: it could not take what the broker gave it, for want of descriptors or memory, and may
+    /// have come back as another image. The recording knows nothing of it.
+    Absent,
 }
 
 #[derive(Debug)]
@@ -109,6 +112,7 @@ pub(crate) struct Collector {
     page: Arc<Page>,
     inbox: Arc<Inbox>,
     command: u32,
+    command_has_come: bool,
     order: Order,
     shared: Shared,
     slots: Vec<Slot>,
@@ -163,6 +167,7 @@ impl Collector {
             page,
             inbox,
             command,
+            command_has_come: false,
             order: Order { clock, reached: 0, stamp_max: 0 },
             shared,
             slots: Vec::new(),
@@ -263,13 +268,12 @@ impl Collector {
 
     fn add_image(&mut self, new: NewImage) {
         let index = self.slots.len();
-        let is_first_of_command = new.pid == self.command && !self.processes.iter().any(|p| p.pid == new.pid);
         let start = ImageStart {
             image: new.image,
             pid: new.pid,
             parent_pid: new.parent_pid,
             parent_image: new.parent_image,
-            how: if is_first_of_command { ImageOrigin::Launched } else { new.how },
+            how: new.how,
             fork_node_base: StackId(new.fork.map_or(0, |fork| fork.node_base)),
             inherited_blocks: Blocks(0),
             inherited_bytes: Bytes(0),
@@ -298,9 +302,6 @@ impl Collector {
         if let Some(process) = processes.get_mut(process) {
             process.images.push(index);
         }
-        if new.fork.is_none() {
-            self.start_image(index);
-        }
     }
 
     fn add_ring(&mut self, new: NewRing) {
@@ -313,7 +314,7 @@ impl Collector {
         }
         self.costs.ring_bytes += ring.length() as u64;
         self.costs.ring_bytes_max = self.costs.ring_bytes_max.max(self.costs.ring_bytes);
-        let mut source = Source::new(ring, index, new.is_common, new.thread);
+        let mut source = Source::new(ring, index, new.thread);
         source.has_ended = slot.ended.is_some();
         self.sources.push(source);
     }
@@ -354,6 +355,12 @@ impl Collector {
     #[cold]
     fn start_image(&mut self, index: usize) {
         let Some(slot) = self.slots.get(index) else { return };
+        let mut parent_image = slot.start.parent_image;
+        while let Some(parent) = parent_image.and_then(|parent| self.slots.get(parent.0 as usize))
+            && matches!(parent.stage, Stage::Absent)
+        {
+            parent_image = parent.start.parent_image;
+        }
         let (mut ledger, mut tree, mut is_exact) = (Ledger::new(), Tree::default(), true);
         if let Some(fork) = slot.fork {
             if let Some(point) = self.shared.forks.claim(fork.parent, fork.sequence) {
@@ -374,6 +381,11 @@ impl Collector {
         slot.start.inherited_blocks = counts.blocks_inherited;
         slot.start.inherited_bytes = counts.bytes_inherited;
         slot.start.inherited_exact = is_exact;
+        slot.start.parent_image = parent_image;
+        // The command's process is the first with its pid, and its first image is the one without another before it.
+        if slot.start.pid == self.command && !std::mem::replace(&mut self.command_has_come, true) {
+            slot.start.how = ImageOrigin::Launched;
+        }
         self.shared.records.push(Record::ImageStart(slot.start.clone()));
         slot.stage = Stage::Running(Box::new(Image::new(&slot.start, ledger, tree)));
     }
@@ -463,13 +475,17 @@ impl Collector {
     }
 
     fn finish_image(&mut self, index: usize) {
-        if matches!(self.slots[index].stage, Stage::Over) {
+        let slot = &mut self.slots[index];
+        if matches!(slot.stage, Stage::New) {
+            slot.stage = Stage::Absent;
+            slot.common = None;
+            let is_detached = matches!(slot.ended, Some((ImageEndReason::Detached, _)));
+            self.was_refused |= !is_detached;
+        }
+        if !matches!(slot.stage, Stage::Running(_)) {
             return;
         }
         self.note_private_bytes();
-        if matches!(self.slots[index].stage, Stage::New) {
-            self.start_image(index);
-        }
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
@@ -599,13 +615,16 @@ impl Collector {
         let mut total = Counts::default();
         let mut processes = Vec::new();
         for process in &self.processes {
-            let images = || process.images.iter().filter_map(|&image| self.slots.get(image));
+            let images = || {
+                let images = process.images.iter().filter_map(|&image| self.slots.get(image));
+                images.filter(|image| !matches!(image.stage, Stage::Absent))
+            };
             let mut counts = Counts::default();
             for image in images() {
                 outcome::add_image(&mut counts, &image.counts_so_far());
             }
             outcome::add_process(&mut total, &counts);
-            let first_image = images().next().map_or(ImageId(0), |image| image.start.image);
+            let Some(first_image) = images().next().map(|image| image.start.image) else { continue };
             self.shared.records.push(Record::ProcessCounts(ProcessCounts { first_image, pid: process.pid, counts }));
             let last = images().last();
             processes.push(ProcessOutcome {
@@ -678,7 +697,7 @@ impl Slot {
 
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
-            Stage::New => Counts::default(),
+            Stage::New | Stage::Absent => Counts::default(),
             Stage::Running(image) => image.counts(self.events_lost()),
             Stage::Over => self.counts,
         }

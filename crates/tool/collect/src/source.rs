@@ -22,7 +22,6 @@ pub(crate) struct Source {
     ring: Arc<SharedRing>,
     /// The index of its image.
     pub(crate) image: usize,
-    is_common: bool,
     /// The words that were copied; those before `at` are done with.
     words: Vec<u64>,
     at: usize,
@@ -85,11 +84,10 @@ pub(crate) struct Now {
 }
 
 impl Source {
-    pub(crate) fn new(ring: Arc<SharedRing>, image: usize, is_common: bool, tid: u32) -> Source {
+    pub(crate) fn new(ring: Arc<SharedRing>, image: usize, tid: u32) -> Source {
         Source {
             ring,
             image,
-            is_common,
             words: Vec::new(),
             at: 0,
             ahead: 0,
@@ -198,8 +196,7 @@ impl Source {
 
     /// The stamp below which nothing more can come, when all that was copied has been merged.
     pub(crate) fn limit(&self) -> u64 {
-        // Those who share the common ring stamp before they have it.
-        if self.is_common { self.floor } else { self.floor.max(self.last) }
+        self.floor.max(self.last)
     }
 
     /// Finds [`Source::next`] without applying anything, for an image that has not started.

@@ -492,7 +492,8 @@ fn children_inherit_what_was_live_at_the_fork() {
     bench.round();
     // A child that goes before it does anything.
     line.extended(40, &Extended::Fork { sequence: 2 });
-    let FakeImage { id: idle, .. } = bench.image(103, Some(NewFork { sequence: 2, ..fork }));
+    let FakeImage { id: idle, own: mut idle_line, .. } = bench.image(103, Some(NewFork { sequence: 2, ..fork }));
+    idle_line.thread(41, TID + 3, "idle");
     bench.round();
     for (image, reason) in [(idle, ImageEndReason::Exec), (child, ImageEndReason::Exit), (raw, ImageEndReason::Exit)] {
         bench.end(image, reason);
@@ -580,6 +581,31 @@ fn exec_ends_one_image_and_begins_the_next_of_the_same_process() {
     // What was live at the exec went with it.
     let counts = finished.footer.counts;
     assert_eq!((counts.allocations.0, counts.bytes_live_end.0), (2, 20));
+}
+
+#[test]
+fn who_cannot_take_its_rings_comes_again() {
+    let mut bench = Bench::new();
+    // No descriptors to be had: it tries again, which looks like an exec.
+    for _ in 0..3 {
+        let FakeImage { id, .. } = bench.image(100, None);
+        bench.round();
+        bench.end(id, ImageEndReason::Exec);
+    }
+    let FakeImage { id, mut own, .. } = bench.image(100, None);
+    own.thread(1, TID, "at last");
+    own.malloc(2, 0x1000, 10, 1);
+    let FakeImage { id: never, .. } = bench.image(101, None);
+    bench.round();
+    bench.end(never, ImageEndReason::Exit);
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    let recording = open(&bytes);
+    let [image] = recording.images() else { panic!("one image") };
+    assert_eq!((image.image, image.how, image.parent_image), (id, ImageOrigin::Launched, None));
+    let [process] = finished.processes.as_slice() else { panic!("one process") };
+    assert_eq!((process.pid, process.images.len()), (100, 1));
+    assert!(!recording.complete() && !finished.footer.complete, "something went unrecorded");
 }
 
 #[test]
