@@ -272,14 +272,13 @@ impl Image {
                 let known = self.by_tid.get(&thread).copied();
                 line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
-            Extended::Fork { sequence } => match self.ledger.fork() {
-                Ok(ledger) => {
+            Extended::Fork { sequence } => {
+                // Where memory does not suffice, the child will have to do with what there is when it comes.
+                if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();
                     shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
                 }
-                // The child will have to do with what there is when it comes.
-                Err(OutOfMemory) => {}
-            },
+            }
             Extended::Module { start, end, bias, epoch, build_id, path } => {
                 let build_id: Vec<u8> = build_id.bytes().collect();
                 let path: Vec<u8> = path.bytes().collect();
