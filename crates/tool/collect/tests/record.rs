@@ -261,6 +261,7 @@ fn exec_goes_on_in_the_same_process() {
 /// Leaves a child behind that says what becomes of it.
 fn leaves() {
     Hook::from_environment().image();
+    #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
     again("lingers").spawn().unwrap();
     // It has introduced itself when its file is there.
     let file = PathBuf::from(std::env::var_os("LINGERS_FILE").unwrap());
