@@ -669,7 +669,7 @@ fn a_wild_producer_harms_only_itself() {
             // A part of an event.
             2 => wild_line.put(&event::malloc(0, 0x2000, 1, StackId(1))[..1]),
             // A moment far away.
-            _ => wild_line.put(&event::extended(u64::MAX, &Extended::ThreadEnd, &mut [0; 8]).unwrap()),
+            _ => wild_line.put(event::extended(u64::MAX, &Extended::ThreadEnd, &mut [0; 8]).unwrap()),
         }
         bench.round();
         // It is not left to wait, however much it writes.
