@@ -12,8 +12,11 @@ fn main() {
     let Some(root) = own.ancestors().nth(3).filter(|root| root.join("crates/hook/preload/Cargo.toml").is_file()) else {
         fail("its sources (crates/hook) are not there: heapledger-cli is built inside its repository", "");
     };
-    for path in ["crates/hook", "Cargo.toml", "Cargo.lock"] {
-        println!("cargo::rerun-if-changed={}", root.join(path).display());
+    for path in ["crates/hook", "Cargo.toml", "Cargo.lock"].map(|path| root.join(path)) {
+        // A file that is not there would count as changed every time.
+        if path.exists() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
     }
     let library = build(root);
     println!("cargo::rustc-env=HEAPLEDGER_PRELOAD_LIBRARY={}", library.display());

@@ -28,7 +28,7 @@ newtype! {
 }
 newtype! {
     /// The ordinal of an allocation in its process image, from 0: a block's name in a recording, where addresses are
-    /// not kept. A reallocation's outcome has a serial of its own. 38 bits.
+    /// not kept. A reallocation's outcome has a serial of its own. 37 bits.
     Serial(u64)
 }
 

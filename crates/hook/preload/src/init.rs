@@ -98,11 +98,11 @@ extern "C" fn constructor() {
     type Register = unsafe extern "C" fn(Handler, Option<Handler>, Handler, *const c_void) -> c_int;
     // SAFETY: the C library's function of this name, whose type this is.
     let register = unsafe { core::mem::transmute::<usize, Register>(register) };
-    // SAFETY: the handlers are part of this library, which is never unloaded: it is preloaded.
     with_guard(|sp| {
-        hook::internally(sp, || unsafe {
-            register(before_fork, None, after_fork_in_child, core::ptr::null());
-        })
+        hook::internally(sp, || {
+            // SAFETY: the handlers are part of this library, which is never unloaded: it is preloaded.
+            unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
+        });
     });
 }
 

@@ -24,9 +24,6 @@ use crate::process::{self, Process};
 /// A thread without a ring asks for one at its first call, and then once in this many.
 const ATTEMPTS_ONE_IN: u32 = 256;
 
-/// A measured call that took longer was interrupted, or waited: it would count [`MEASURED_ONE_IN`] times.
-const MEASURED_TICKS_MAX: u64 = 1 << 16;
-
 /// `malloc(size)` returned `address`.
 ///
 /// # Safety
@@ -383,7 +380,7 @@ impl ThreadBlock {
         if self.until_measured >= MEASURED_ONE_IN {
             self.until_measured = MEASURED_ONE_IN - 1;
             let spent = arch::ticks().saturating_sub(ticks);
-            self.producer().ring().add_measured(spent.min(MEASURED_TICKS_MAX));
+            self.producer().ring().add_measured(spent);
         }
         self.producer().end();
         if written.is_ok() {

@@ -114,9 +114,9 @@ impl View {
         // SAFETY: null, or a table: these are never unmapped.
         if let Some(table) = unsafe { self.0.as_ref() } {
             let key = key(address, hash);
-            let mut index = u64::from(hash) & ((1 << HASH_BITS) - 1);
+            let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
             // Most are in the first slot; the rest of the search is out of line.
-            for _ in 0..2 {
+            for index in first..first + 2 {
                 let slot = table.slot(index);
                 if slot.key.load(Ordering::Acquire) == key {
                     let value = slot.value.load(Ordering::Relaxed);
@@ -124,7 +124,6 @@ impl View {
                         return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
                     }
                 }
-                index += 1;
             }
         }
         let place = insert(parent, kind, address, hash, sink);

@@ -43,7 +43,7 @@ static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(|| {
 
 thread_local! {
     // SAFETY: a zeroed walker is valid.
-    static WALKER: RefCell<Box<Walker>> = RefCell::new(unsafe { Box::new_zeroed().assume_init() });
+    static WALKER: RefCell<Box<Walker>> = RefCell::new(Box::new(unsafe { std::mem::zeroed() }));
 }
 
 /// Captures the current stack and returns its addresses, innermost first, with a `None` for cut frames.

@@ -69,6 +69,8 @@ const NAMES: &[&str] = &[
     "alloc::boxed::Box::try_new_uninit_in",
     "alloc::boxed::box_new",
     "alloc::boxed::box_new_uninit",
+    "box_new",
+    "box_new_uninit",
     // Wrappers that end the program when there is no memory, and the like, of widespread libraries and programs.
     "xmalloc",
     "xcalloc",
@@ -146,10 +148,22 @@ const PREFIXES: &[&str] = &[
     "std::sys::alloc::",
 ];
 
+/// Parts of paths: source files of which the same is true. Where debug information has line tables only, as in Cargo's
+/// release profiles, an inlined function has its bare name (`grow_one`), and the file says whose it is.
+const FILES: &[&str] = &[
+    "/src/raw/alloc.rs", // hashbrown
+    "/library/alloc/src/alloc.rs",
+    "/library/alloc/src/raw_vec.rs",
+    "/library/alloc/src/raw_vec/",
+    "/library/core/src/alloc/",
+    "/library/std/src/alloc.rs",
+    "/library/std/src/sys/alloc/",
+];
+
 /// Whether a function only passes a request for memory on. The name is a [short](heapledger_symbols::Function::short)
 /// one: without type arguments and parameters.
-pub fn is_allocator(name: &str) -> bool {
-    if NAMES.contains(&name) {
+pub fn is_allocator(name: &str, file: Option<&str>) -> bool {
+    if NAMES.contains(&name) || file.is_some_and(|file| FILES.iter().any(|part| file.contains(part))) {
         return true;
     }
     // Rust: `<alloc::alloc::Global as core::alloc::Allocator>::allocate`; version 0 mangling adds `__rustc::`.
@@ -167,11 +181,18 @@ mod tests {
         for name in
             ["malloc", "operator new[]", "xrealloc", "alloc::raw_vec::RawVec::grow_one", "__rustc::__rust_alloc"]
         {
-            assert!(is_allocator(name), "{name}");
+            assert!(is_allocator(name, None), "{name}");
         }
-        assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate"));
+        assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate", Some("x.rs")));
         for name in ["main", "my_malloc", "xmalloc_report", "alloc::vec::Vec::push", "strdup", "operator delete", ""] {
-            assert!(!is_allocator(name), "{name}");
+            assert!(!is_allocator(name, None), "{name}");
         }
+    }
+
+    #[test]
+    fn allocators_are_known_by_their_files() {
+        assert!(is_allocator("grow_one", Some("/rustc/59807616e1/library/alloc/src/raw_vec/mod.rs")));
+        assert!(!is_allocator("push", Some("/rustc/59807616e1/library/alloc/src/vec/mod.rs")));
+        assert!(!is_allocator("grow_one", Some("/src/raw_vec/mod.rs")));
     }
 }

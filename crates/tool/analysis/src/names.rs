@@ -19,7 +19,7 @@ pub struct Names<'r, 'a> {
     /// Where in `frames` the functions at an address are, innermost first.
     places: HashMap<StackFrame, Range<usize>>,
     functions: Vec<FunctionName>,
-    ids: HashMap<(ModuleId, Arc<str>), FunctionId>,
+    ids: HashMap<FunctionKey, FunctionId>,
 }
 
 /// A function in a stack: one that was called, or one that the compiler inlined.
@@ -42,7 +42,11 @@ pub struct Location {
     pub line: u32,
 }
 
-/// A function of the session: functions of the same short name in one module are the same.
+/// A module, a short name, and a source file where that is known: debug information that has line tables only knows
+/// inlined functions by their bare names, such as `new`.
+type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>);
+
+/// A function of the session: functions of the same short name in one source file of one module are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(u32);
 
@@ -153,25 +157,22 @@ impl<'r, 'a> Names<'r, 'a> {
     fn look_up_address(&mut self, module: ModuleId, offset: u64) {
         let Some(reference) = self.module(module) else {
             let name: Arc<str> = format!("{offset:#x}").into();
-            let function = self.intern(FunctionName {
-                short: name.clone(),
-                full: name,
-                module: ModuleId::UNKNOWN,
-                allocator: false,
-                known: false,
-            });
+            let (short, full) = (name.clone(), name);
+            let name = FunctionName { short, full, module: ModuleId::UNKNOWN, allocator: false, known: false };
+            let function = self.intern(name, None);
             self.frames.push(Frame { function, location: None, inlined: false });
             return;
         };
         for frame in self.symbolizer.frames(reference, offset).iter() {
             let short = frame.function.short();
-            let function = self.intern(FunctionName {
+            let name = FunctionName {
                 short: short.into(),
                 full: frame.function.full().into(),
                 module,
-                allocator: is_allocator(short),
+                allocator: is_allocator(short, frame.file.as_deref()),
                 known: frame.source != NameSource::None,
-            });
+            };
+            let function = self.intern(name, frame.file.clone());
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
             self.frames.push(Frame { function, location, inlined: frame.inlined });
         }
@@ -185,11 +186,12 @@ impl<'r, 'a> Names<'r, 'a> {
     fn marker(&mut self, name: &str) -> FunctionId {
         let name: Arc<str> = name.into();
         let module = ModuleId::UNKNOWN;
-        self.intern(FunctionName { short: name.clone(), full: name, module, allocator: false, known: true })
+        let (short, full) = (name.clone(), name);
+        self.intern(FunctionName { short, full, module, allocator: false, known: true }, None)
     }
 
-    fn intern(&mut self, name: FunctionName) -> FunctionId {
-        *self.ids.entry((name.module, name.short.clone())).or_insert_with(|| {
+    fn intern(&mut self, name: FunctionName, file: Option<Arc<str>>) -> FunctionId {
+        *self.ids.entry((name.module, name.short.clone(), file)).or_insert_with(|| {
             self.functions.push(name);
             FunctionId(self.functions.len() as u32 - 1)
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heapledger_recording::{ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording};
+use heapledger_recording::{ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording, Thread};
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
 
     session(&input, &recording, out)?;
     images(&recording, out)?;
+    threads(&recording, out)?;
     modules(&recording, &labels, out)?;
     chunks(&input, &recording, out)?;
     if !damage.is_empty() {
@@ -107,6 +108,29 @@ fn images(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     out.title("processes")?;
     out.tree(&table)?;
     and_more(recording.images().len(), out)
+}
+
+/// Of processes with one thread there is nothing more to say.
+fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let images = recording.images().iter().map(|image| recording.threads(image.image));
+    let threads: Vec<&Thread> = images.filter(|threads| threads.len() > 1).flatten().collect();
+    if threads.is_empty() {
+        return Ok(());
+    }
+    let mut table = Tree::new(["image", "thread", "from", "to"]);
+    for thread in threads.iter().take(ROWS_MAX) {
+        let cells = [
+            thread.image.0.to_string(),
+            thread.tid.to_string(),
+            time(thread.start),
+            thread.end.map_or(String::new(), time),
+        ];
+        table.push(0, Row::new(String::from_utf8_lossy(&thread.name)).cells(cells));
+    }
+    out.line("")?;
+    out.title("threads")?;
+    out.tree(&table)?;
+    and_more(threads.len(), out)
 }
 
 fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use heapledger_analysis as analysis;
 use heapledger_core::Bytes;
-use heapledger_recording::{Damage, Recording};
+use heapledger_recording::{Damage, Reason, Recording};
 use memmap2::Mmap;
 
 use crate::error::{Failure, Result};
@@ -85,8 +85,11 @@ impl Input {
 
     /// Says on stderr what could not be read.
     pub(crate) fn warn_of(&self, damage: &[Damage]) {
-        if let Some(first) = damage.first() {
-            let more = if damage.len() > 1 { format!(" (and {} more)", damage.len() - 1) } else { String::new() };
+        // That the end is missing was said already.
+        let mut damage = damage.iter().filter(|damage| damage.reason != Reason::NoTrailer);
+        if let Some(first) = damage.next() {
+            let more = damage.count();
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
             warn(format_args!("{} is damaged {first}{more}", shown(&self.path)));
         }
     }

@@ -1,6 +1,7 @@
 //! How functions, places, processes and moments are called.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use heapledger_analysis::{Frame, FunctionId, Location, Metric, Moment, Names, Selection};
@@ -74,6 +75,18 @@ impl<'r, 'a> Labels<'r, 'a> {
             None => shortened(&location.file),
         };
         if location.line > 0 { format!("{file}:{}", location.line) } else { file.into_owned() }
+    }
+
+    /// How to get more out of the first of these functions of which more can be had.
+    pub(crate) fn hint(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<String> {
+        let modules = functions.into_iter().map(|function| self.names.function(function).module);
+        let mut asked = HashSet::new();
+        modules.filter(|&module| asked.insert(module)).find_map(|module| self.names.hint(module))
+    }
+
+    /// How to get names for those of these functions that have none.
+    pub(crate) fn hint_for_unnamed(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<String> {
+        self.hint(functions.into_iter().filter(|&function| !self.names.function(function).known))
     }
 
     /// A frame for JSON.

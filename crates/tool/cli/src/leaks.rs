@@ -42,5 +42,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<()> {
     }
     out.line("")?;
     out.tree(&table)?;
-    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))
+    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))?;
+    out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
+    Ok(())
 }

@@ -26,6 +26,8 @@ mod ranks;
 mod record;
 mod report;
 mod shell;
+#[cfg(test)]
+mod snapshots;
 mod summary;
 mod target;
 mod temporary;
@@ -45,20 +47,28 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(Verb::Record(record)) = &arguments.verb {
+        return record::run(record);
+    }
     let mut out = Output::new(arguments.color);
-    match &arguments.verb {
-        None => summary::run(&arguments.summary, &mut out),
-        Some(Verb::Record(record)) => return record::run(record),
-        Some(Verb::Summary(summary)) => summary::run(summary, &mut out),
-        Some(Verb::Top(top)) => top::run(top, &mut out),
-        Some(Verb::Tree(tree)) => tree::run(tree, &mut out),
-        Some(Verb::Leaks(leaks)) => leaks::run(leaks, &mut out),
-        Some(Verb::Temporary(temporary)) => temporary::run(temporary, &mut out),
-        Some(Verb::Flame(flame)) => flame::run(flame, &mut out),
-        Some(Verb::Info(info)) => info::run(info, &mut out),
-        Some(Verb::Completions(completions)) => shell::completions(completions, &mut out),
-        Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), &mut out),
-    }?;
+    read(arguments, &mut out)?;
     out.finish()?;
     Ok(Exit::Ok.into())
+}
+
+/// Every verb but `record`: they write to stdout, and change nothing.
+fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
+    match &arguments.verb {
+        None => summary::run(&arguments.summary, out),
+        Some(Verb::Summary(summary)) => summary::run(summary, out),
+        Some(Verb::Top(top)) => top::run(top, out),
+        Some(Verb::Tree(tree)) => tree::run(tree, out),
+        Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
+        Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
+        Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Info(info)) => info::run(info, out),
+        Some(Verb::Completions(completions)) => shell::completions(completions, out),
+        Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
+        Some(Verb::Record(_)) => Ok(()),
+    }
 }

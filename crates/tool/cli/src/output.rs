@@ -1,18 +1,18 @@
 //! Where output goes: data to stdout, everything else to stderr.
 
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use heapledger_reports::{Layout, Tree};
 use serde::Serialize;
 
 use crate::args::Color;
-use crate::error::Result;
+use crate::error::{Result, hint_lines};
 
 /// Standard output, and how to write to it.
-#[derive(Debug)]
 pub(crate) struct Output {
-    stdout: BufWriter<StdoutLock<'static>>,
+    stdout: Box<dyn Write>,
+    hint: Option<String>,
     colors: bool,
     width: Option<usize>,
 }
@@ -26,7 +26,18 @@ impl Output {
         let stdout = io::stdout().lock();
         let colors = use_colors(color, stdout.is_terminal());
         let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
-        Output { stdout: BufWriter::new(stdout), colors, width: width.filter(|&width| width >= 40) }
+        Output {
+            stdout: Box::new(BufWriter::new(stdout)),
+            hint: None,
+            colors,
+            width: width.filter(|&width| width >= 40),
+        }
+    }
+
+    /// The same into something else, without colours.
+    #[cfg(test)]
+    pub(crate) fn into(stream: impl Write + 'static) -> Output {
+        Output { stdout: Box::new(stream), hint: None, colors: false, width: None }
     }
 
     /// A line that says what follows.
@@ -68,9 +79,18 @@ impl Output {
         &mut self.stdout
     }
 
+    /// Something that can be done to see more: said after all else, to people only.
+    pub(crate) fn hint(&mut self, hint: Option<String>) {
+        self.hint = hint;
+    }
+
     /// Writes what is still held back. Must be the last call.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.stdout.flush()
+        self.stdout.flush()?;
+        if let Some(hint) = self.hint.filter(|_| io::stderr().is_terminal()) {
+            tell(format_args!("\n{}", hint_lines(&hint)));
+        }
+        Ok(())
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) enum Depth {
     Function,
     /// The function, and a line of callers.
     Callers,
-    /// All of it up to a number of frames, a line for each.
+    /// All of it; or, less than [`usize::MAX`], that many lines of it.
     Stack(usize),
 }
 
@@ -104,12 +104,20 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank, d
     let frames = labels.names.useful_frames(&profile.stacks, rank.largest);
     let callers = &frames[1.min(frames.len())..];
     match depth {
+        Depth::Stack(usize::MAX) => callers.iter().fold(row, |row, frame| line(labels, row, frame)),
         Depth::Stack(most) => {
-            let row = callers.iter().take(most - 1).fold(row, |row, frame| line(labels, row, frame));
-            match callers.len().checked_sub(most - 1) {
-                None | Some(0) => row,
-                Some(more) => row.line("", format!("⋮ {more} more")),
+            let (mut row, mut lines, mut at) = (row, 1, 0);
+            while at < callers.len() && lines < most {
+                let unnamed = labels.unnamed(callers[at..].iter().map(|frame| frame.function));
+                let length = unnamed.as_ref().map_or(1, |(_, length)| *length);
+                row = match unnamed {
+                    Some((name, _)) => row.line("", name),
+                    None => line(labels, row, &callers[at]),
+                };
+                at += length;
+                lines += 1;
             }
+            if at < callers.len() { row.line("", format!("⋮ {} more", callers.len() - at)) } else { row }
         }
         _ if callers.is_empty() => row,
         _ => {

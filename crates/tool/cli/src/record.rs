@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         Some(obstacle) if obstacle.kind == ObstacleKind::OtherMachine => {
             return Err(Failure::new(Exit::NotStarted, format_args!("cannot record: {obstacle}")).hint(obstacle.hint()));
         }
-        // It runs, and what it starts may well be recorded.
+        // It runs as always.
         Some(obstacle) if !arguments.quiet => {
             warn(format_args!("{obstacle}: it will not be recorded\n{}", hint_lines(obstacle.hint())));
         }

@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_analysis::{Metric, Moment, Profile, Rank, RankBy, Selection, rank};
+use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
 use heapledger_collect::Outcome;
 use heapledger_core::Bytes;
-use heapledger_recording::{Counts, Footer, Recording, RunCosts};
+use heapledger_recording::{Counts, Footer, RunCosts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
@@ -152,7 +152,8 @@ fn table(path: &Path) {
     tell("");
     let _ = print_table(&table);
     tell("");
-    if let Some(hint) = hint(&recording, &labels, ranks) {
+    let without_place = ranks.iter().filter(|rank| rank.frame.location.is_none());
+    if let Some(hint) = labels.hint(without_place.map(|rank| rank.frame.function)) {
         tell(format_args!("{}\n", hint_lines(&hint)));
     }
 }
@@ -165,13 +166,6 @@ fn print_table(table: &Tree) -> std::fmt::Result {
     table.print(&mut text, &Layout { width, ..Layout::default() })?;
     text.lines().for_each(|line| tell(format_args!("  {line}")));
     Ok(())
-}
-
-/// How to get more out of it: for the module that matters most of those with something missing.
-fn hint(recording: &Recording<'_>, labels: &Labels<'_, '_>, ranks: &[Rank]) -> Option<String> {
-    let without_place = ranks.iter().filter(|rank| rank.frame.location.is_none());
-    let mut modules = without_place.map(|rank| labels.names.function(rank.frame.function).module);
-    modules.find_map(|module| recording.module(module).and_then(|_| labels.names.hint(module)))
 }
 
 /// A file name as it can be typed in a shell.

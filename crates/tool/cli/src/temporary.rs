@@ -48,5 +48,6 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         let sum: u64 = rest.iter().map(|rank| rank.amount.temporaries.0).sum();
         out.aside(format_args!("and {} more with {} in all: -n 0 shows them", count(rest.len() as u64), count(sum)))?;
     }
+    out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
     Ok(())
 }

@@ -48,7 +48,9 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
     out.title(headline(&recording, &profile.whole, selection))?;
     out.line("")?;
     out.tree(&table)?;
-    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))
+    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))?;
+    out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
+    Ok(())
 }
 
 /// By thread or size.

@@ -61,11 +61,13 @@ fn print(
     let mut text = columns.table();
     // What is still to be printed, the next at the end: a node, or what was left out of its siblings.
     let mut open: Vec<(usize, Item)> = Vec::new();
+    let mut shown = Vec::new();
     expand(tree, CallId::ROOT, 0, limits, metric, &mut open);
     while let Some((depth, item)) = open.pop() {
         match item {
             Item::Node(top) => {
                 let chain = chain(tree, top);
+                shown.extend(chain.iter().filter_map(|id| tree.node(*id).function));
                 let bottom = chain.last().copied().unwrap_or(top);
                 text.push(
                     depth,
@@ -84,6 +86,7 @@ fn print(
     }
     out.line("")?;
     out.tree(&text)?;
+    out.hint(labels.hint_for_unnamed(shown));
     Ok(())
 }
 
@@ -143,8 +146,11 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
     let mut at = 0;
     while at < chain.len() {
         let mut functions = chain[at..].iter().filter_map(|id| tree.node(*id).function);
+        // The ends of a chain are shown by themselves: where it branches, and who allocates.
+        let inner = functions.clone().take((chain.len() - at).saturating_sub(1));
         if !limits.unfold
-            && let Some((name, length)) = labels.unnamed(functions.clone())
+            && at > 0
+            && let Some((name, length)) = labels.unnamed(inner)
         {
             lines.push((String::new(), name));
             at += length;

@@ -201,10 +201,10 @@ impl Collector {
         self.slots.iter().filter(|slot| slot.ended.is_none()).count() as u32
     }
 
-    /// Whether a fork was a moment ago, and its child has not introduced itself yet.
-    pub(crate) fn awaits_children(&self) -> bool {
-        const MOMENT: u64 = 300_000_000;
-        self.shared.forks.newest().is_some_and(|time| time.0.saturating_add(MOMENT) > self.now().0)
+    /// Whether a fork was no longer ago than that, and its child has not introduced itself yet.
+    pub(crate) fn awaits_children(&self, moment: Duration) -> bool {
+        let moment = moment.as_nanos() as u64;
+        self.shared.forks.newest().is_some_and(|time| time.0.saturating_add(moment) > self.now().0)
     }
 
     /// Takes what has come, and merges what is complete.

@@ -273,7 +273,7 @@ impl Image {
                 line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
             Extended::Fork { sequence } => {
-                // Without memory for it the child will have to do with what there is when it comes.
+                // Where memory does not suffice, the child will have to do with what there is when it comes.
                 if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();
                     shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });

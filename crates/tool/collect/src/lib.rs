@@ -167,7 +167,10 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
                 }
             }
             let is_hurried = signals.as_ref().is_some_and(Signals::is_hurried);
-            if (running == 0 && !collector.awaits_children()) || !waits || is_hurried {
+            // A child that is just being made is to be in the recording, and to be waited for if any.
+            let moment = Duration::from_millis(if waits { 300 } else { 100 });
+            let has_all_come = !collector.awaits_children(moment);
+            if is_hurried || (has_all_come && (running == 0 || !waits)) {
                 break;
             }
         }

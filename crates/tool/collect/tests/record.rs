@@ -262,6 +262,7 @@ fn exec_goes_on_in_the_same_process() {
 #[expect(clippy::zombie_processes, reason = "that is the point")]
 fn leaves() {
     Hook::from_environment().image();
+    #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
     again("lingers").spawn().unwrap();
     // It has introduced itself when its file is there.
     let file = PathBuf::from(std::env::var_os("LINGERS_FILE").unwrap());

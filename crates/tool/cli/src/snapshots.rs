@@ -1,0 +1,404 @@
+//! What the reading verbs print of a small recording, to the letter.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clap::Parser;
+use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
+use heapledger_recording::{
+    Compressor, Counts, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
+    ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, Module, ModuleId, Node, NodeKind, NodesEncoder,
+    ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Thread, Time, encode_records,
+};
+
+use crate::args::Arguments;
+use crate::output::Output;
+use crate::read;
+
+const IMAGE: ImageId = ImageId(0);
+const BLOCKS: u64 = 10;
+
+/// A process allocates ten blocks of 1000 bytes from one stack, and frees half of them at once; then one of 3000 bytes
+/// from another, deeper one, which it keeps. No file of the modules is there, so no name is known.
+fn recording() -> Vec<u8> {
+    let compressor = &mut Compressor::new();
+    let mut writer = RecordingWriter::new();
+    let (start, end) = (Time(1_000_000), Time(2_500_000_000));
+    let records = [
+        Record::Session(Session {
+            tool_version: "0.1.0".into(),
+            start_unix_ns: 1_795_225_955_000_000_000,
+            command: vec![b"./server".to_vec(), b"--port".to_vec(), b"80".to_vec()],
+            directory: b"/srv".to_vec(),
+            ..Session::default()
+        }),
+        Record::ImageStart(ImageStart {
+            image: IMAGE,
+            pid: 4411,
+            how: ImageOrigin::Launched,
+            time: start,
+            executable: b"/nonexistent/server".to_vec(),
+            argv: vec![b"./server".to_vec(), b"a\x1b[2Jb".to_vec()],
+            ..ImageStart::default()
+        }),
+        Record::Module(Module { module: ModuleId(1), path: b"/nonexistent/server".to_vec(), build_id: vec![0xab; 20] }),
+        Record::Module(Module { module: ModuleId(2), path: b"/nonexistent/libx.so".to_vec(), build_id: vec![] }),
+        Record::Thread(Thread { image: IMAGE, tid: 4411, name: b"server".to_vec(), start, ..Thread::default() }),
+        Record::ImageEnd(ImageEnd {
+            image: IMAGE,
+            time: end,
+            reason: ImageEndReason::Exit,
+            exit: Some(ExitStatus::Code(3)),
+        }),
+    ];
+    let put = |writer: &mut RecordingWriter, records: &[Record], compressor: &mut Compressor| {
+        encode_records(records, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    };
+    put(&mut writer, &records, compressor);
+
+    let mut nodes = NodesEncoder::new(IMAGE);
+    for (id, parent, module, offset) in
+        [(1, 0, 1, 0x10), (2, 1, 1, 0x20), (3, 1, 2, 0x30), (4, 3, 2, 0x40), (5, 4, 1, 0x50)]
+    {
+        let node =
+            Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, module: ModuleId(module), offset };
+        nodes.push(&node).unwrap();
+    }
+    writer.push(&nodes.finish(compressor).unwrap());
+
+    let mut events = EventsEncoder::new(IMAGE);
+    let mut live = Live::default();
+    let mut push = |events: &mut EventsEncoder, milliseconds: u64, kind: EventKind| {
+        match kind {
+            EventKind::Alloc { size, .. } => {
+                live.bytes.0 += size.0;
+                live.blocks.0 += 1;
+            }
+            _ => {
+                live.bytes.0 -= 1000;
+                live.blocks.0 -= 1;
+            }
+        }
+        let call = if matches!(kind, EventKind::Free { .. }) { Api::Free } else { Api::Malloc };
+        let event = Event { time: Time(milliseconds * 1_000_000), thread: ThreadId(0), call: call.into(), kind };
+        events.push(&event, &Extras::NONE, live).unwrap();
+    };
+    for block in 0..BLOCKS {
+        let serial = Serial(block);
+        push(&mut events, 10 + block, EventKind::Alloc { serial, size: Bytes(1000), stack: StackId(2) });
+        if block % 2 == 0 {
+            push(&mut events, 10 + block, EventKind::Free { block: FreedBlock::Known(serial) });
+        }
+    }
+    push(&mut events, 2000, EventKind::Alloc { serial: Serial(BLOCKS), size: Bytes(3000), stack: StackId(5) });
+    writer.push(&events.finish(compressor).unwrap());
+
+    let holds = |bytes, blocks| Live { bytes: Bytes(bytes), blocks: Blocks(blocks) };
+    let site = |stack, allocations, bytes, temporaries, live: Live| Site {
+        stack: StackId(stack),
+        allocations: Blocks(allocations),
+        bytes_allocated: Bytes(bytes),
+        temporaries: Blocks(temporaries),
+        live_end: live,
+        live_at_image_peak: live,
+        live_at_session_peak: live,
+    };
+    let sites = [site(2, BLOCKS, 10_000, 5, holds(5000, 5)), site(5, 1, 3000, 0, holds(3000, 1))];
+    SitesEncoder::encode(IMAGE, &sites, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    let counts = Counts {
+        allocations: Blocks(11),
+        frees: Blocks(5),
+        bytes_allocated: Bytes(13_000),
+        bytes_live_max: Bytes(8000),
+        bytes_live_max_time: Time(2_000_000_000),
+        blocks_at_bytes_max: Blocks(6),
+        blocks_live_max: Blocks(6),
+        bytes_live_end: Bytes(8000),
+        blocks_live_end: Blocks(6),
+        temporary_allocations: Blocks(5),
+        threads: 1,
+        ..Counts::default()
+    };
+    let records = [
+        Record::ImageCounts(ImageCounts { image: IMAGE, counts }),
+        Record::ProcessCounts(ProcessCounts { first_image: IMAGE, pid: 4411, counts }),
+    ];
+    put(&mut writer, &records, compressor);
+    let footer = Footer {
+        time: Time(2_600_000_000),
+        complete: true,
+        counts,
+        exit: Some(ExitStatus::Code(3)),
+        ..Footer::default()
+    };
+    writer.finish(&footer, compressor);
+    writer.pending().to_vec()
+}
+
+/// A file that is gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("heapledger-snapshot-{}-{number}.hl", std::process::id()));
+        fs::write(&path, recording()).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Captured(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What `heapledger LINE` prints, with the recording's name in the place of FILE.
+fn printed(line: &str) -> String {
+    let file = Scratch::new();
+    let words = line.split_whitespace().map(|word| match word {
+        "FILE" => file.0.to_string_lossy().into_owned(),
+        word => word.to_owned(),
+    });
+    let arguments = Arguments::try_parse_from(["heapledger".to_owned()].into_iter().chain(words)).unwrap();
+    let captured = Captured::default();
+    let mut out = Output::into(captured.clone());
+    read(&arguments, &mut out).unwrap();
+    let text = String::from_utf8(captured.0.borrow().clone()).unwrap();
+    format!("\n{}", text.replace(&*file.0.to_string_lossy(), "FILE"))
+}
+
+#[test]
+fn summary() {
+    assert_eq!(printed("FILE").lines().nth(1).map(|line| line.starts_with("FILE (")), Some(true));
+    assert_eq!(
+        printed("summary FILE").lines().skip(3).collect::<Vec<_>>().join("\n"),
+        "                  peak  7.8 KiB  at 2.0 s in 6 blocks
+       live at the end  7.8 KiB  in 6 blocks
+           allocations  11  of 12.7 KiB in all, 45 % temporary
+of these reallocations  0
+                 frees  5
+   most blocks at once  6
+               threads  1
+
+ pid     peak  live at end  allocations  temporary   ended
+4411  7.8 KiB      7.8 KiB           11       45 %  exit 3  ./server a\\u{1b}[2Jb"
+    );
+}
+
+#[test]
+fn summary_as_json() {
+    let summary: serde_json::Value = serde_json::from_str(&printed("summary FILE --json")).unwrap();
+    assert_eq!(summary["allocations"], 11);
+    assert_eq!(summary["bytes_live_max_time_seconds"], 2.0);
+    assert_eq!(summary["complete"], true);
+    assert_eq!(summary["damage"], serde_json::json!([]));
+    assert_eq!(summary["processes"][0]["exit"], serde_json::json!({ "code": 3 }));
+    assert_eq!(summary["processes"][0]["command"], "./server a\u{1b}[2Jb");
+    assert_eq!(summary["processes"][0]["images"][0]["how"], "launched");
+}
+
+#[test]
+fn top() {
+    assert_eq!(
+        printed("top FILE"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  server+0x20
+2.9 KiB  37.5 %       1  server+0x50
+"
+    );
+    assert_eq!(
+        printed("top FILE --by module --metric blocks -n 1"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+blocks    share    bytes
+     6  100.0 %  7.8 KiB  server
+"
+    );
+    assert_eq!(
+        printed("top FILE --by site --total -n 1"),
+        "
+12.7 KiB in 11 blocks allocated in all
+
+  bytes   share  allocations
+9.8 KiB  76.9 %           10  server+0x20
+                              ← server+0x10
+and 1 more with 2.9 KiB in all: -n 0 shows them
+"
+    );
+    assert_eq!(
+        printed("top FILE --by stack --at end -n 0"),
+        "
+7.8 KiB in 6 blocks live at the end
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  server+0x20
+                         server+0x10
+2.9 KiB  37.5 %       1  server+0x50
+                         libx.so+0x40
+                         libx.so+0x30
+                         server+0x10
+"
+    );
+}
+
+#[test]
+fn top_from_the_events() {
+    assert_eq!(
+        printed("top FILE --by size --at 1s"),
+        "
+4.9 KiB in 5 blocks live at 1.0 s
+
+  bytes    share  blocks
+4.9 KiB  100.0 %       5  1000 bytes
+"
+    );
+    assert_eq!(
+        printed("top FILE --by thread --metric temporary"),
+        "
+12.7 KiB in 11 blocks allocated in all
+
+temporary    share  of own  allocations
+        5  100.0 %  45.5 %           11  server (4411)
+"
+    );
+}
+
+#[test]
+fn tree() {
+    assert_eq!(
+        printed("tree FILE"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes    share  blocks
+7.8 KiB  100.0 %       6  server+0x10
+4.9 KiB   62.5 %       5  ├─ server+0x20
+2.9 KiB   37.5 %       1  └─ libx.so+0x30
+                             libx.so+0x40
+                             server+0x50
+"
+    );
+    assert_eq!(
+        printed("tree FILE --bottom-up --threshold 50"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  server+0x20
+                         server+0x10
+2.9 KiB  37.5 %       1  … 1 smaller one
+"
+    );
+    assert_eq!(
+        printed("tree FILE --unfold --depth 1"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes    share  blocks
+7.8 KiB  100.0 %       6  server+0x10
+                          └─ … 2 calls deeper
+"
+    );
+    let tree: serde_json::Value = serde_json::from_str(&printed("tree FILE --json")).unwrap();
+    let nodes = tree["nodes"].as_array().unwrap();
+    let parents: Vec<Option<u64>> = nodes.iter().map(|node| node["parent"].as_u64()).collect();
+    assert_eq!(parents, [None, Some(0), Some(0), Some(2), Some(3)]);
+    assert_eq!(nodes[4]["own"]["bytes"], 3000);
+    assert_eq!(nodes[4]["depth"], 3);
+}
+
+#[test]
+fn leaks() {
+    assert_eq!(
+        printed("leaks FILE -n 1"),
+        "
+7.8 KiB in 6 blocks live at the end
+Live at the end does not mean unreachable: the program may have used it until then.
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  server+0x20
+                         server+0x10
+and 1 more with 2.9 KiB in all: -n 0 shows them
+"
+    );
+}
+
+#[test]
+fn temporary() {
+    assert_eq!(
+        printed("temporary FILE"),
+        "
+5 of 11 allocations were temporary (45 %)
+
+temporary    share  of own  allocations
+        5  100.0 %  50.0 %           10  server+0x20
+                                         ← server+0x10
+"
+    );
+}
+
+#[test]
+fn info() {
+    let text = printed("info FILE");
+    let start = "
+session
+       file  FILE, format 1.0
+    command  ./server --port 80
+  directory  /srv
+      began  2026-11-21 01:52:35 UTC
+recorded by  heapledger 0.1.0
+       took  2.6 s
+   complete  yes
+
+processes
+image   pid      by    from     to  ended  threads  events
+    0  4411  launch  1.0 ms  2.5 s   exit        1      16  ./server a\\u{1b}[2Jb
+
+modules
+names from       build id
+   nothing  abababababab…  /nonexistent/server  /nonexistent/server is not there
+   nothing                 /nonexistent/libx.so  /nonexistent/libx.so is not there
+
+contents
+";
+    assert_eq!(&text[..start.len().min(text.len())], start);
+    assert!(text.contains("stack nodes") && text.contains(" for 16 events: "), "{text}");
+}
+
+#[test]
+fn flame() {
+    assert_eq!(
+        printed("flame FILE --collapsed -o -"),
+        "\nserver+0x10;libx.so+0x30;libx.so+0x40;server+0x50 3000\nserver+0x10;server+0x20 5000\n"
+    );
+    assert!(printed("flame FILE -o -").contains("<svg"));
+}
+
+#[test]
+fn self_documentation() {
+    assert!(printed("man").contains(".TH heapledger 1"));
+    assert!(printed("completions bash").contains("temporary"));
+}
