@@ -121,6 +121,15 @@ impl Ring {
         self.header().producer.head.store(head, Ordering::Release);
     }
 
+    /// Makes the ring as new, for its next producer. Only when neither side uses it.
+    pub fn reset(&self) {
+        for index in 0..HEADER_LENGTH / 8 {
+            // SAFETY: by the contract of `new` the header's page is mapped and accessed by atomics only; `index` is
+            // below its number of words. Zero is what a fresh mapping holds.
+            unsafe { self.header.cast::<AtomicU64>().add(index).as_ref() }.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Marks the producer as busy (a stamp may be taken) or idle.
     #[inline(always)]
     pub fn set_busy(&self, busy: bool) {

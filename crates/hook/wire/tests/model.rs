@@ -300,4 +300,9 @@ fn a_wild_head_is_refused() {
     assert!(memory.ring.drain(|_| panic!("nothing to take")).is_err());
     assert_eq!(memory.ring.discard(), 64);
     assert_eq!(memory.ring.drain(|_| panic!("nothing is left")), Ok(0));
+    memory.ring.add_measured(5);
+    memory.ring.close();
+    memory.ring.reset();
+    let ring = &memory.ring;
+    assert_eq!((ring.head(), ring.tail(), ring.is_closed(), ring.measured()), (0, 0, false, (0, 0)));
 }

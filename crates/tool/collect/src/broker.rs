@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::process::Description;
 use crate::session::Session;
-use crate::shared::{Page, SharedRing};
+use crate::shared::{Page, Pool, SharedRing};
 use crate::unix;
 
 /// Connections that may be without their request at a time; a further one displaces the oldest.
@@ -39,6 +39,9 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
 const ENDED_MAX: usize = 256;
 /// How long the exit status of an ended process may be outstanding: its parent takes its time.
 const ENDED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// With more processes than this, rings are not pooled: the pool has a descriptor for each of them.
+const POOLING_PROCESSES_MAX: usize = 128;
 
 /// Bytes of a common ring. An event has at most 8 KiB.
 const COMMON_CAPACITY: usize = 32 << 10;
@@ -61,6 +64,7 @@ impl Broker {
         session: Session,
         page: Arc<Page>,
         inbox: Arc<Inbox>,
+        pool: Arc<Pool>,
         ring_capacity: usize,
     ) -> Result<Broker, Error> {
         let failed = "the broker's thread";
@@ -71,6 +75,7 @@ impl Broker {
             session,
             page,
             inbox,
+            pool,
             ring_capacity,
             orders: receiver,
             wake: Arc::clone(&wake),
@@ -114,6 +119,7 @@ struct State {
     session: Session,
     page: Arc<Page>,
     inbox: Arc<Inbox>,
+    pool: Arc<Pool>,
     ring_capacity: usize,
     orders: Receiver<Sender<()>>,
     wake: Arc<OwnedFd>,
@@ -337,8 +343,8 @@ impl State {
             return None;
         }
         let page = self.page.fd().try_clone_to_owned().ok().or_else(|| self.refuse())?;
-        let common = SharedRing::new(COMMON_CAPACITY).ok().or_else(|| self.refuse())?;
-        let own = SharedRing::new(self.capacity(0, request.capacity)).ok().or_else(|| self.refuse())?;
+        let common = self.first_ring(COMMON_CAPACITY).or_else(|| self.refuse())?;
+        let own = self.first_ring(self.capacity(0, request.capacity)).or_else(|| self.refuse())?;
         let ((common, common_fd), (own, own_fd)) = (common, own);
         let answer = Answer {
             refused: 0,
@@ -391,6 +397,16 @@ impl State {
     fn refuse<T>(&self) -> Option<T> {
         self.inbox.post([News::Refused]);
         None
+    }
+
+    /// A ring that every image needs: from the pool, as long as there are not so many processes that each of their
+    /// descriptors counts.
+    fn first_ring(&self, capacity: usize) -> Option<(SharedRing, OwnedFd)> {
+        if self.processes.len() < POOLING_PROCESSES_MAX {
+            self.pool.take(capacity).ok()
+        } else {
+            SharedRing::new(capacity).ok()
+        }
     }
 
     /// The capacity of an image's next ring: the more it has, the smaller.
@@ -449,7 +465,7 @@ mod tests {
         let environment = session.to_environment();
         let page = Arc::new(crate::session::page().unwrap());
         let inbox = Arc::new(Inbox::default());
-        let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), 256 << 10).unwrap();
+        let broker = Broker::start(session, page, Arc::clone(&inbox), Arc::default(), 256 << 10).unwrap();
         drop(environment);
         broker.look();
         assert!(inbox.is_empty());

@@ -28,7 +28,7 @@ use crate::image::{Image, Shared};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
-use crate::shared::{Page, SharedRing};
+use crate::shared::{Page, Pool, SharedRing};
 use crate::source::{Key, Now, Order, Source};
 use crate::timeline::Timeline;
 use crate::tree::{Modules, Tree};
@@ -59,6 +59,10 @@ struct Slot {
     /// Rings that may still hold something.
     sources: u32,
     common: Option<Arc<SharedRing>>,
+    /// Rings that are done with.
+    retired: Vec<Arc<SharedRing>>,
+    /// Children may still have its rings mapped.
+    has_forked: bool,
     /// No more rings, no more events.
     ended: Option<(ImageEndReason, Time)>,
     /// How its process ended, where somebody has said so, or that nobody will.
@@ -111,6 +115,7 @@ struct Costs {
 pub(crate) struct Collector {
     page: Arc<Page>,
     inbox: Arc<Inbox>,
+    pool: Arc<Pool>,
     command: u32,
     command_has_come: bool,
     order: Order,
@@ -147,6 +152,7 @@ impl Collector {
     pub(crate) fn new(
         page: Arc<Page>,
         inbox: Arc<Inbox>,
+        pool: Arc<Pool>,
         writer: Writer,
         clock: Clock,
         session: SessionRecord,
@@ -166,6 +172,7 @@ impl Collector {
         Collector {
             page,
             inbox,
+            pool,
             command,
             command_has_come: false,
             order: Order { clock, reached: 0, stamp_max: 0 },
@@ -288,6 +295,8 @@ impl Collector {
             stage: Stage::New,
             sources: 0,
             common: None,
+            retired: Vec::new(),
+            has_forked: false,
             ended: None,
             exit: None,
             end_is_written: false,
@@ -301,6 +310,9 @@ impl Collector {
         });
         if let Some(process) = processes.get_mut(process) {
             process.images.push(index);
+        }
+        if let Some(parent) = new.fork.and_then(|fork| self.slots.get_mut(fork.parent.0 as usize)) {
+            parent.has_forked = true;
         }
     }
 
@@ -466,10 +478,14 @@ impl Collector {
             self.costs.ring_bytes -= source.ring().length() as u64;
             let (ticks, _) = source.ring().ring().measured();
             self.costs.hook_ticks = self.costs.hook_ticks.saturating_add(ticks.saturating_mul(MEASURED_ONE_IN));
-            let slot = &mut self.slots[source.image];
+            let image = source.image;
+            let slot = &mut self.slots[image];
             slot.sources -= 1;
-            if slot.sources == 0 && slot.ended.is_some() {
-                self.finish_image(source.image);
+            if slot.ended.is_some() {
+                slot.retired.extend(source.into_sound_ring());
+                if slot.sources == 0 {
+                    self.finish_image(image);
+                }
             }
         }
     }
@@ -479,6 +495,7 @@ impl Collector {
         if matches!(slot.stage, Stage::New) {
             slot.stage = Stage::Absent;
             slot.common = None;
+            slot.retired = Vec::new();
             let is_detached = matches!(slot.ended, Some((ImageEndReason::Detached, _)));
             self.was_refused |= !is_detached;
         }
@@ -489,8 +506,14 @@ impl Collector {
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
+        let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
+        let can_be_reused = is_gone && !slot.has_forked && !image.has_forked();
         let (counts, sites) = image.finish(&mut self.shared, time, slot.events_lost());
         slot.common = None;
+        let rings = std::mem::take(&mut slot.retired).into_iter().filter_map(Arc::into_inner);
+        if can_be_reused {
+            rings.for_each(|ring| self.pool.give(ring));
+        }
         slot.counts = counts;
         // Of a process that was still there, nobody will say how it ended.
         if slot.ended.is_some_and(|(reason, _)| reason == ImageEndReason::Detached) {

@@ -108,6 +108,7 @@ pub(crate) struct Image {
     events_since_checkpoint: u64,
     /// How many frees of the ledger were a reallocation's.
     frees_by_realloc: u64,
+    has_forked: bool,
     pub(crate) events_late: u64,
 }
 
@@ -127,8 +128,14 @@ impl Image {
             chunk_time: start.time,
             events_since_checkpoint: 0,
             frees_by_realloc: 0,
+            has_forked: false,
             events_late: 0,
         }
+    }
+
+    /// Whether it has announced a fork.
+    pub(crate) fn has_forked(&self) -> bool {
+        self.has_forked
     }
 
     /// The ledger that a child gets that was forked now, if there is memory for it.
@@ -273,6 +280,7 @@ impl Image {
                 line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
             Extended::Fork { sequence } => {
+                self.has_forked = true;
                 // Where memory does not suffice, the child will have to do with what there is when it comes.
                 if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();

@@ -50,6 +50,7 @@ use inbox::Inbox;
 use launch::Launch;
 use output::Output;
 use session::{Library, Session};
+use shared::Pool;
 use unix::Signals;
 use writer::Writer;
 
@@ -121,7 +122,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let environment = session.to_environment();
     let page = Arc::new(session::page()?);
     let inbox = Arc::new(Inbox::default());
-    let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), options.ring_capacity())?;
+    let pool = Arc::new(Pool::default());
+    let capacity = options.ring_capacity();
+    let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
     let costs = Costs::now();
     let record = session_record(options);
 
@@ -144,7 +147,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     std::thread::sleep(Duration::from_millis(1));
     let clock = Clock::new(first_reading, Reading::now());
     let command_pid = pid.as_raw_pid() as u32;
-    let mut collector = Collector::new(Arc::clone(&page), inbox, writer, clock, record, command_pid);
+    let mut collector = Collector::new(Arc::clone(&page), inbox, pool, writer, clock, record, command_pid);
     let mut next_progress = Instant::now();
     let mut end_is_told = false;
     while !collector.has_failed() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use heapledger_core::sys;
 use heapledger_wire::ring::Ring;
@@ -87,6 +88,8 @@ pub(crate) struct SharedRing {
     ring: Ring,
     // Goes after `ring`, which is a view of it and is lent out by reference only.
     mapping: Mapping,
+    /// The memfd, where it is kept to be sent again.
+    fd: Option<OwnedFd>,
 }
 
 impl SharedRing {
@@ -99,7 +102,7 @@ impl SharedRing {
         // this is what keeps the contract: no copy of it leaves this module, `ring` lends it by reference. It is
         // used through `Ring`'s own methods, which are atomics only.
         let ring = unsafe { Ring::new(mapping.start, length) }.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok((SharedRing { ring, mapping }, fd))
+        Ok((SharedRing { ring, mapping, fd: None }, fd))
     }
 
     pub(crate) fn ring(&self) -> &Ring {
@@ -109,5 +112,77 @@ impl SharedRing {
     /// Bytes of the mapping.
     pub(crate) fn length(&self) -> usize {
         self.mapping.length
+    }
+}
+
+/// Rings whose process is gone, for the next ones: most of what a ring costs is clearing its pages.
+///
+/// A producer that is still there would write into another's ring. So only rings come here that nobody else can have
+/// mapped, except who means to do harm: those of images that ended and never forked.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Mutex<Vec<SharedRing>>);
+
+/// The most rings in the pool.
+const POOL_MAX: usize = 32;
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Vec<SharedRing>> {
+        // A vector is whole between any two calls.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ring of this capacity from the pool, or else a new one. It can come back.
+    pub(crate) fn take(&self, capacity: usize) -> io::Result<(SharedRing, OwnedFd)> {
+        let length = Ring::mapping_length(capacity);
+        let pooled = {
+            let mut pool = self.lock();
+            let at = pool.iter().position(|ring| ring.length() == length);
+            at.map(|at| pool.swap_remove(at))
+        };
+        let mut ring = match pooled {
+            Some(ring) => ring,
+            None => {
+                let (mut ring, fd) = SharedRing::new(capacity)?;
+                ring.fd = Some(fd);
+                ring
+            }
+        };
+        // Without a descriptor for the copy it is used once.
+        let fd = match ring.fd.as_ref().map(OwnedFd::try_clone) {
+            Some(Ok(fd)) => fd,
+            _ => ring.fd.take().ok_or(io::ErrorKind::NotFound)?,
+        };
+        Ok((ring, fd))
+    }
+
+    /// Takes a ring back that nobody uses any more.
+    pub(crate) fn give(&self, ring: SharedRing) {
+        let mut pool = self.lock();
+        if ring.fd.is_some() && pool.len() < POOL_MAX {
+            ring.ring.reset();
+            pool.push(ring);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_used_again() {
+        let pool = Pool::default();
+        let (ring, _) = pool.take(64 << 10).unwrap();
+        ring.ring().publish(5);
+        let address = ring.ring().mapping();
+        pool.give(ring);
+        let (other, _) = pool.take(32 << 10).unwrap();
+        assert_ne!(other.ring().mapping(), address);
+        let (again, fd) = pool.take(64 << 10).unwrap();
+        assert_eq!((again.ring().mapping(), again.ring().head()), (address, 0));
+        assert_eq!(rustix::fs::fstat(&fd).unwrap().st_size as usize, again.length());
+        // One that was made for a thread of many has no descriptor, and is let go.
+        pool.give(SharedRing::new(64 << 10).unwrap().0);
+        assert!(pool.lock().is_empty());
     }
 }

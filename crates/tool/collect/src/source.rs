@@ -107,6 +107,11 @@ impl Source {
         &self.ring
     }
 
+    /// The ring, unless its producer went wild.
+    pub(crate) fn into_sound_ring(self) -> Option<Arc<SharedRing>> {
+        (!self.is_wild).then_some(self.ring)
+    }
+
     /// Words copied and not merged yet.
     pub(crate) fn backlog(&self) -> usize {
         self.words.len() - self.at

@@ -259,7 +259,6 @@ fn exec_goes_on_in_the_same_process() {
 }
 
 /// Leaves a child behind that says what becomes of it.
-#[expect(clippy::zombie_processes, reason = "that is the point")]
 fn leaves() {
     Hook::from_environment().image();
     #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]

@@ -48,7 +48,7 @@ impl Bench {
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
         let record = SessionRecord::default();
-        let mut collector = Collector::new(page, Arc::default(), writer, clock, record, 100);
+        let mut collector = Collector::new(page, Arc::default(), Arc::default(), writer, clock, record, 100);
         collector.patience = Duration::from_millis(20);
         // Room for the stamps that tests make up, before the moment that is not yet settled.
         std::thread::sleep(Duration::from_millis(1));
