@@ -129,6 +129,7 @@ pub(crate) struct Collector {
     open_sites: Vec<OpenSites>,
     costs: Costs,
     patience: Duration,
+    backlog_max: usize,
     next_flush: Time,
     /// For how long to sleep when there is nothing to do.
     pause: Duration,
@@ -185,6 +186,7 @@ impl Collector {
             open_sites: Vec::new(),
             costs: Costs::default(),
             patience: BUSY_PATIENCE,
+            backlog_max: BACKLOG_MAX,
             next_flush: Time(0),
             pause: PAUSE_MIN,
             horizon: 0,
@@ -225,17 +227,19 @@ impl Collector {
             nanoseconds: clock.time(stamp),
             patience: self.patience.as_nanos() as u64,
         };
-        self.order.stamp_max = stamp.saturating_add(clock.units(1_000_000_000));
         let mut backlog: usize = self.sources.iter().map(Source::backlog).sum();
         let mut words = 0;
         for source in &mut self.sources {
-            let look = source.look(now, backlog >= BACKLOG_MAX);
+            let look = source.look(now, backlog >= self.backlog_max);
             backlog += look.words as usize;
             words += look.words;
             if let Some(slot) = self.slots.get_mut(source.image) {
                 slot.events_given_up = slot.events_given_up.saturating_add(look.events_lost);
             }
         }
+        // After the last look: we may have been stopped for any time since the first.
+        let clock = &self.order.clock;
+        self.order.stamp_max = units(arch::ticks()).saturating_add(clock.units(1_000_000_000));
         let is_cut = self.merge(now.floor);
         self.retire();
         // Activity that a pause of the longest sort would not let pile up to much is none.

@@ -121,26 +121,29 @@ impl Tree {
         self.mapped.push(Mapped { mapping, epoch });
     }
 
-    /// Takes a node; what of it can be resolved at once is returned, the rest by [`Tree::resolve`].
+    /// Takes a node; if it can be resolved at once it is returned, otherwise by [`Tree::resolve`].
+    ///
+    /// At once means by a module of the same epoch. An older one may have gone: that another is there now may be on its
+    /// way in another thread's ring.
     pub(crate) fn add(&mut self, node: NewNode) -> Result<Option<Node>, Implausible> {
         self.reserve(node.id)?;
-        let resolved = self.look_up(node);
+        let resolved = self.look_up(node, false);
         if resolved.is_none() {
             self.open.push((node, 0));
         }
         Ok(resolved)
     }
 
-    /// Hands over the nodes that can be resolved by now, or that were not by the second call: those as absolute
-    /// addresses.
+    /// Hands over the nodes that can be resolved by now. Those that cannot by the second call are handed over too: as
+    /// absolute addresses, unless there is a module of an older epoch.
     pub(crate) fn resolve(&mut self, is_last: bool, mut take: impl FnMut(Node)) {
         let mut open = std::mem::take(&mut self.open);
         open.retain_mut(|(node, tries)| {
             *tries += 1;
-            let known = self.look_up(*node);
-            if let Some(node) = known {
+            let is_last = is_last || *tries > 1;
+            if let Some(node) = self.look_up(*node, is_last) {
                 take(node);
-            } else if is_last || *tries > 1 {
+            } else if is_last {
                 // What grows under it is not to be given up as well.
                 self.epochs.set(node.id, self.epochs.get(node.parent).unwrap_or(u32::MAX - 1));
                 take(to_node(*node, ModuleId::UNKNOWN, node.address));
@@ -166,7 +169,7 @@ impl Tree {
     }
 
     #[inline]
-    fn look_up(&mut self, node: NewNode) -> Option<Node> {
+    fn look_up(&mut self, node: NewNode, any_epoch: bool) -> Option<Node> {
         if node.kind == NodeKind::Epoch {
             self.epochs.set(node.id, node.address as u32);
             return Some(to_node(node, ModuleId::UNKNOWN, node.address));
@@ -176,12 +179,12 @@ impl Tree {
         if node.kind == NodeKind::Truncated {
             return Some(to_node(node, ModuleId::UNKNOWN, node.address));
         }
-        let mapping = self.find(node.address, epoch)?;
+        let mapping = self.find(node.address, epoch, any_epoch)?;
         Some(to_node(node, mapping.module, node.address.wrapping_sub(mapping.bias)))
     }
 
-    /// The module at an address in an epoch.
-    fn find(&mut self, address: u64, epoch: u32) -> Option<Mapping> {
+    /// The module at an address in an epoch; in no other unless any before it will do.
+    fn find(&mut self, address: u64, epoch: u32, any_epoch: bool) -> Option<Mapping> {
         let contains = |mapped: &Mapped| mapped.mapping.start <= address && address < mapped.mapping.end;
         if let Some(latest) = self.mapped.get(self.latest)
             && latest.epoch == epoch
@@ -192,7 +195,7 @@ impl Tree {
         let candidates = self.mapped.iter().enumerate().filter(|(_, mapped)| mapped.epoch <= epoch && contains(mapped));
         let (at, found) = candidates.max_by_key(|(at, mapped)| (mapped.epoch, *at))?;
         self.latest = at;
-        Some(found.mapping)
+        (any_epoch || found.epoch == epoch).then_some(found.mapping)
     }
 }
 
@@ -236,9 +239,16 @@ mod tests {
         tree.map(mapping(3, 0x5000), 3);
         assert!(module_of(&mut tree, epoch(3, 3)).is_some());
         assert_eq!(module_of(&mut tree, node(4, 3, 0x5004)), Some((3, 0x14)));
-        assert_eq!(module_of(&mut tree, node(5, 4, 0x9fff)), Some((2, 0x100f)));
         // A late node of the first epoch is not confused.
-        assert_eq!(module_of(&mut tree, node(6, 2, 0x5004)), Some((1, 0x14)));
+        assert_eq!(module_of(&mut tree, node(5, 2, 0x5004)), Some((1, 0x14)));
+        // Whether the second module is still there is not said at once.
+        assert_eq!(module_of(&mut tree, node(6, 4, 0x9fff)), None);
+        assert_eq!(module_of(&mut tree, node(7, 4, 0x9000)), None);
+        let mut resolved = Vec::new();
+        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+        tree.map(mapping(4, 0x8f80), 3);
+        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+        assert_eq!(resolved, [(6, 2, 0x100f), (7, 4, 0x90)]);
     }
 
     #[test]

@@ -490,7 +490,8 @@ fn a_name_is_found_where_none_is_given() {
 fn records_in_another_directory() {
     let Some(directory) = std::env::var_os("RECORD_IN") else { return };
     std::env::set_current_dir(&directory).unwrap();
-    let mut options = Options::new(vec!["true".into()], library());
+    let command = std::env::var("RECORD_FAKE").map_or_else(|_| vec!["true".into()], |scenario| fake(&scenario));
+    let mut options = Options::new(command, library());
     options.handle_signals = false;
     let outcome = record(&options, &mut |_| {}).unwrap();
     assert!(outcome.output.exists());
@@ -562,4 +563,33 @@ fn signals_reach_whom_they_should() {
     kill_process(Pid::from_raw(command as i32).unwrap(), Signal::CONT).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(recorder.wait().unwrap().code(), Some(115));
+}
+
+/// The recorder is stopped for a while, and the program is not.
+#[test]
+fn a_recorder_that_was_stopped_goes_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let directory = tempfile::tempdir().unwrap();
+    let mut recorder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "records_in_another_directory", "--nocapture"])
+        .env("RECORD_IN", directory.path())
+        .env("RECORD_FAKE", "exchange 100000")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&recorder);
+    for stopped in [1_300, 100, 100] {
+        std::thread::sleep(Duration::from_millis(15));
+        kill_process(pid, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(stopped));
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    assert_eq!(recorder.wait().unwrap().code(), Some(0));
+    let entry = std::fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap();
+    let bytes = std::fs::read(entry.path()).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    assert!(recording.complete());
+    let counts = recording.footer().unwrap().counts;
+    assert_eq!((counts.allocations.0, counts.frees.0), (EXCHANGE_THREADS * 100_000, EXCHANGE_THREADS * 100_000));
+    assert_eq!((counts.frees_unknown.0, counts.events_lost), (0, 0));
 }

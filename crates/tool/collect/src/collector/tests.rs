@@ -730,6 +730,41 @@ fn a_thread_that_is_stopped_between_stamp_and_publication_holds_up_nobody_for_lo
 }
 
 #[test]
+fn what_waits_to_be_merged_is_bounded() {
+    let mut bench = Bench::new();
+    bench.collector.backlog_max = 10_000;
+    bench.collector.patience = Duration::from_secs(60);
+    let FakeImage { id, mut own, .. } = bench.image(100, None);
+    let mut stopped = bench.ring(id, false, TID + 1, 64 << 10);
+    stopped.malloc(1, 0x1000, 1, 1);
+    stopped.producer.begin();
+    let (mut written, capacity) = (0, own.producer.ring().capacity());
+    let fill = |own: &mut Line, written: &mut u64| {
+        while own.producer.ring().readable() + 8 < capacity {
+            *written += 1;
+            own.malloc(1 + *written, *written << 4, 1, 1);
+        }
+    };
+    for _ in 0..10 {
+        fill(&mut own, &mut written);
+        bench.round();
+    }
+    // It was emptied until the bound was passed; from then on the producer would wait.
+    assert!(own.producer.ring().readable() > 0);
+    assert!(bench.collector.sources.iter().map(Source::backlog).sum::<usize>() < 10_000 + 2 * capacity as usize);
+    assert_eq!(bench.collector.shared.events, 1);
+    stopped.producer.end();
+    while own.producer.ring().readable() > 0 {
+        bench.round();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, _) = bench.finish();
+    let counts = finished.footer.counts;
+    assert_eq!((counts.allocations.0, counts.events_late, counts.events_lost), (written + 1, 0, 0));
+}
+
+#[test]
 fn an_address_is_live_only_once() {
     let mut bench = Bench::new();
     let FakeImage { id, mut own, .. } = bench.image(100, None);
