@@ -4,7 +4,7 @@
 //! the *link* to the caller: where the return address and the saved frame pointer were found. A new walk steps from the
 //! inside; when it reaches registers that equal those of a remembered frame, and the words of all links from there
 //! outwards are unchanged, then the same rules would read the same words: the rest of the stack is the remembered one.
-//! Nothing is assumed, so the result is exact.
+//! rbp only has to be equal where it is used before it is restored. Nothing is assumed, so the result is exact.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -34,6 +34,9 @@ struct Frame {
     /// Where the caller's rbp is to be found: a word of the stack, or, when it was not saved, our own copy (in `fresh`:
     /// [`SLOT_UNCHANGED`]). [`SLOT_UNKNOWN`] when the link to the caller cannot be checked.
     rbp_slot: u64,
+    /// In `fresh`: 1 when stepping out of this frame uses its rbp. Remembered: 1 when stepping out of it, or of an
+    /// outer frame that has the same rbp, does. Where it is 0, rbp may hold anything: compilers use it for data.
+    needs_rbp: u64,
     place: Place,
 }
 
@@ -125,8 +128,9 @@ impl Walker {
                 candidate_sp = self.candidate_sp(candidates);
             }
             if candidate_sp == sp {
-                let candidate = &self.frame(candidates - 1).registers;
-                if candidate.lookup == lookup && candidate.rbp == rbp {
+                let candidate = self.frame(candidates - 1);
+                if candidate.registers.lookup == lookup && (candidate.registers.rbp == rbp || candidate.needs_rbp == 0)
+                {
                     break candidates;
                 }
             }
@@ -138,7 +142,7 @@ impl Walker {
                 None => self.compute(lookup, sink),
             };
             let found = step(lookup, sp, rbp, rule, &mut stack);
-            self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot);
+            self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot, found.uses_rbp);
             fresh += 1;
             if !found.is_caller() {
                 self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST);
@@ -202,7 +206,8 @@ impl Walker {
         let (frame, caller) = (self.frame(index).registers, self.frame(index - 1).registers);
         let Some(rule) = rules::cache().and_then(|cache| cache.get(frame.lookup)) else { return false };
         let found = step(frame.lookup, frame.sp, frame.rbp, rule, &mut stack);
-        found.is_caller() && found.caller == caller
+        // The frame may have been taken over with another rbp than it has now.
+        found.is_caller() && !(found.uses_rbp && self.frame(index).needs_rbp == 0) && found.caller == caller
     }
 
     /// 0 when the words that led from a frame to its caller are unchanged. Not for unknown links.
@@ -212,18 +217,24 @@ impl Walker {
         // SAFETY: both words were covered by the verified bounds of this thread's own stack when the link was made, and a
         // thread's own stack stays mapped. What they hold may be anything. Or `rbp_slot` points to our own copy.
         let (return_address, rbp) = unsafe { (read(caller.registers.sp - 8), read(frame.rbp_slot)) };
-        (return_address.wrapping_sub(1) ^ caller.registers.lookup) | (rbp ^ caller.registers.rbp)
+        // What the caller does not need of its rbp may change.
+        let rbp_difference = (rbp ^ caller.registers.rbp) & caller.needs_rbp.wrapping_neg();
+        (return_address.wrapping_sub(1) ^ caller.registers.lookup) | rbp_difference
     }
 
     /// Remembers the fresh frames inside of the first `kept`, whose innermost has this place, and gives each its node.
     #[inline(always)]
     fn append(&mut self, mut place: Place, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
         let mut at = kept;
+        let mut needs_rbp = if kept == 0 { 0 } else { self.frame(kept - 1).needs_rbp };
         let mut tree = View::now();
         for index in (0..fresh).rev() {
-            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } = *self.fresh_frame(index);
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, needs_rbp: uses_rbp, .. } =
+                *self.fresh_frame(index);
             place = tree.child(place, NodeKind::Frame, lookup, sink);
-            self.set_frame(at, lookup, sp, rbp, rbp_slot, place);
+            // The caller's rbp is this frame's only where it was not saved.
+            needs_rbp = uses_rbp | if rbp_slot == SLOT_UNCHANGED { needs_rbp } else { 0 };
+            self.set_frame(at, lookup, sp, rbp, rbp_slot, needs_rbp, place);
             at += 1;
         }
         self.length = at;
@@ -240,10 +251,10 @@ impl Walker {
         let remembered = kept.min(FRAMES_KEPT - fresh);
         let mut place = tree::child(self.root, NodeKind::Truncated, 1, sink);
         for index in 0..remembered {
-            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, .. } =
+            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, needs_rbp, .. } =
                 self.frame_to_move(kept - remembered + index);
             place = tree::child(place, NodeKind::Frame, lookup, sink);
-            self.set_frame(index, lookup, sp, rbp, rbp_slot, place);
+            self.set_frame(index, lookup, sp, rbp, rbp_slot, needs_rbp, place);
         }
         self.append(place, remembered, fresh, sink)
     }
@@ -281,7 +292,8 @@ impl Walker {
     /// Writes a frame of `fresh` to its place among the remembered ones. Field by field: a copy in larger pieces would
     /// have to wait for the smaller stores it reads.
     #[inline(always)]
-    fn set_frame(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, place: Place) {
+    #[expect(clippy::too_many_arguments, reason = "scalars, so that they stay in registers")]
+    fn set_frame(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, needs_rbp: u64, place: Place) {
         debug_assert!(index < FRAMES_MAX);
         // SAFETY: callers have checked that all frames fit; every field of the frame is written.
         unsafe {
@@ -291,6 +303,7 @@ impl Walker {
             (*to).registers.rbp = rbp;
             let own_copy = (&raw mut (*to).registers.rbp).expose_provenance() as u64;
             (*to).rbp_slot = if rbp_slot == SLOT_UNCHANGED { own_copy } else { rbp_slot };
+            (*to).needs_rbp = needs_rbp;
             (*to).place = place;
         }
     }
@@ -313,7 +326,7 @@ impl Walker {
     }
 
     #[inline(always)]
-    fn set_fresh(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64) {
+    fn set_fresh(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, uses_rbp: bool) {
         debug_assert!(index < FRAMES_MAX);
         // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`. `place` is not written: any bits are a `Place`,
         // and the memory was zeroed when it was mapped.
@@ -323,6 +336,7 @@ impl Walker {
             (*to).registers.sp = sp;
             (*to).registers.rbp = rbp;
             (*to).rbp_slot = rbp_slot;
+            (*to).needs_rbp = u64::from(uses_rbp);
         }
     }
 }

@@ -161,6 +161,8 @@ pub struct Step {
     /// The word that held the caller's rbp: an address, or one of the constants below. The return address was in the
     /// word below the caller's sp.
     pub rbp_slot: u64,
+    /// Whether the frame's own rbp was used to find all that.
+    pub uses_rbp: bool,
 }
 
 /// The words that led to the caller cannot be told in this form.
@@ -180,7 +182,7 @@ impl Step {
     }
 
     const fn without_caller(rbp_slot: u64) -> Step {
-        Step { caller: Registers { lookup: 0, sp: 0, rbp: 0 }, rbp_slot }
+        Step { caller: Registers { lookup: 0, sp: 0, rbp: 0 }, rbp_slot, uses_rbp: true }
     }
 }
 
@@ -215,7 +217,8 @@ pub fn step(lookup: u64, sp: u64, rbp: u64, rule: Rule, stack: &mut Stack) -> St
         // SAFETY: above the stack pointer where the walk began and below the CFA, which is covered.
         caller_rbp = unsafe { stack.read(rbp_slot) };
     }
-    Step { caller: Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp: caller_rbp }, rbp_slot }
+    let caller = Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp: caller_rbp };
+    Step { caller, rbp_slot, uses_rbp: kind == Kind::Rbp as u32 }
 }
 
 #[cold]
@@ -256,7 +259,7 @@ fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
         }
     };
     match caller {
-        Some(caller) => Step { caller, rbp_slot: SLOT_UNKNOWN },
+        Some(caller) => Step { caller, rbp_slot: SLOT_UNKNOWN, uses_rbp: true },
         None => Step::without_caller(SLOT_LOST),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 
-use crate::harness::{Job, Recording, Scratch, exited, number, program, wait_until};
+use crate::harness::{Job, Recording, Scratch, exited, installed, number, program, wait_until};
 
 #[test]
 fn answers_of_the_malloc_family() {
@@ -79,6 +79,9 @@ fn ten_thousand_short_threads() {
 
 #[test]
 fn blocks_before_main_and_after_it() {
+    if installed("c++").is_none() {
+        return;
+    }
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("lifetime", "").both(&scratch);
     // 20 of its own: 16 moments, 4 values of keys; and those of its libraries.

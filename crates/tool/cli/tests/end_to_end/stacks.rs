@@ -51,6 +51,9 @@ fn blocks_of(stacks: &[Stack], innermost: &str) -> i64 {
 
 #[test]
 fn after_exceptions_and_longjmp() {
+    if installed("c++").is_none() {
+        return;
+    }
     let scratch = Scratch::new();
     let (_, idle) = Job::fixture("unwinds", "0").recorded(&scratch);
     let (outcome, recording) = Job::fixture("unwinds", "2000").both(&scratch);
