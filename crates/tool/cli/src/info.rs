@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heapledger_recording::{ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording, Thread};
+use heapledger_recording::{Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording, Thread};
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events: events(&recording),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
+            annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
             chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
             damage: damage.iter().map(DamageJson::from).collect(),
         });
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     images(&recording, out)?;
     threads(&recording, out)?;
     modules(&recording, &labels, out)?;
+    markers(&recording, out)?;
     chunks(&input, &recording, out)?;
     if !damage.is_empty() {
         out.line("")?;
@@ -131,6 +133,38 @@ fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     out.title("threads")?;
     out.tree(&table)?;
     and_more(threads.len(), out)
+}
+
+/// What the program wrote through the bridge. Damage is said elsewhere.
+fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotation> + 'a {
+    recording
+        .images()
+        .iter()
+        .flat_map(|image| recording.annotations(image.image))
+        .filter_map(|annotation| annotation.ok())
+}
+
+fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let all: Vec<Annotation> = annotations(recording).take(ROWS_MAX + 1).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut table = Tree::new(["image", "at", "code"]);
+    for annotation in all.iter().take(ROWS_MAX) {
+        let cells = [annotation.image.0.to_string(), time(annotation.time), annotation.code.to_string()];
+        table.push(0, Row::new(marker_text(annotation).unwrap_or_default()).cells(cells));
+    }
+    out.line("")?;
+    out.title("annotations")?;
+    out.tree(&table)?;
+    and_more(all.len(), out)
+}
+
+/// The name of a marker (code 262): NUL-padded UTF-8.
+fn marker_text(annotation: &Annotation) -> Option<String> {
+    const MARKER: u32 = 262;
+    let text = String::from_utf8_lossy(&annotation.payload);
+    (annotation.code == MARKER).then(|| text.trim_end_matches('\0').to_owned())
 }
 
 fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output) -> Result<()> {
@@ -254,8 +288,34 @@ struct InfoJson {
     events: u64,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
+    annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
     damage: Vec<DamageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnnotationJson {
+    image: u32,
+    thread: u32,
+    time_seconds: f64,
+    code: u32,
+    /// Of markers.
+    text: Option<String>,
+    /// In hexadecimal.
+    payload: String,
+}
+
+impl From<&Annotation> for AnnotationJson {
+    fn from(annotation: &Annotation) -> AnnotationJson {
+        AnnotationJson {
+            image: annotation.image.0,
+            thread: annotation.thread.0,
+            time_seconds: seconds(annotation.time),
+            code: annotation.code,
+            text: marker_text(annotation),
+            payload: annotation.payload.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -261,3 +261,14 @@ fn many_processes() {
     assert!(children.iter().all(|child| number(child, "allocations") >= 50), "{}", recording.path.display());
     assert!(Path::new(&recording.path).exists());
 }
+
+/// A program finds the bridge by weak reference, and what it says is in the recording.
+#[test]
+fn markers_through_the_bridge() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("bridge", "").both(&scratch);
+    let info = recording.assert_whole().ask("info", &[]);
+    let annotations = info["annotations"].as_array().unwrap();
+    let told: Vec<_> = annotations.iter().map(|one| (one["code"].as_i64().unwrap(), one["text"].as_str())).collect();
+    assert_eq!(told, [(262, Some("warmed up")), (4000, None)], "{recording:?}");
+}
