@@ -215,15 +215,15 @@ pub struct ProcessCounts {
 /// Bytes are requested bytes. `live` excludes inherited blocks; those have fields of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls that returned a new block, reallocations excluded.
+    /// Calls that returned a block, reallocations included.
     pub allocations: Blocks,
-    /// Reallocations that returned a block.
+    /// Reallocations that released a block and returned one: each is one of the allocations and one of the frees.
     pub reallocations: Blocks,
-    /// Blocks that were freed by a call that only frees.
+    /// Blocks of this image that were released, by reallocations too.
     pub frees: Blocks,
     /// Calls that returned no block though one was asked for.
     pub failed: Blocks,
-    /// Bytes of all allocations and reallocations.
+    /// Bytes of all allocations.
     pub bytes_allocated: Bytes,
     /// The most bytes that were live at once: the peak.
     pub bytes_live_max: Bytes,

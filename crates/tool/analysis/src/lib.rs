@@ -45,7 +45,7 @@ pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names};
-pub use overview::{Calls, ImageOverview, Overview, ProcessOverview, overview};
+pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use profile::{Profile, Site};
 pub use rank::{Key, Rank, RankBy, rank};
 pub use replay::Progress;

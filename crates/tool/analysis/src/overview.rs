@@ -12,8 +12,6 @@ use crate::replay::{Progress, Replayed, Span, replay};
 pub struct Overview {
     /// Over all processes.
     pub counts: Counts,
-    /// Over all processes.
-    pub calls: Calls,
     /// In the order of their first images.
     pub processes: Vec<ProcessOverview>,
     /// Whether the totals had to be counted again, because the recorder did not finish.
@@ -29,8 +27,6 @@ pub struct ProcessOverview {
     pub pid: u32,
     /// Over all its images.
     pub counts: Counts,
-    /// Over all its images.
-    pub calls: Calls,
     /// How it ended, where that is known.
     pub exit: Option<ExitStatus>,
     /// Whether it was still running when the recording ended.
@@ -46,34 +42,6 @@ pub struct ImageOverview {
     pub image: ImageId,
     /// Its totals.
     pub counts: Counts,
-    /// Its calls.
-    pub calls: Calls,
-}
-
-/// Calls as reports count them: a reallocation is a free and an allocation. ([`Counts`] has the two apart.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Calls that returned a block.
-    pub allocations: Blocks,
-    /// Blocks that were freed.
-    pub frees: Blocks,
-}
-
-impl Calls {
-    /// The calls of one image, from its totals.
-    fn of_image(counts: &Counts) -> Calls {
-        let allocations = counts.allocations.0.saturating_add(counts.reallocations.0);
-        // Whatever is not live any more was freed.
-        let frees = allocations.saturating_sub(counts.blocks_live_end.0);
-        Calls { allocations: Blocks(allocations), frees: Blocks(frees) }
-    }
-
-    fn sum(parts: impl IntoIterator<Item = Calls>) -> Calls {
-        parts.into_iter().fold(Calls::default(), |sum, part| Calls {
-            allocations: Blocks(sum.allocations.0.saturating_add(part.allocations.0)),
-            frees: Blocks(sum.frees.0.saturating_add(part.frees.0)),
-        })
-    }
 }
 
 /// The totals of a recording: as the recorder left them, or counted again if it did not finish.
@@ -90,13 +58,12 @@ fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     let footer = recording.footer()?;
     let mut overview = Overview { counts: footer.counts, ..Overview::default() };
     for process in recording.processes() {
-        let image = |&image: &ImageId| Some(ImageOverview::new(image, *recording.image_counts(image)?));
+        let image = |&image: &ImageId| Some(ImageOverview { image, counts: *recording.image_counts(image)? });
         let images: Vec<ImageOverview> = process.images.iter().map(image).collect::<Option<_>>()?;
         let first = process.images.first();
         let counts = recording.process_counts().iter().find(|counts| Some(&counts.first_image) == first)?.counts;
         overview.processes.push(describe(recording, process.pid, counts, images));
     }
-    overview.calls = Calls::sum(overview.processes.iter().map(|process| process.calls));
     Some(overview)
 }
 
@@ -104,13 +71,13 @@ fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
     let mut overview = Overview { recounted: true, damage: replayed.damage, ..Overview::default() };
     for process in recording.processes() {
         let images = replayed.images.iter().filter(|image| process.images.contains(&image.image));
-        let images: Vec<ImageOverview> = images.map(|image| ImageOverview::new(image.image, image.counts)).collect();
+        let images: Vec<ImageOverview> =
+            images.map(|image| ImageOverview { image: image.image, counts: image.counts }).collect();
         let counts = process_counts(&images);
         add_calls(&mut overview.counts, &counts);
         add_live(&mut overview.counts, &counts);
         overview.processes.push(describe(recording, process.pid, counts, images));
     }
-    overview.calls = Calls::sum(overview.processes.iter().map(|process| process.calls));
     // Peaks of processes do not add up: they are at different times.
     let live = replayed.live;
     overview.counts.bytes_live_max = live.bytes_live_max;
@@ -120,18 +87,11 @@ fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
     overview
 }
 
-impl ImageOverview {
-    fn new(image: ImageId, counts: Counts) -> ImageOverview {
-        ImageOverview { image, counts, calls: Calls::of_image(&counts) }
-    }
-}
-
 fn describe(recording: &Recording<'_>, pid: u32, counts: Counts, images: Vec<ImageOverview>) -> ProcessOverview {
     let end = images.last().and_then(|last| recording.image_end(last.image));
     ProcessOverview {
         pid,
         counts,
-        calls: Calls::sum(images.iter().map(|image| image.calls)),
         exit: end.and_then(|end| end.exit),
         running: end.is_some_and(|end| end.reason == ImageEndReason::Detached),
         images,

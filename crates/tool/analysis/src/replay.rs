@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
-use heapledger_ledger::{self as ledger, Freed, Key, Ledger};
+use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageId, Live,
     LiveBlock, Recording, Site, Time,
@@ -144,8 +144,6 @@ struct Player<'r> {
     ended: bool,
     /// What the ledger does not count.
     counts: Counts,
-    /// Reallocations that freed a block.
-    freed_by_realloc: u64,
     threads: Vec<bool>,
 }
 
@@ -186,7 +184,6 @@ impl<'r> Player<'r> {
                 events_late: recorded.events_late,
                 ..Counts::default()
             },
-            freed_by_realloc: 0,
             threads: Vec::new(),
         };
 
@@ -295,7 +292,6 @@ impl<'r> Player<'r> {
                 if serial >= self.first {
                     let key = self.freed(old);
                     let pending = self.ledger.begin_realloc(thread, key);
-                    self.freed_by_realloc += u64::from(matches!(pending.old(), Freed::Known(_)));
                     let stack = group(origin(size, stack));
                     let time = ledger::Time(event.time.0);
                     let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
@@ -350,10 +346,9 @@ impl<'r> Player<'r> {
     fn finish(self, session: &ledger::Session) -> ReplayedImage {
         let (live, counted) = (self.ledger.live(), self.ledger.counts());
         let counts = Counts {
-            // The recording keeps apart what the ledger counts twice.
-            allocations: Blocks(counted.allocations.0 - counted.reallocations.0),
+            allocations: counted.allocations,
             reallocations: counted.reallocations,
-            frees: Blocks(counted.frees.0.saturating_sub(self.freed_by_realloc)),
+            frees: counted.frees,
             failed: counted.failed,
             bytes_allocated: counted.bytes_allocated,
             bytes_live_max: live.bytes_live_max,

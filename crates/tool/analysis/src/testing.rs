@@ -62,8 +62,6 @@ const STACKS: u32 = 12;
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) counts: Counts,
-    /// Calls that returned a block, and blocks freed.
-    pub(crate) calls: (u64, u64),
     /// By time: what was live, by stack name, after all that had happened until then.
     pub(crate) history: Vec<(Time, BTreeMap<u64, Live>)>,
 }
@@ -94,8 +92,6 @@ struct Image {
     inherited: Vec<u64>,
     sites: BTreeMap<StackId, Site>,
     counts: Counts,
-    /// Reallocations, and those that freed a block.
-    calls: (u64, u64),
     threads: Vec<u32>,
     end: Option<ImageEnd>,
 }
@@ -161,7 +157,6 @@ impl Model {
             inherited,
             sites: BTreeMap::new(),
             counts,
-            calls: (0, 0),
             threads: vec![],
             end: None,
         });
@@ -293,8 +288,6 @@ impl Model {
         let mut processes: Vec<ProcessCounts> = vec![];
         for image in &mut self.images {
             image.settle();
-            self.truth.calls.0 += image.counts.allocations.0 + image.calls.0;
-            self.truth.calls.1 += image.counts.frees.0 + image.calls.1;
             records.push(Record::ImageCounts(ImageCounts { image: image.start.image, counts: image.counts }));
             let pid = image.start.pid;
             match processes.iter_mut().find(|process| process.pid == pid) {
@@ -379,13 +372,8 @@ impl Image {
         if old == FreedBlock::None {
             return self.allocate(thread, serial, size, stack);
         }
-        let (frees, allocations) = (self.counts.frees, self.counts.allocations);
         self.free(thread, old);
         self.allocate(thread, serial, size, stack);
-        // The format counts it as neither.
-        self.calls.0 += 1;
-        self.calls.1 += self.counts.frees.0 - frees.0;
-        (self.counts.frees, self.counts.allocations) = (frees, allocations);
         self.counts.reallocations.0 += 1;
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
 use heapledger_collect::Outcome;
 use heapledger_core::Bytes;
-use heapledger_recording::{Counts, Footer, RunCosts};
+use heapledger_recording::{Footer, RunCosts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
@@ -24,7 +24,7 @@ use crate::target::Obstacle;
 const ROWS: usize = 5;
 
 pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
-    if allocations(&outcome.footer.counts) == 0 {
+    if outcome.footer.counts.allocations.0 == 0 {
         nothing(outcome, obstacle);
     } else {
         if !outcome.command_recorded() {
@@ -50,7 +50,7 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     }
     let name = shown(&outcome.output);
     tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written)));
-    if allocations(&outcome.footer.counts) > 0 {
+    if outcome.footer.counts.allocations.0 > 0 {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }
 }
@@ -74,14 +74,9 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     }
 }
 
-/// Calls that returned a block: the recording has reallocations apart.
-fn allocations(counts: &Counts) -> u64 {
-    counts.allocations.0.saturating_add(counts.reallocations.0)
-}
-
 fn totals(footer: &Footer, processes: usize) -> String {
     let counts = &footer.counts;
-    let allocations = allocations(counts);
+    let allocations = counts.allocations.0;
     let temporary = percent(counts.temporary_allocations.0, allocations);
     let mut text = format!(
         "heapledger: peak {} at {} · {} still live at exit · {} ({temporary} temporary)",
@@ -177,7 +172,7 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use heapledger_core::Blocks;
-    use heapledger_recording::Time;
+    use heapledger_recording::{Counts, Time};
 
     use super::*;
 

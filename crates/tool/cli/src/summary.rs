@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{Calls, ImageOverview, Overview, ProcessOverview, overview};
+use heapledger_analysis::{ImageOverview, Overview, ProcessOverview, overview};
 use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
@@ -52,11 +52,11 @@ struct CountsJson {
 }
 
 impl CountsJson {
-    fn new(counts: &Counts, calls: &Calls) -> CountsJson {
+    fn new(counts: &Counts) -> CountsJson {
         CountsJson {
-            allocations: calls.allocations.0,
+            allocations: counts.allocations.0,
             reallocations: counts.reallocations.0,
-            frees: calls.frees.0,
+            frees: counts.frees.0,
             failed: counts.failed.0,
             bytes_allocated: counts.bytes_allocated.0,
             bytes_live_max: counts.bytes_live_max.0,
@@ -145,7 +145,7 @@ fn json_of(recording: &Recording<'_>, totals: &Overview) -> SessionJson {
     let session = recording.session();
     let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
     SessionJson {
-        counts: CountsJson::new(&totals.counts, &totals.calls),
+        counts: CountsJson::new(&totals.counts),
         complete: recording.complete(),
         recounted: totals.recounted,
         command: session.map_or(vec![], |session| {
@@ -173,7 +173,7 @@ fn process_json(recording: &Recording<'_>, process: &ProcessOverview) -> Process
         command: last_image(recording, process).map(command).unwrap_or_default(),
         exit: process.exit.map(exit_json),
         running: process.running,
-        counts: CountsJson::new(&process.counts, &process.calls),
+        counts: CountsJson::new(&process.counts),
         images: process.images.iter().map(|image| image_json(recording, image)).collect(),
     }
 }
@@ -193,7 +193,7 @@ fn image_json(recording: &Recording<'_>, image: &ImageOverview) -> ImageJson {
         },
         start_time_seconds: start.map(|start| seconds(start.time)),
         end_time_seconds: recording.image_end(image.image).map(|end| seconds(end.time)),
-        counts: CountsJson::new(&image.counts, &image.calls),
+        counts: CountsJson::new(&image.counts),
     }
 }
 
@@ -243,11 +243,11 @@ fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut 
     let at_peak = format!("at {} in {}", time(counts.bytes_live_max_time), blocks(counts.blocks_at_bytes_max.0));
     fact("peak", bytes(counts.bytes_live_max.0), at_peak);
     fact("live at the end", bytes(counts.bytes_live_end.0), format!("in {}", blocks(counts.blocks_live_end.0)));
-    let temporary = percent(counts.temporary_allocations.0, totals.calls.allocations.0);
+    let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
     let allocated = format!("of {} in all, {temporary} temporary", bytes(counts.bytes_allocated.0));
-    fact("allocations", count(totals.calls.allocations.0), allocated);
+    fact("allocations", count(counts.allocations.0), allocated);
     fact("of these reallocations", count(counts.reallocations.0), String::new());
-    fact("frees", count(totals.calls.frees.0), String::new());
+    fact("frees", count(counts.frees.0), String::new());
     if counts.failed.0 > 0 {
         fact("failed", count(counts.failed.0), String::new());
     }
@@ -281,8 +281,8 @@ fn processes(recording: &Recording<'_>, totals: &Overview) -> Tree {
             process.pid.to_string(),
             bytes(counts.bytes_live_max.0),
             bytes(counts.bytes_live_end.0),
-            count(process.calls.allocations.0),
-            percent(counts.temporary_allocations.0, process.calls.allocations.0),
+            count(counts.allocations.0),
+            percent(counts.temporary_allocations.0, counts.allocations.0),
             exit_shown(process),
         ];
         let command = last_image(recording, process).map(shown_command).unwrap_or_default();

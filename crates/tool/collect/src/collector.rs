@@ -587,7 +587,7 @@ impl Collector {
         Totals {
             elapsed: Duration::from_nanos(self.now().0),
             events: self.shared.events,
-            allocations: Blocks(counts.map(|counts| counts.allocations.0 + counts.reallocations.0).sum()),
+            allocations: Blocks(counts.map(|counts| counts.allocations.0).sum()),
             live: Live { bytes: session.bytes_live, blocks: session.blocks_live },
             bytes_live_max: session.bytes_live_max,
             processes: self.processes.len() as u32,

@@ -106,8 +106,6 @@ pub(crate) struct Image {
     /// When the first event of the unfinished chunk was.
     chunk_time: Time,
     events_since_checkpoint: u64,
-    /// How many frees of the ledger were a reallocation's.
-    frees_by_realloc: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
 }
@@ -127,7 +125,6 @@ impl Image {
             timeline: Timeline::new(),
             chunk_time: start.time,
             events_since_checkpoint: 0,
-            frees_by_realloc: 0,
             has_forked: false,
             events_late: 0,
         }
@@ -394,7 +391,6 @@ impl Image {
         let (old, freed_size) = name(freed);
         let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
         let (size, session) = (Bytes(size), &mut shared.session);
-        self.frees_by_realloc += u64::from(matches!(freed, Freed::Known(_)));
         match self.ledger.finish_realloc(session, time, pending, key, size, stack) {
             Ok(Allocated { serial, displaced }) => {
                 if let Some(block) = displaced {
@@ -597,9 +593,9 @@ impl Image {
     pub(crate) fn counts(&self, events_lost: u64) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
         Counts {
-            allocations: Blocks(counts.allocations.0 - counts.reallocations.0),
+            allocations: counts.allocations,
             reallocations: counts.reallocations,
-            frees: Blocks(counts.frees.0.saturating_sub(self.frees_by_realloc)),
+            frees: counts.frees,
             failed: counts.failed,
             bytes_allocated: counts.bytes_allocated,
             bytes_live_max: live.bytes_live_max,

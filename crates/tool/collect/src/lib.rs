@@ -1,9 +1,9 @@
 //! The collector: everything that `heapledger record` does after parsing its arguments.
 //!
 //! [`record`] runs a command, and brings what its processes do with their heaps into a recording. It works in the
-//! thread that calls it, with three more: the *broker* ([`broker`]) answers the programs, the *writer* ([`writer`])
-//! compresses and writes, and one waits for the command ([`command`]). In between is the *collector*
-//! ([`collector`]).
+//! thread that calls it, with three more: the *broker* (`broker`) answers the programs, the *writer* (`writer`)
+//! compresses and writes, and one waits for the command (`command`). In between is the *collector*
+//! (`collector`).
 //!
 //! Nothing is printed. Besides the command's exit status everything is in the [`Outcome`].
 
