@@ -1,7 +1,7 @@
 //! The preload library: what `LD_PRELOAD` puts into a program.
 //!
-//! It exports the malloc family ([`family`]), the functions that start other programs ([`exec`]), `dlclose`, and the
-//! bridge ([`bridge`]); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
+//! It exports the malloc family (`family`), the functions that start other programs (`exec`), `dlclose`, and the
+//! bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
 //! library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
