@@ -21,9 +21,6 @@ use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, ThreadBlock};
 use crate::connect::Refusal;
 use crate::process::{self, Process};
 
-/// A thread without a ring asks for one at its first call, and then once in this many.
-const ATTEMPTS_ONE_IN: u32 = 256;
-
 /// `malloc(size)` returned `address`.
 ///
 /// # Safety
@@ -309,7 +306,8 @@ fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
 #[cold]
 fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option<&'static mut ThreadBlock> {
     block.attempts = block.attempts.wrapping_add(1);
-    if block.has_ring || block.attempts % ATTEMPTS_ONE_IN == 1 {
+    // A thread that gets no ring asks again after twice as many calls.
+    if block.has_ring || block.attempts.is_power_of_two() {
         block.close(sp);
         match block.attach(process) {
             Ok(()) => return Some(block),

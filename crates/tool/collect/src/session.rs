@@ -5,12 +5,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, state};
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::Error;
@@ -80,6 +81,8 @@ pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
 pub(crate) struct Library {
     directory: PathBuf,
     file: PathBuf,
+    /// Held as long as the directory is in use: one that nobody holds was left behind by a recorder that was killed.
+    _lock: OwnedFd,
 }
 
 impl Library {
@@ -100,11 +103,13 @@ impl Library {
         if rustix::fs::statvfs(parent)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(io::Error::other("the file system is mounted noexec"));
         }
+        sweep(parent);
         let digits = random_digits()?;
-        let name = format!("heapledger-{}", String::from_utf8_lossy(&digits));
+        let name = format!("{DIRECTORY_PREFIX}{}", String::from_utf8_lossy(&digits));
         let directory = parent.join(name);
         DirBuilder::new().mode(0o700).create(&directory)?;
-        let library = Library { file: directory.join("libheapledger.so"), directory };
+        let lock = lock(&directory)?;
+        let library = Library { file: directory.join(FILE_NAME), directory, _lock: lock };
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&library.file)?;
         file.write_all(bytes)?;
         Ok(library)
@@ -120,6 +125,42 @@ impl Drop for Library {
         // Nobody is left to be told if this fails; the directory is in the temporary one.
         let _ = std::fs::remove_file(&self.file);
         let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+const DIRECTORY_PREFIX: &str = "heapledger-";
+const FILE_NAME: &str = "libheapledger.so";
+
+/// Takes the lock of a private directory, if nobody has it.
+fn lock(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(fd)
+}
+
+/// Removes the directories of this user's recorders that were killed. Nothing depends on its success.
+fn sweep(parent: &Path) {
+    /// A directory may be younger than its lock.
+    const AGE_MIN: Duration = Duration::from_secs(60);
+    /// Temporary directories can be large.
+    const ENTRIES_MAX: usize = 10_000;
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    for entry in entries.take(ENTRIES_MAX).flatten() {
+        let name = entry.file_name();
+        let digits = name.as_bytes().strip_prefix(DIRECTORY_PREFIX.as_bytes());
+        if !digits.is_some_and(|digits| digits.len() == NAME_LENGTH && digits.iter().all(u8::is_ascii_hexdigit)) {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else { continue };
+        let is_old = metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > AGE_MIN));
+        if metadata.is_dir() && metadata.uid() == rustix::process::getuid().as_raw() && is_old {
+            let directory = entry.path();
+            if let Ok(_lock) = lock(&directory) {
+                let _ = std::fs::remove_file(directory.join(FILE_NAME));
+                let _ = std::fs::remove_dir(&directory);
+            }
+        }
     }
 }
 
@@ -151,5 +192,23 @@ mod tests {
         let (first, second) = (random_digits().unwrap(), random_digits().unwrap());
         assert_ne!(first, second);
         assert!(first.iter().all(u8::is_ascii_hexdigit));
+    }
+
+    #[test]
+    fn what_a_killed_recorder_left_behind_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |digit: &str| {
+            let directory = parent.path().join(format!("{DIRECTORY_PREFIX}{}", digit.repeat(NAME_LENGTH)));
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(directory.join(FILE_NAME), "library").unwrap();
+            let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+            File::open(&directory).unwrap().set_modified(old).unwrap();
+            directory
+        };
+        let (left, held, young) = (make("a"), make("b"), make("c"));
+        File::open(&young).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+        let _lock = lock(&held).unwrap();
+        sweep(parent.path());
+        assert_eq!((left.exists(), held.exists(), young.exists()), (false, true, true));
     }
 }
