@@ -103,10 +103,16 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
         .chain(std::env::split_paths(&path))
         .map(|directory| directory.join(name))
         .find(|file| file.is_file());
-    if found.is_none() {
+    let Some(found) = found else {
         skipped(&format!("{name} is not installed"));
+        return None;
+    };
+    if name == "python3" {
+        // A version manager's shim is a shell script that starts the interpreter: ask which.
+        let asked = Command::new(&found).args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+        return Some(PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim_end()));
     }
-    found
+    Some(found)
 }
 
 /// Where an optional shared library is, or `None` after saying so.
