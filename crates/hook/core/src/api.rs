@@ -83,11 +83,6 @@ impl Api {
         }
     }
 
-    /// Whether the call only releases.
-    pub const fn is_free(self) -> bool {
-        self as u8 >= Api::Free as u8
-    }
-
     /// Whether the call may move an existing block.
     pub const fn is_realloc(self) -> bool {
         matches!(self, Api::Realloc | Api::Reallocarray)

@@ -17,6 +17,15 @@ pub enum Program<'head> {
     Unknown,
 }
 
+/// Whether a file with this mode, owner and group runs with rights that a caller with this user and group has not: then
+/// the dynamic linker loads no library of the caller's.
+pub const fn gains_rights(mode: u32, owner: (u32, u32), caller: (u32, u32)) -> bool {
+    const SET_USER: u32 = 0o4000;
+    /// Only with the group's right to execute does it mean that.
+    const SET_GROUP: u32 = 0o2010;
+    mode & SET_USER != 0 && owner.0 != caller.0 || mode & SET_GROUP == SET_GROUP && owner.1 != caller.1
+}
+
 /// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2) (scripts).
 pub fn judge(head: &[u8]) -> Program<'_> {
     const ELFCLASS64: u8 = 2;
@@ -59,6 +68,15 @@ mod tests {
         assert_eq!(judge(b"#!"), Program::Script(b""));
         assert_eq!(judge(b"echo hello"), Program::Unknown);
         assert_eq!(judge(b""), Program::Unknown);
+    }
+
+    #[test]
+    fn rights_are_gained_from_others_only() {
+        assert!(gains_rights(0o104755, (0, 0), (1000, 1000)));
+        assert!(!gains_rights(0o104755, (0, 0), (0, 0)));
+        assert!(gains_rights(0o102755, (0, 42), (0, 0)));
+        assert!(!gains_rights(0o102745, (0, 42), (0, 0)));
+        assert!(!gains_rights(0o100755, (0, 0), (1000, 1000)));
     }
 
     #[test]

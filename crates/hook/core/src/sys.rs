@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::AtomicU32;
 
 use crate::arch::{nr, syscall};
+use crate::program;
 
 /// A negated kernel error: `Errno(2)` is `ENOENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,16 +119,14 @@ pub fn close(fd: i32) {
     unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Reads the start of a file into `head`; also says whether it is set-user-id or set-group-id. `None` when it cannot be
-/// read.
+/// Reads the start of a file into `head`; also says whether it would run with rights that this process has not. `None`
+/// when it cannot be read.
 ///
 /// # Safety
 ///
 /// `path` points to a NUL-terminated string.
 pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool)> {
     const O_CLOEXEC: usize = 0o2000000;
-    const MODE_OFFSET: usize = 24;
-    const SET_ID: u32 = 0o6000;
     // SAFETY: the caller's contract.
     let fd = check(unsafe { syscall(nr::OPEN, [path as usize, O_CLOEXEC, 0, 0, 0, 0]) }).ok()?;
     let mut status = [0_u64; 18];
@@ -137,8 +136,14 @@ pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool
     let read = check(unsafe { syscall(nr::READ, [fd, head.as_mut_ptr() as usize, head.len(), 0, 0, 0]) });
     close(fd as i32);
     stated.ok()?;
-    let mode = status.get(MODE_OFFSET / 8).map_or(0, |word| *word as u32);
-    Some((read.ok()?, mode & SET_ID != 0))
+    // Mode at 24, user at 28, group at 32.
+    let [_, _, _, mode_and_user, group, ..] = status;
+    // SAFETY: no arguments, no effect; the same below.
+    let user = unsafe { syscall(nr::GETEUID, [0; 6]) as u32 };
+    // SAFETY: as above.
+    let own_group = unsafe { syscall(nr::GETEGID, [0; 6]) as u32 };
+    let owner = ((mode_and_user >> 32) as u32, group as u32);
+    Some((read.ok()?, program::gains_rights(mode_and_user as u32, owner, (user, own_group))))
 }
 
 /// Whether the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here.

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use heapledger_core::program;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef};
@@ -132,12 +133,9 @@ fn is_static<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) ->
 
 /// Whether the dynamic linker would ignore what we ask of it, because the program gets rights that its caller has not.
 fn has_other_rights(path: &Path, metadata: &std::fs::Metadata) -> bool {
-    const SET_USER: u32 = 0o4000;
-    const SET_GROUP: u32 = 0o2010; // and executable by the group
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut value = [0_u8; 64];
-    metadata.mode() & SET_USER != 0 && metadata.uid() != user
-        || metadata.mode() & SET_GROUP == SET_GROUP && metadata.gid() != group
+    program::gains_rights(metadata.mode(), (metadata.uid(), metadata.gid()), (user, group))
         || user != 0 && rustix::fs::getxattr(path, "security.capability", &mut value).is_ok()
 }
 

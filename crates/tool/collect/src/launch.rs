@@ -76,16 +76,16 @@ const INTERPRETERS_MAX: usize = 4;
 
 /// Whether the program has a dynamic linker that would load the library. What cannot be told has.
 fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
-    const SET_ID: u32 = 0o6000;
     let read = || {
         let file = std::fs::File::open(file)?;
         let mut head = Vec::new();
-        let mode = file.metadata()?.mode();
+        let metadata = file.metadata()?;
         file.take(program::HEAD_LENGTH as u64).read_to_end(&mut head)?;
-        io::Result::Ok((head, mode))
+        io::Result::Ok((head, metadata))
     };
-    let Ok((head, mode)) = read() else { return true };
-    if mode & SET_ID != 0 {
+    let Ok((head, metadata)) = read() else { return true };
+    let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if program::gains_rights(metadata.mode(), (metadata.uid(), metadata.gid()), caller) {
         return false;
     }
     match program::judge(&head) {

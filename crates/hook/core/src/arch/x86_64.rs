@@ -23,11 +23,12 @@ pub mod nr {
     pub const SENDTO: usize = 44;
     pub const RECVMSG: usize = 47;
     pub const KILL: usize = 62;
+    pub const GETEUID: usize = 107;
+    pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
-    pub const EXIT_GROUP: usize = 231;
 }
 
 /// Enters the kernel. Returns the kernel's answer: −4095..=−1 is a negated error number.
