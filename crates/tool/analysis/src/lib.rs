@@ -32,6 +32,7 @@ mod overview;
 mod profile;
 mod rank;
 mod replay;
+pub mod rewrite;
 mod stacks;
 #[cfg(test)]
 mod testing;
