@@ -18,6 +18,8 @@ use crate::replay::{Progress, Span, replay};
 
 mod anonymize;
 mod merge;
+#[cfg(test)]
+mod tests;
 
 pub use anonymize::{Kept, anonymize};
 pub use merge::merge;
@@ -29,6 +31,12 @@ pub enum Error {
     /// The recordings cannot be read, or what was asked for is not in them.
     #[error(transparent)]
     Analysis(#[from] crate::Error),
+    /// The recording of this number is a part of a longer one.
+    #[error("a recording that begins in the middle of a run cannot be merged with others")]
+    BeginsInMidRun(usize),
+    /// The recording of this number has totals only.
+    #[error("a recording without events cannot be merged with others")]
+    WithoutEvents(usize),
     /// The new one cannot be written.
     #[error(transparent)]
     Write(#[from] io::Error),

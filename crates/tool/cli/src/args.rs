@@ -333,11 +333,15 @@ pub(crate) struct Merge {
 
 /// Make a recording that can be shown to others
 ///
-/// Removed: arguments, the working directory, options of `record`, names of
-/// threads, annotations, and the paths and build ids of your own programs and
-/// libraries, which become `/own/module-1` and so on. Your own are all that are
-/// not below /usr (without /usr/local, /usr/src and /usr/home), /lib, /lib32,
-/// /lib64, /libx32, /bin or /sbin.
+/// Removed: command lines, the working directory, options of `record`,
+/// annotations, and the build ids of your own programs and libraries. Replaced:
+/// the paths of these by /own/HASH, and the names of threads by thread-HASH, the
+/// same name by the same hash. Your own are all that are not below /usr (without
+/// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
+/// /sbin.
+///
+/// Hashes are made with a random key that is not kept: nobody can try names out.
+/// To compare several recordings, give them the same hashes with --key-file.
 ///
 /// Kept: the date, pids, times, how processes began and ended, addresses in
 /// modules, paths and build ids of the distribution's modules, and all figures.
@@ -346,6 +350,8 @@ pub(crate) struct Merge {
 /// programs at hand.
 ///
 ///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
+///     $ heapledger anonymize --keep-names -o public.hl heapledger.server.4411.hl
+///     $ heapledger info public.hl                                   what is in it now
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Anonymize {
@@ -353,13 +359,17 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads
     #[arg(long)]
     pub(crate) keep_names: bool,
 
     /// Keep the build ids of your own programs and libraries
     #[arg(long)]
     pub(crate) keep_build_ids: bool,
+
+    /// Take the key from this file, of 16 bytes or more, so that recordings made with it have the same hashes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) target: Target,

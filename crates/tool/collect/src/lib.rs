@@ -47,6 +47,7 @@ use collector::{Collector, Failed, Finished, SessionEnd};
 use command::RunningCommand;
 use inbox::Inbox;
 use launch::Launch;
+use output::Output;
 use session::{Library, Session};
 use shared::Pool;
 use unix::Signals;
@@ -54,7 +55,6 @@ use writer::Writer;
 
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
-pub use output::Output;
 pub use unix::die_by;
 
 /// What to record, and how.

@@ -14,7 +14,7 @@ use crate::session::random_digits;
 
 /// A new, empty output file. Unless it is kept, it is removed when dropped.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     file: File,
     path: PathBuf,
     /// Its own name is still to be given.
@@ -25,7 +25,7 @@ pub struct Output {
 
 impl Output {
     /// Creates the file under the name that was asked for, or under a passing one.
-    pub fn create(path: Option<&Path>, force: bool) -> Result<Output, Error> {
+    pub(crate) fn create(path: Option<&Path>, force: bool) -> Result<Output, Error> {
         let Some(path) = path else {
             let failed = |source| Error::CreateOutput { path: PathBuf::from("."), source };
             let digits = random_digits().map_err(|errno| failed(errno.into()))?;
@@ -76,18 +76,17 @@ impl Output {
         }
     }
 
-    /// Its name.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Another handle of the open file.
-    pub fn file(&self) -> Result<File, Error> {
+    pub(crate) fn file(&self) -> Result<File, Error> {
         self.file.try_clone().map_err(|source| Error::CreateOutput { path: self.path.clone(), source })
     }
 
     /// The file stays.
-    pub fn keep(&mut self) {
+    pub(crate) fn keep(&mut self) {
         self.is_ours = false;
     }
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use heapledger_core::Bytes;
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Error as RecordingError, Footer,
-    ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, Module, ModuleId, Node, Record, Recording, RunCosts, Session,
-    Thread, Time,
+    ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample, Module, ModuleId, Node, Pause,
+    Record, Recording, RunCosts, Session, Thread, Time,
 };
 
 use super::{Draft, Error};
@@ -17,11 +17,21 @@ use super::{Draft, Error};
 ///
 /// Times are counted from the beginning of the earliest, by the clocks of the machines that recorded. Images and modules
 /// are numbered anew; modules with the same path and build id are one. Pids stay as they are, so two processes may have
-/// the same. Chunks of a newer version are left out.
+/// the same. A pause in one of them is one of all. Chunks of a newer version are left out.
+///
+/// Fails for recordings that begin in mid-run, and for those without events.
 pub fn merge<W: Write>(
     recordings: &[&Recording<'_>],
     draft: &mut Draft<W>,
 ) -> Result<(Footer, Vec<Vec<Damage>>), Error> {
+    for (at, session) in recordings.iter().enumerate().filter_map(|(at, one)| Some((at, one.session()?))) {
+        if session.begins > Time(0) {
+            return Err(Error::BeginsInMidRun(at));
+        }
+        if session.totals_only {
+            return Err(Error::WithoutEvents(at));
+        }
+    }
     let start = |recording: &Recording<'_>| recording.session().map_or(0, |session| session.start_unix_ns);
     let first = recordings.iter().min_by_key(|recording| start(recording));
     let earliest = first.map_or(0, |recording| start(recording));
@@ -40,7 +50,13 @@ pub fn merge<W: Write>(
             Source::new(recording, shift, &mut images, &mut modules, &mut records)
         })
         .collect();
-    sources.iter().for_each(|source| source.describe_images(&mut records));
+    for source in &sources {
+        source.describe_images(&mut records);
+        records.extend(source.recording.pauses().iter().map(|pause| {
+            let (from, until) = (source.time(pause.from), pause.until.unwrap_or(source.recording_end()));
+            Record::Pause(Pause { from, until: Some(source.time(until)) })
+        }));
+    }
     draft.records(&records)?;
 
     let mut footer = Footer { complete: true, ..Footer::default() };
@@ -48,7 +64,7 @@ pub fn merge<W: Write>(
     for source in &sources {
         let mut damage = Vec::new();
         source.copy(draft, &mut damage)?;
-        footer.time = footer.time.max(source.end());
+        footer.time = footer.time.max(source.time(source.recording_end()));
         footer.complete &= source.recording.complete() && damage.is_empty();
         damages.push(damage);
         if let Some(own) = source.recording.footer() {
@@ -108,11 +124,11 @@ impl<'r, 'a> Source<'r, 'a> {
         Counts { bytes_live_max_time: self.time(counts.bytes_live_max_time), ..*counts }
     }
 
-    /// When it ended.
-    fn end(&self) -> Time {
+    /// When it ended, by its own clock.
+    fn recording_end(&self) -> Time {
         let end = self.recording.footer().map(|footer| footer.time);
         let last = || self.recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
-        self.time(end.or_else(last).unwrap_or_default())
+        end.or_else(last).unwrap_or_default()
     }
 
     fn describe_images(&self, records: &mut Vec<Record>) {
@@ -149,6 +165,11 @@ impl<'r, 'a> Source<'r, 'a> {
             let nodes = table.nodes().iter().map(|node| Node { module: self.module(node.module), ..*node });
             draft.nodes(image, nodes)?;
             self.copy_annotations(start.image, image, draft, damage)?;
+            let memory = self.recording.memory(start.image);
+            damage.extend(memory.damage);
+            let shifted = |sample: &MemorySample| MemorySample { time: self.time(sample.time), ..*sample };
+            let samples: Vec<MemorySample> = memory.rows.iter().map(shifted).collect();
+            draft.put(|compressor| MemoryEncoder::encode(image, &samples, compressor))?;
         }
         for chunk in self.recording.chunks() {
             let is_copied = matches!(chunk.kind, ChunkKind::Events | ChunkKind::Checkpoint);

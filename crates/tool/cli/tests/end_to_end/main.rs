@@ -12,5 +12,6 @@ mod hazards;
 mod processes;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;
