@@ -94,8 +94,12 @@ pub struct Asked {
 
 /// Makes a request and maps what it brings.
 pub fn request(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
-    // The socket, and what the answer brings.
-    let needed = if asked.kind == RequestKind::Ring { 2 } else { 1 + Descriptors::MAX as i32 };
+    // The socket, and what the answer brings; a forked child has the page.
+    let needed = match asked.kind {
+        RequestKind::Image => 4,
+        RequestKind::Fork => 3,
+        _ => 2,
+    };
     let ask = || ask(address, asked);
     if has_room(needed) { ask() } else { sys::with_descriptors(needed, ask).unwrap_or(Err(Refusal::NotNow)) }
 }
@@ -137,19 +141,19 @@ fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
         let ring = map_ring(descriptors.first()?, answer.ring_length)?;
         return Ok(Granted { image: answer.image, page: None, common: None, ring });
     }
-    let page = map_page(descriptors.first()?)?;
-    let common = map_ring(descriptors.get(1)?, answer.common_length)?;
-    let ring = map_ring(descriptors.get(2)?, answer.ring_length)?;
+    let common = map_ring(descriptors.first()?, answer.common_length)?;
+    let ring = map_ring(descriptors.get(1)?, answer.ring_length)?;
+    let page = map_page(descriptors.get(2))?;
     Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
 }
 
 /// The session page, mapped at most once per process: forked children keep the mapping.
-fn map_page(fd: i32) -> Result<NonNull<SessionPage>, Refusal> {
+fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
     static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
     if let Some(page) = NonNull::new(PAGE.load(Ordering::Acquire)) {
         return Ok(page);
     }
-    let page = sys::map_shared(fd, PAGE_LENGTH)?.cast::<SessionPage>();
+    let page = sys::map_shared(fd?, PAGE_LENGTH)?.cast::<SessionPage>();
     PAGE.store(page, Ordering::Release);
     // SAFETY: freshly mapped, page-aligned, at least as long as a `SessionPage`; all atomics.
     if unsafe { &*page }.version.load(Ordering::Relaxed) != VERSION {

@@ -39,7 +39,9 @@ impl fmt::Display for Obstacle {
         let file = self.file.display();
         match self.kind {
             ObstacleKind::Static => write!(f, "`{file}` is statically linked"),
-            ObstacleKind::OtherLibrary => write!(f, "`{file}` is built for another C library than glibc (such as musl)"),
+            ObstacleKind::OtherLibrary => {
+                write!(f, "`{file}` is built for another C library than glibc (such as musl)")
+            }
             ObstacleKind::OtherRights => {
                 write!(f, "`{file}` runs with other rights than yours (set-user-ID or the like)")
             }
