@@ -126,9 +126,13 @@ pub fn duplicate(fd: i32) -> Result<i32, Errno> {
     check(unsafe { syscall(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }).map(|fd| fd as i32)
 }
 
-/// Runs something with a descriptor table of its own, in which the lowest `free` numbers are free: in a helper thread
-/// that shares the memory, but not the descriptors, and is gone when this returns. For a program that has no descriptor
-/// left. `None` where there can be no such thread, or where a filter of system calls might be hurt by it.
+/// Runs something with a descriptor table of its own, which is empty (before Linux 5.9: in which the lowest `free` numbers
+/// are free): in a helper thread that shares the memory, but not the descriptors, while this one stands still. For a
+/// program that has no descriptor left. `None` where there can be no such thread, or where a filter of system calls might
+/// be hurt by it.
+///
+/// The helper keeps nothing open that the program may want closed, takes no signal that is for the program, and is gone
+/// when this returns: a program that counts its threads does not see it.
 pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     const CLONE_VM: usize = 0x100;
     const CLONE_FS: usize = 0x200;
@@ -146,7 +150,10 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     extern "C" fn helper<F: FnOnce() -> R, R>(task: *mut u8) {
         // SAFETY: `task` is the live value below, whose owner sleeps while we run.
         let task = unsafe { &mut *task.cast::<Task<F, R>>() };
-        (0..task.free).for_each(close);
+        // SAFETY: closes descriptors of a table that is this thread's own: `CLONE_FILES` was not asked for.
+        if unsafe { syscall(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) } != 0 {
+            (0..task.free).for_each(close);
+        }
         task.answer = task.run.take().map(|run| run());
     }
     fn pointer<F: FnOnce() -> R, R>(_: &Task<F, R>) -> extern "C" fn(*mut u8) {
@@ -167,9 +174,27 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_VFORK | CLONE_THREAD;
     // SAFETY: the flags are as asked; the helper inherits a mask that blocks every signal; what it does is what this
     // thread could do, with `task`, which lives until the helper is gone.
-    unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
+    let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
+    if helper > 0 {
+        wait_for_end(helper as usize);
+    }
     set_mask(&before, None);
     task.answer
+}
+
+/// Waits until a thread of this process that is about to end is no longer among its threads. Not for ever: the kernel
+/// needs a few microseconds, unless there is no processor for it.
+fn wait_for_end(thread: usize) {
+    const ROUNDS: usize = 10_000;
+    for _ in 0..ROUNDS {
+        // SAFETY: signal 0 is none: the kernel only says whether there is such a thread. Yielding has no other effect.
+        unsafe {
+            if syscall(nr::TGKILL, [process_id() as usize, thread, 0, 0, 0, 0]) != 0 {
+                return;
+            }
+            syscall(nr::SCHED_YIELD, [0; 6]);
+        }
+    }
 }
 
 /// Reads the start of a file into `head`; also says whether it would run with rights that this process has not. `None`
@@ -230,9 +255,11 @@ mod tests {
     #[test]
     fn a_helper_has_descriptors_of_its_own() {
         let mine = duplicate(1).unwrap();
-        let theirs = with_descriptors(mine + 1, || (process_id(), duplicate(mine), map_private(4096)));
-        let (process, closed, page) = theirs.unwrap();
+        let theirs = with_descriptors(mine + 1, || (process_id(), thread_id(), duplicate(mine), map_private(4096)));
+        let (process, thread, closed, page) = theirs.unwrap();
         assert_eq!((process, closed), (process_id(), Err(Errno(9))));
+        // SAFETY: asks whether there is such a thread.
+        assert_eq!(unsafe { syscall(nr::TGKILL, [process as usize, thread as usize, 0, 0, 0, 0]) }, -3);
         let page = page.unwrap();
         // SAFETY: mapped by the helper in the memory that we share.
         unsafe {

@@ -16,6 +16,7 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const ACCESS: usize = 21;
+    pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
@@ -32,6 +33,8 @@ pub mod nr {
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 /// Enters the kernel. Returns the kernel's answer: −4095..=−1 is a negated error number.
