@@ -14,4 +14,5 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod timeline;
 mod truth;
