@@ -13,6 +13,7 @@ use crate::output::{Output, tell};
 mod args;
 mod error;
 mod exit;
+mod export;
 mod flame;
 mod format;
 mod info;
@@ -66,6 +67,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
