@@ -13,6 +13,7 @@ use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
+use crate::lost::Lost;
 use crate::timeline::Timeline;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
@@ -108,6 +109,9 @@ pub(crate) struct Image {
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
+    /// Once recording has been paused: the frees of unknown blocks from before. Later ones may be of blocks that were
+    /// allocated meanwhile.
+    frees_unknown_max: Option<Blocks>,
 }
 
 impl Image {
@@ -127,7 +131,13 @@ impl Image {
             events_since_checkpoint: 0,
             has_forked: false,
             events_late: 0,
+            frees_unknown_max: None,
         }
+    }
+
+    /// From now on frees of unknown blocks are put down to a pause.
+    pub(crate) fn pause(&mut self) {
+        self.frees_unknown_max.get_or_insert(self.ledger.counts().frees_unknown);
     }
 
     /// Whether it has announced a fork.
@@ -540,7 +550,7 @@ impl Image {
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
         let time = self.events_end();
-        let counts = self.counts(0);
+        let counts = self.counts(Lost::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -578,10 +588,10 @@ impl Image {
     }
 
     /// Brings the file up to date if it is older than `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, events_lost: u64) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, lost: Lost) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(events_lost) }));
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(lost) }));
         } else if self.tree.has_open() {
             self.flush_nodes(shared, false);
         }
@@ -590,9 +600,10 @@ impl Image {
     }
 
     /// The totals so far; what was lost was lost elsewhere.
-    pub(crate) fn counts(&self, events_lost: u64) -> Counts {
+    pub(crate) fn counts(&self, lost: Lost) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
-        Counts {
+        let frees_unknown = self.frees_unknown_max.map_or(counts.frees_unknown, |max| max.min(counts.frees_unknown));
+        let mut counts = Counts {
             allocations: counts.allocations,
             reallocations: counts.reallocations,
             frees: counts.frees,
@@ -605,19 +616,21 @@ impl Image {
             bytes_live_end: live.bytes_live,
             blocks_live_end: live.blocks_live,
             temporary_allocations: counts.temporaries,
-            frees_unknown: counts.frees_unknown,
+            frees_unknown,
+            frees_paused: Blocks(counts.frees_unknown.0 - frees_unknown.0),
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
-            events_lost,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
             ..Counts::default()
-        }
+        };
+        lost.enter(&mut counts);
+        counts
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
-    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, events_lost: u64) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, lost: Lost) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -630,7 +643,7 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(events_lost);
+        let counts = self.counts(lost);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {

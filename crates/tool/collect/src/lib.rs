@@ -31,6 +31,7 @@ mod forks;
 mod image;
 mod inbox;
 mod launch;
+mod lost;
 mod outcome;
 mod output;
 mod process;
