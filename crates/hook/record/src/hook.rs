@@ -399,22 +399,13 @@ impl ThreadBlock {
     /// Whether an event of this kind is recorded in the session's present mode. One for which there is no room is
     /// counted.
     ///
-    /// Where events are dropped, room is kept in the ring: for frees, so that blocks that are recorded also go; for
-    /// nodes and modules, which later events need; for the ends of what has begun.
     #[inline(never)]
     fn takes(&mut self, kind: Kind) -> bool {
-        let mode = process::page().mode();
-        if kind == Kind::Allocation && mode & mode::PAUSED != 0 {
-            return false;
-        }
-        let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };
-        if mode & mode::DROPS == 0 || self.producer().has_free(free_eighths_min) {
-            return true;
-        }
-        if self.producer().drop_event(process::page(), process::is_gone).is_err() {
+        let taken = takes(self.producer(), kind);
+        if taken.is_err() {
             process::turn_off();
         }
-        false
+        taken == Ok(true)
     }
 
     /// A reallocation has returned a block that is not to be recorded: the old one is gone all the same.
@@ -507,19 +498,41 @@ enum Kind {
     Free,
 }
 
+/// Whether an event of this kind is to be written to this ring. Otherwise it has been counted, if it ought to be.
+///
+/// Where events are dropped, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
+/// later events need and is never dropped: nodes (a deep stack has 16 KiB of them), modules, threads, forks, and the
+/// ends of what has begun.
+fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Gone> {
+    let mode = process::page().mode();
+    let is_wanted = match kind {
+        Kind::Allocation => mode & mode::PAUSED == 0,
+        Kind::Free => mode & mode::IDLE == 0,
+    };
+    let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };
+    if !is_wanted || mode & mode::DROPS == 0 || producer.has_free(free_eighths_min) {
+        return Ok(is_wanted);
+    }
+    producer.drop_event(process::page(), process::is_gone).map(|()| false)
+}
+
 const fn ended_as_free(api: Api) -> Extended<'static> {
     let (outcome, stack) = (ReallocOutcome::Freed, StackId::ROOT);
     Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0 }
 }
 
-/// What becomes of an event while allocations are not recorded.
+/// What is to be written of an event in the session's present mode, if anything.
 #[cold]
-fn while_paused<'event>(event: &Extended<'event>) -> Option<Extended<'event>> {
-    match *event {
-        Extended::Alloc { .. } | Extended::Failed { .. } => None,
-        Extended::ReallocEnd { api, outcome: ReallocOutcome::Returned, .. } => Some(ended_as_free(api)),
-        event => Some(event),
-    }
+fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Gone> {
+    let kind = match event {
+        Extended::Alloc { .. } | Extended::Failed { .. } => Kind::Allocation,
+        Extended::Free { .. } | Extended::ReallocBegin { .. } => Kind::Free,
+        Extended::ReallocEnd { api, outcome: ReallocOutcome::Returned, .. } => {
+            return Ok(Some(if takes(producer, Kind::Allocation)? { event } else { ended_as_free(api) }));
+        }
+        _ => return Ok(Some(event)),
+    };
+    Ok(takes(producer, kind)?.then_some(event))
 }
 
 #[cold]
@@ -607,8 +620,7 @@ fn outside(event: &Extended<'_>) {
     };
     let written = process.with_common(!is_nested, |producer| {
         let mut words = [0_u64; 16];
-        let is_paused = process::page().mode() & mode::PAUSED != 0;
-        let Some(event) = (if is_paused { while_paused(event) } else { Some(*event) }) else { return Ok(()) };
+        let Some(event) = wanted(producer, *event)? else { return Ok(()) };
         producer.begin();
         // Under the lock and after `begin`: a stamp taken before could be behind the collector by now.
         let ticks = arch::ticks_after_loads();

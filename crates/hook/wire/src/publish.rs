@@ -6,7 +6,7 @@ use heapledger_core::sys;
 
 use crate::event::{Words, units};
 use crate::ring::Ring;
-use crate::session::{SessionPage, mode};
+use crate::session::SessionPage;
 
 /// The producer's private state beside the shared ring.
 #[derive(Debug)]
@@ -48,16 +48,15 @@ impl Producer {
         self.ring.set_busy(false);
     }
 
-    /// Writes and publishes an event, waiting for space where there is none, or dropping it if the session is one that
-    /// [drops](mode::DROPS). Wakes the collector when a quarter of the
+    /// Writes and publishes an event, waiting for space where there is none. Wakes the collector when a quarter of the
     /// ring was crossed.
     ///
     /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone.
     #[inline(always)]
     pub fn write(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, words: Words<'_>) -> Result<(), Gone> {
         let count = words.len() as u64;
-        if self.head + count - self.tail_seen > self.ring.capacity() && !self.find_space(session, is_gone, count)? {
-            return Ok(());
+        if self.head + count - self.tail_seen > self.ring.capacity() {
+            self.wait_for_space(session, is_gone, count)?;
         }
         for (offset, &word) in words.iter().enumerate() {
             self.ring.put(self.head + offset as u64, word);
@@ -106,9 +105,8 @@ impl Producer {
         if session.is_over() || (is_looked_for && is_gone()) { Err(Gone) } else { Ok(()) }
     }
 
-    /// False if the event has been dropped.
     #[cold]
-    fn find_space(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, count: u64) -> Result<bool, Gone> {
+    fn wait_for_space(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, count: u64) -> Result<(), Gone> {
         if count > self.ring.capacity() {
             return Err(Gone);
         }
@@ -117,12 +115,7 @@ impl Producer {
         loop {
             self.tail_seen = self.ring.tail();
             if self.head + count - self.tail_seen <= self.ring.capacity() {
-                return Ok(true);
-            }
-            if session.mode() & mode::DROPS != 0 {
-                // The step that a compact event would have carried is lost: the next one begins with a sync event.
-                self.last = 0;
-                return self.drop_event(session, is_gone).map(|()| false);
+                return Ok(());
             }
             if session.is_over() || (rounds % 5 == 4 && is_gone()) {
                 return Err(Gone);

@@ -29,8 +29,10 @@ pub mod state {
 pub mod mode {
     /// Allocations are not recorded at the moment; frees are.
     pub const PAUSED: u32 = 1;
-    /// Nobody waits for space in a ring: what does not fit is dropped, and counted in the ring.
+    /// Allocations and frees for which there is no room are dropped, and counted in the ring, instead of waiting.
     pub const DROPS: u32 = 2;
+    /// No allocation has been recorded yet, so that no free is worth recording. Only together with [`PAUSED`].
+    pub const IDLE: u32 = 4;
 }
 
 /// Memory shared by the collector and every process of the session.

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
@@ -27,6 +27,7 @@ use crate::forks::Forks;
 use crate::image::{Image, Shared};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::lost::Lost;
+use crate::memory::{Budget, Prober};
 use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
@@ -129,6 +130,8 @@ pub(crate) struct Collector {
     merge: BinaryHeap<Reverse<(Key, usize)>>,
     open_sites: Vec<OpenSites>,
     costs: Costs,
+    prober: Prober,
+    probing: Budget,
     patience: Duration,
     backlog_max: usize,
     next_flush: Time,
@@ -186,6 +189,8 @@ impl Collector {
             merge: BinaryHeap::new(),
             open_sites: Vec::new(),
             costs: Costs::default(),
+            prober: Prober::default(),
+            probing: Budget::default(),
             patience: BUSY_PATIENCE,
             backlog_max: BACKLOG_MAX,
             next_flush: Time(0),
@@ -560,6 +565,7 @@ impl Collector {
             self.order.clock.correct(Reading::now());
         }
         let now = self.now();
+        self.sample_memory(now);
         if now < self.next_flush {
             return;
         }
@@ -576,6 +582,21 @@ impl Collector {
         }
         self.write_settled_sites(false);
         self.shared.flush_records();
+    }
+
+    /// Samples the memory of the processes that run, as far as there is time for it.
+    fn sample_memory(&mut self, now: Time) {
+        if !self.probing.is_left() {
+            return;
+        }
+        let start = Instant::now();
+        for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
+            let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
+            if let Stage::Running(image) = &mut slot.stage {
+                image.sample_memory(&mut self.shared, &mut self.prober, process.pid, now);
+            }
+        }
+        self.probing.spend(start);
     }
 
     fn note_private_bytes(&mut self) {

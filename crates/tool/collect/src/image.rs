@@ -14,6 +14,7 @@ use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
+use crate::memory::{Prober, Samples};
 use crate::timeline::Timeline;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
@@ -104,14 +105,12 @@ pub(crate) struct Image {
     /// The latest thread with this id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
+    memory: Samples,
     /// When the first event of the unfinished chunk was.
     chunk_time: Time,
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
-    /// Once recording has been paused: the frees of unknown blocks from before. Later ones may be of blocks that were
-    /// allocated meanwhile.
-    frees_unknown_max: Option<Blocks>,
 }
 
 impl Image {
@@ -127,17 +126,12 @@ impl Image {
             threads: Vec::new(),
             by_tid: HashMap::new(),
             timeline: Timeline::new(),
+            memory: Samples::new(),
             chunk_time: start.time,
             events_since_checkpoint: 0,
             has_forked: false,
             events_late: 0,
-            frees_unknown_max: None,
         }
-    }
-
-    /// From now on frees of unknown blocks are put down to a pause.
-    pub(crate) fn pause(&mut self) {
-        self.frees_unknown_max.get_or_insert(self.ledger.counts().frees_unknown);
     }
 
     /// Whether it has announced a fork.
@@ -587,6 +581,16 @@ impl Image {
         }
     }
 
+    /// Samples the memory of its process, if it is time.
+    pub(crate) fn sample_memory(&mut self, shared: &mut Shared, prober: &mut Prober, pid: u32, now: Time) {
+        if self.memory.is_due(now)
+            && let Some(sample) = prober.sample(pid, now)
+            && let Some(samples) = self.memory.add(sample)
+        {
+            shared.writer.send(Job::Memory(self.id, samples));
+        }
+    }
+
     /// Brings the file up to date if it is older than `before`.
     pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, lost: Lost) {
         if !self.events.is_empty() && self.chunk_time < before {
@@ -602,7 +606,6 @@ impl Image {
     /// The totals so far; what was lost was lost elsewhere.
     pub(crate) fn counts(&self, lost: Lost) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
-        let frees_unknown = self.frees_unknown_max.map_or(counts.frees_unknown, |max| max.min(counts.frees_unknown));
         let mut counts = Counts {
             allocations: counts.allocations,
             reallocations: counts.reallocations,
@@ -616,8 +619,7 @@ impl Image {
             bytes_live_end: live.bytes_live,
             blocks_live_end: live.blocks_live,
             temporary_allocations: counts.temporaries,
-            frees_unknown,
-            frees_paused: Blocks(counts.frees_unknown.0 - frees_unknown.0),
+            frees_unknown: counts.frees_unknown,
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
@@ -657,6 +659,7 @@ impl Image {
         });
         let sites = sites.collect();
         shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
         (counts, sites)
     }
 }

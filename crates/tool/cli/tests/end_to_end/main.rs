@@ -9,6 +9,7 @@
 mod command;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod readme;
 mod real;
