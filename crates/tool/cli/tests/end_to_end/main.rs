@@ -13,5 +13,6 @@ mod modes;
 mod processes;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;
