@@ -112,10 +112,24 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// What to do when events come faster than they can be taken
+    #[arg(long, value_name = "WHAT", default_value = "wait")]
+    pub(crate) on_full: OnFull,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What happens when a ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFull {
+    /// Let the program wait: nothing is lost
+    #[default]
+    Wait,
+    /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
+    Drop,
 }
 
 /// Show the totals of a recording and of each process in it

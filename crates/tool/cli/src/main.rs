@@ -21,6 +21,7 @@ mod info;
 mod input;
 mod label;
 mod leaks;
+mod lost;
 mod merge;
 mod new_file;
 mod output;

@@ -10,6 +10,7 @@ mod command;
 mod export;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod readme;
 mod real;
