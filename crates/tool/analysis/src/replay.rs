@@ -151,6 +151,8 @@ struct Player<'r> {
     /// What the ledger does not count.
     counts: Counts,
     threads: Vec<bool>,
+    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    paused_from: Time,
     timeline: Timeline,
 }
 
@@ -188,10 +190,15 @@ impl<'r> Player<'r> {
                 bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
                 // Events cannot tell these.
                 events_lost: recorded.events_lost,
+                events_lost_full: recorded.events_lost_full,
+                events_lost_nested: recorded.events_lost_nested,
+                events_lost_no_ring: recorded.events_lost_no_ring,
+                events_lost_unreadable: recorded.events_lost_unreadable,
                 events_late: recorded.events_late,
                 ..Counts::default()
             },
             threads: Vec::new(),
+            paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
         };
 
@@ -297,12 +304,12 @@ impl<'r> Player<'r> {
                 }
             }
             EventKind::Free { block } => {
-                let key = self.freed(block);
+                let key = self.freed(event.time, block);
                 self.ledger.free(session, thread, key);
             }
             EventKind::Realloc { old, serial, size, stack } => {
                 if serial >= self.first {
-                    let key = self.freed(old);
+                    let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
                     let stack = group(origin(size, stack));
                     let time = ledger::Time(event.time.0);
@@ -329,7 +336,7 @@ impl<'r> Player<'r> {
     }
 
     /// The key of a block that the event just taken freed. What the ledger cannot know of it is counted here.
-    fn freed(&mut self, block: FreedBlock) -> Key {
+    fn freed(&mut self, time: Time, block: FreedBlock) -> Key {
         match block {
             FreedBlock::Known(serial) => return Key::from(serial),
             FreedBlock::Inherited => {
@@ -342,6 +349,7 @@ impl<'r> Player<'r> {
                 let bytes = &mut counts.bytes_inherited_live_end.0;
                 *bytes = bytes.saturating_sub(size.map_or(0, |size| size.0));
             }
+            _ if time >= self.paused_from => self.counts.frees_paused.0 += 1,
             FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
         }
         NO_BLOCK
