@@ -49,7 +49,7 @@ pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, Time};
 pub use messages::{
     Clock, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart, Mapping, Module,
-    ProcessCounts, Record, RunCosts, Session, Thread,
+    ProcessCounts, Record, RunCosts, Session, StackCounts, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};

@@ -108,6 +108,15 @@ messages! {
         17 events_lost [uint64]: u64,
         18 events_late [uint64]: u64,
         19 threads [uint64]: u64,
+        20 stacks [message, optional]: Option<StackCounts>,
+    }
+    messages::StackCounts {
+        1 truncated [uint64]: u64,
+        2 dropped [uint64]: u64,
+        3 verified [uint64]: u64,
+        4 mismatched [uint64]: u64,
+        5 unasked [uint64]: u64,
+        6 outlasting [uint64]: u64,
     }
     messages::Footer {
         1 time [uint64]: u64,
@@ -272,7 +281,7 @@ macro_rules! nested {
     )*};
 }
 
-nested!(messages::Counts, messages::RunCosts, ids::Live);
+nested!(messages::Counts, messages::StackCounts, messages::RunCosts, ids::Live);
 
 impl Field<Counts> for messages::Counts {
     fn into_wire(self) -> Counts {

@@ -42,6 +42,7 @@ const FOOTER: Footer = Footer {
         events_lost: 17,
         events_late: 18,
         threads: 19,
+        stacks: StackCounts { truncated: 20, dropped: 21, verified: 22, mismatched: 23, unasked: 24, outlasting: 25 },
     },
     exit: Some(ExitStatus::Code(-1)),
     costs: RunCosts {
@@ -77,7 +78,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 19).prop_map(|n| Counts {
+    prop::collection::vec(number(), 25).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -97,6 +98,14 @@ fn counts() -> impl Strategy<Value = Counts> {
         events_lost: n[16],
         events_late: n[17],
         threads: n[18],
+        stacks: StackCounts {
+            truncated: n[19],
+            dropped: n[20],
+            verified: n[21],
+            mismatched: n[22],
+            unasked: n[23],
+            outlasting: n[24],
+        },
     })
 }
 

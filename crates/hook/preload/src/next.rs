@@ -65,6 +65,22 @@ pub(crate) fn lookup(scope: Scope, name: &CStr) -> usize {
     0
 }
 
+/// The address of a C library's own function, whatever other objects define by its name; 0 when it is not glibc's.
+pub(crate) fn lookup_in_glibc(name: &CStr) -> usize {
+    // SAFETY: as in `lookup`.
+    let mut map = unsafe { _r_debug.map };
+    // SAFETY: as in `lookup`.
+    while let Some(object) = unsafe { map.as_ref() } {
+        if let Some(symbols) = Symbols::of(object)
+            && symbols.find(c"gnu_get_libc_version").is_some()
+        {
+            return symbols.find(name).unwrap_or(0);
+        }
+        map = object.next;
+    }
+    0
+}
+
 /// An object's dynamic symbols.
 struct Symbols {
     bias: u64,

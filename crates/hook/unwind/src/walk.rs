@@ -50,6 +50,14 @@ pub struct Defects {
     pub lost: u64,
 }
 
+impl Defects {
+    /// How many there were.
+    #[inline(always)]
+    pub fn count(&self) -> u64 {
+        self.truncated.wrapping_add(self.lost)
+    }
+}
+
 /// A thread's memory of its previous stack, and its scratch space. Zeroed memory is a valid walker; it is large, and
 /// most of it is touched by deep stacks only.
 #[derive(Debug)]

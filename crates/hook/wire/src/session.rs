@@ -35,6 +35,8 @@ pub struct SessionPage {
     pub state: AtomicU32,
     /// 1 while the collector sleeps; a futex.
     pub sleeping: AtomicU32,
+    /// Not 0 when programs are to compare their stacks with those of their C library. Fixed for the session.
+    pub verifies_stacks: AtomicU32,
 }
 
 impl SessionPage {
@@ -153,8 +155,16 @@ pub struct ImageCounters {
     pub lost_no_ring: AtomicU64,
     /// Stacks cut because they were deeper than the recorder follows.
     pub stacks_truncated: AtomicU64,
-    /// Stacks given up because the tree was full.
+    /// Stacks without their outer frames, because a frame had no usable unwind information.
     pub stacks_dropped: AtomicU64,
+    /// Stacks that are what glibc's `backtrace` says.
+    pub stacks_verified: AtomicU64,
+    /// Stacks that are not.
+    pub stacks_mismatched: AtomicU64,
+    /// Stacks that could not be compared, because glibc could not be asked.
+    pub stacks_unasked: AtomicU64,
+    /// Stacks of which glibc's ends first.
+    pub stacks_outlasting: AtomicU64,
 }
 
 #[cfg(test)]

@@ -131,6 +131,7 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
     sum.events_lost = sum.events_lost.saturating_add(counts.events_lost);
     sum.events_late = sum.events_late.saturating_add(counts.events_late);
     sum.threads = sum.threads.saturating_add(counts.threads);
+    sum.stacks.add(&counts.stacks);
 }
 
 /// Adds what is live at the end.

@@ -182,6 +182,7 @@ impl<'r> Player<'r> {
                 // Events cannot tell these.
                 events_lost: recorded.events_lost,
                 events_late: recorded.events_late,
+                stacks: recorded.stacks,
                 ..Counts::default()
             },
             threads: Vec::new(),

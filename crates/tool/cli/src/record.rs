@@ -32,7 +32,10 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
-    options.options_text = if arguments.wait { "--wait".to_owned() } else { String::new() };
+    options.verify_stacks = arguments.verify_stacks;
+    let given = [(arguments.wait, "--wait"), (arguments.verify_stacks, "--verify-stacks")];
+    options.options_text =
+        given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, name)| name).collect::<Vec<_>>().join(" ");
     let mut observe = |progress: Progress<'_>| {
         if let Progress::CommandEnded { running, waits: true, .. } = progress
             && !arguments.quiet

@@ -75,6 +75,8 @@ pub struct Options {
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
+    /// Have every stack compared with what the program's C library says.
+    pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
     /// and go on together with the command. Only one recording of a process can at a time.
     pub handle_signals: bool,
@@ -94,6 +96,7 @@ impl Options {
             wait_for_descendants: false,
             library: library.into(),
             ring_capacity: 256 << 10,
+            verify_stacks: false,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             options_text: String::new(),
@@ -120,7 +123,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let library = Library::place(&options.library)?;
     let session = Session::new()?;
     let environment = session.to_environment();
-    let page = Arc::new(session::page()?);
+    let page = Arc::new(session::page(options.verify_stacks)?);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();

@@ -162,4 +162,5 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     total.events_lost = total.events_lost.saturating_add(counts.events_lost);
     total.events_late += counts.events_late;
     total.threads += counts.threads;
+    total.stacks.add(&counts.stacks);
 }

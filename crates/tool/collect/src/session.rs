@@ -55,9 +55,10 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
 }
 
 /// The session page of a new session.
-pub(crate) fn page() -> Result<Page, Error> {
+pub(crate) fn page(verifies_stacks: bool) -> Result<Page, Error> {
     let page = Page::new().map_err(Error::session("the session page"))?;
     page.version.store(heapledger_wire::VERSION, Ordering::Relaxed);
+    page.verifies_stacks.store(verifies_stacks.into(), Ordering::Relaxed);
     page.state.store(state::RECORDING, Ordering::Release);
     Ok(page)
 }
