@@ -9,7 +9,7 @@ use heapledger_record::process::{self, Library};
 use heapledger_record::{block::ThreadBlock, hook, verify};
 
 use crate::family::NEXT;
-use crate::next::{Scope, lookup, lookup_in_glibc};
+use crate::next::{Scope, lookup, lookup_in};
 use crate::{environment, exec};
 
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
@@ -120,7 +120,7 @@ fn verify_stacks() {
     if !verify::is_wanted() {
         return;
     }
-    let address = lookup_in_glibc(c"backtrace");
+    let address = lookup_in(b"libc.so.6", c"backtrace");
     if address == 0 {
         return;
     }
@@ -136,9 +136,10 @@ fn verify_stacks() {
     });
     // A program finds 0 in `errno` when it starts.
     set_errno(0);
-    if found > 0 {
+    let unwinder = lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
+    if found > 0 && unwinder != 0 {
         // SAFETY: glibc's, and called above.
-        unsafe { verify::start(backtrace) };
+        unsafe { verify::start(backtrace, unwinder as u64) };
     }
 }
 

@@ -8,9 +8,9 @@ use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::WORDS_MAX;
 use heapledger_wire::publish::Producer;
 
-use crate::{hook, verify};
 use crate::process::{self, Process};
 use crate::{arch, connect::Refusal};
+use crate::{hook, verify};
 
 /// [`ThreadBlock::gate`] of a block that is attached, with its thread outside the recorder.
 pub(crate) const GATE_OPEN: u64 = 1;

@@ -4,16 +4,17 @@
 //! `backtrace` runs on a stack of ours, since the program's may be too small for it, and finds its way back to the
 //! program's by the unwind information of [`arch::call_on`]. It is loaded early, when nobody can hold the dynamic
 //! linker's lock; from then on it takes no lock and allocates nothing, except where a program registers unwind
-//! information of its own: that allocation is recorded as the program's.
+//! information of its own. An allocation that it then makes is recorded as the program's; and since its lock may be held
+//! by the very frames that we come from, it is never asked about a stack that goes through libgcc_s.
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
 use heapledger_unwind::arch::Registers;
-use heapledger_unwind::rules;
 use heapledger_unwind::walk::FRAMES_MAX;
+use heapledger_unwind::{modules, rules};
 use heapledger_wire::event::{Extended, code};
 
 use crate::block::ThreadBlock;
@@ -27,8 +28,8 @@ pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
 const LENGTH: usize = 2 * FRAMES_MAX;
 /// Frames of the recorder between the program and `backtrace`, at the most.
 const OWN_MAX: usize = 16;
-/// Mismatches that an image describes.
-const TOLD_MAX: u32 = 8;
+/// Stacks with a mismatch that an image describes.
+const TOLD_MAX: usize = 8;
 /// Frames of a described stack.
 const TOLD_FRAMES: usize = 64;
 /// Of these, frames before the one that differs.
@@ -37,10 +38,17 @@ const TOLD_BEFORE: usize = 8;
 const STACK_LENGTH: usize = 256 << 10;
 
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
-static TOLD: AtomicU32 = AtomicU32::new(0);
-/// The announced nodes, by id; null when nothing is verified.
-static NODES: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
-const NODES_LENGTH: usize = (StackId::MAX.0 as usize + 1) * size_of::<Node>();
+/// An address in libgcc_s.
+static UNWINDER: AtomicU64 = AtomicU64::new(0);
+/// The described stacks; 0 is none.
+static TOLD: [AtomicU32; TOLD_MAX] = [const { AtomicU32::new(0) }; TOLD_MAX];
+/// The announced nodes, by id, in segments that are mapped as they are needed.
+static NODES: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
+const SEGMENTS: usize = 1024;
+const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
+type Segment = [Node; SEGMENT_NODES];
+/// Whether nodes are noted.
+static IS_NOTING: AtomicBool = AtomicBool::new(false);
 
 /// A node as it was announced. Zeroed: not yet.
 #[repr(C)]
@@ -67,42 +75,57 @@ pub fn is_wanted() -> bool {
     hook::session_is_live() && crate::process::page().verifies_stacks.load(Ordering::Relaxed) != 0
 }
 
-/// From now on `backtrace` can be asked.
+/// From now on `backtrace` can be asked. `unwinder` is an address in the library that does its work.
 ///
 /// # Safety
 ///
 /// It is glibc's, and has been called once, so that it has loaded what it needs.
-pub unsafe fn start(backtrace: Backtrace) {
+pub unsafe fn start(backtrace: Backtrace, unwinder: u64) {
+    UNWINDER.store(unwinder, Ordering::Relaxed);
     BACKTRACE.store(backtrace as usize, Ordering::Release);
 }
 
-/// Before a thread's first capture: makes room for the nodes.
+/// Before a thread's first capture: from now on nodes are noted.
 pub(crate) fn prepare() {
-    if !NODES.load(Ordering::Acquire).is_null() {
-        return;
-    }
-    let Ok(memory) = sys::map_private(NODES_LENGTH) else { return };
-    sys::dont_dump(memory, NODES_LENGTH);
-    if NODES.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // SAFETY: mapped just now; nobody else has its address.
-        unsafe { sys::unmap(memory, NODES_LENGTH) };
+    IS_NOTING.store(true, Ordering::Relaxed);
+}
+
+/// A node is being announced.
+#[inline(always)]
+pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    if IS_NOTING.load(Ordering::Relaxed) {
+        note(id, parent, kind, address);
     }
 }
 
-/// A node has been announced.
-#[inline(always)]
-pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+/// Without memory the node stays unknown.
+#[cold]
+#[inline(never)]
+fn note(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    let (segment, _) = place(id);
+    if segment.load(Ordering::Acquire).is_null() {
+        let Ok(memory) = sys::map_private(size_of::<Segment>()) else { return };
+        sys::dont_dump(memory, size_of::<Segment>());
+        if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // SAFETY: mapped just now; nobody else has its address.
+            unsafe { sys::unmap(memory, size_of::<Segment>()) };
+        }
+    }
     if let Some(node) = node(id) {
         node.address.store(address, Ordering::Relaxed);
         node.rest.store(u64::from(parent.0) | (kind as u64) << 32 | 1 << 63, Ordering::Release);
     }
 }
 
-#[inline(always)]
+fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
+    let id = (id.0 & StackId::MAX.0) as usize;
+    (&NODES[id / SEGMENT_NODES % SEGMENTS], id % SEGMENT_NODES)
+}
+
 fn node(id: StackId) -> Option<&'static Node> {
-    let nodes = NODES.load(Ordering::Acquire);
-    // SAFETY: null, or a mapping with a node for every id, never unmapped once it is here; zeroes are valid atomics.
-    (!nodes.is_null()).then(|| unsafe { &*nodes.add((id.0 & StackId::MAX.0) as usize) })
+    let (segment, index) = place(id);
+    // SAFETY: null, or a mapping of this type, never unmapped once it is here; zeroes are valid atomics.
+    unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
 }
 
 /// Compares a stack that was captured just now.
@@ -110,10 +133,9 @@ fn node(id: StackId) -> Option<&'static Node> {
 #[inline(never)]
 pub(crate) fn check(block: &mut ThreadBlock, caller: &Registers, id: StackId) {
     let Some(counters) = Process::get().and_then(Process::counters) else { return };
-    let counter = match ask(block, caller) {
+    let counter = match ask(block, caller, id) {
         None => &counters.stacks_unasked,
-        Some((theirs, room)) => {
-            let (ours, is_cut) = read_back(id, room);
+        Some(Stacks { ours, is_cut, theirs }) => {
             let both = ours.len().min(theirs.len());
             match (0..both).find(|&index| !is_same(ours, theirs, index)) {
                 None if ours.len() == theirs.len() || is_cut && both == ours.len() => &counters.stacks_verified,
@@ -128,10 +150,20 @@ pub(crate) fn check(block: &mut ThreadBlock, caller: &Registers, id: StackId) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The return addresses that `backtrace` finds, from the caller's on, and room for as many. `None`: it cannot be asked.
-fn ask(block: &mut ThreadBlock, caller: &Registers) -> Option<(&'static [u64], &'static mut [u64; LENGTH])> {
+/// A stack as it was captured, and as `backtrace` finds it.
+struct Stacks {
+    /// Addresses to look up.
+    ours: &'static [u64],
+    /// Whether its outer frames were cut off.
+    is_cut: bool,
+    /// Return addresses.
+    theirs: &'static [u64],
+}
+
+/// Both stacks. `None`: `backtrace` cannot be asked.
+fn ask(block: &mut ThreadBlock, caller: &Registers, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
-    if backtrace == 0 || NODES.load(Ordering::Acquire).is_null() {
+    if backtrace == 0 {
         return None;
     }
     if block.workspace.is_null() {
@@ -141,41 +173,43 @@ fn ask(block: &mut ThreadBlock, caller: &Registers) -> Option<(&'static [u64], &
     }
     let space = block.workspace;
     // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its parts are lent once at a
-    // time, here and in `tell`. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the end of the
-    // stack, which is aligned, since the workspace is and has a length in multiples of 16.
-    let (theirs, room) = unsafe {
-        let end = space.add(1).cast::<u8>();
-        let count = arch::call_on(backtrace, (&raw mut (*space).theirs).cast(), LENGTH as i32, end);
-        (&(*space).theirs, (&mut (*space).ours, count))
+    // time, here and in `tell`.
+    let (ours, is_cut) = read_back(id, unsafe { &mut (*space).ours })?;
+    let unwinder = modules::find(UNWINDER.load(Ordering::Relaxed))?;
+    if ours.iter().any(|&address| unwinder.contains(address)) {
+        return None;
+    }
+    // SAFETY: as above. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the end of the stack, which
+    // is aligned, since the workspace is and has a length in multiples of 16.
+    let (theirs, count) = unsafe {
+        let count = arch::call_on(backtrace, (&raw mut (*space).theirs).cast(), LENGTH as i32, space.add(1).cast());
+        (&(*space).theirs, count)
     };
-    let (room, count) = room;
     let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
     // Before the program's frame are those of the recorder.
     let first = all.iter().take(OWN_MAX).position(|&address| address == caller.lookup.wrapping_add(1));
-    Some((first.and_then(|first| all.get(first..)).unwrap_or(&[]), room))
+    Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
 }
 
 /// The frames that lead from a node to the root, innermost first, as addresses to look up, and whether outer ones were
-/// cut off.
-fn read_back(id: StackId, room: &mut [u64; LENGTH]) -> (&[u64], bool) {
+/// cut off. `None`: there was no memory to note them.
+fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static [u64], bool)> {
     let (mut at, mut length, mut is_cut) = (id, 0, false);
-    while at != StackId::ROOT
-        && let Some(node) = node(at)
-        && let Some(place) = room.get_mut(length)
-    {
+    while at != StackId::ROOT {
+        let node = node(at)?;
         let rest = node.rest.load(Ordering::Acquire);
-        let kind = rest >> 32 & 0xff;
         if rest == 0 {
-            break;
+            return None;
         }
+        let kind = rest >> 32 & 0xff;
         is_cut |= kind == NodeKind::Truncated as u64;
         if kind == NodeKind::Frame as u64 {
-            *place = node.address.load(Ordering::Relaxed);
+            *room.get_mut(length)? = node.address.load(Ordering::Relaxed);
             length += 1;
         }
         at = StackId(rest as u32);
     }
-    (room.get(..length).unwrap_or(&[]), is_cut)
+    Some((room.get(..length)?, is_cut))
 }
 
 /// Whether both have the same frame at this place. Where a signal interrupted a frame, it goes on at the very address;
@@ -184,14 +218,19 @@ fn is_same(ours: &[u64], theirs: &[u64], index: usize) -> bool {
     let (Some(&our), Some(&their)) = (ours.get(index), theirs.get(index)) else { return false };
     let inner = index.checked_sub(1).and_then(|inner| ours.get(inner));
     // A rule that has been displaced from the cache may have been one.
-    let is_interrupted =
-        || inner.is_some_and(|&inner| rules::cache().and_then(|cache| cache.get(inner)).is_none_or(|rule| rule.is_signal()));
+    let is_interrupted = || {
+        inner
+            .is_some_and(|&inner| rules::cache().and_then(|cache| cache.get(inner)).is_none_or(|rule| rule.is_signal()))
+    };
     our.wrapping_add(1) == their || our == their && is_interrupted()
 }
 
-/// Describes one of the first mismatches: see [`code::STACK_MISMATCH`].
+/// Describes a stack, if it is one of the first with a mismatch: see [`code::STACK_MISMATCH`].
 fn tell(block: &mut ThreadBlock, id: StackId, at: usize, ours: &[u64], theirs: &[u64]) {
-    if TOLD.fetch_add(1, Ordering::Relaxed) >= TOLD_MAX {
+    let take = |place: &AtomicU32| place.compare_exchange(0, id.0, Ordering::Relaxed, Ordering::Relaxed);
+    let is_new = |told: Result<u32, u32>| told.is_ok();
+    // The first place that is not another stack's.
+    if !TOLD.iter().map(take).find(|&told| is_new(told) || told == Err(id.0)).is_some_and(is_new) {
         return;
     }
     // SAFETY: `ask` has mapped the workspace; nothing else lends this part of it.

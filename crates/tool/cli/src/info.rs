@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::format::{bytes, count, duration, time, utc};
 use crate::input::{Input, shown};
 use crate::label::{Labels, seconds, shown_command};
+use crate::mismatch::{self, Mismatch, STACK_MISMATCH, mismatches};
 use crate::output::Output;
 use crate::summary::DamageJson;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events: events(&recording),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
+            stack_mismatches: mismatches(&recording),
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
             chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
             damage: damage.iter().map(DamageJson::from).collect(),
@@ -40,6 +42,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     threads(&recording, out)?;
     modules(&recording, &labels, out)?;
     markers(&recording, out)?;
+    mismatch::print(&recording, out)?;
     chunks(&input, &recording, out)?;
     if !damage.is_empty() {
         out.line("")?;
@@ -135,13 +138,14 @@ fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(threads.len(), out)
 }
 
-/// What the program wrote through the bridge. Damage is said elsewhere.
+/// What the program wrote through the bridge. Damage and stacks that differ are said elsewhere.
 fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotation> + 'a {
     recording
         .images()
         .iter()
         .flat_map(|image| recording.annotations(image.image))
         .filter_map(|annotation| annotation.ok())
+        .filter(|annotation| annotation.code != STACK_MISMATCH)
 }
 
 fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
@@ -242,6 +246,7 @@ fn kind_name(kind: u16) -> String {
         ChunkKind::Timeline => "timeline",
         ChunkKind::Index => "index",
         ChunkKind::Footer => "footer",
+        ChunkKind::Memory => "memory",
         ChunkKind::Other(number) => return format!("kind {number}"),
     }
     .to_owned()
@@ -288,6 +293,7 @@ struct InfoJson {
     events: u64,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
+    stack_mismatches: Vec<Mismatch>,
     annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
     damage: Vec<DamageJson>,

@@ -19,6 +19,7 @@ mod info;
 mod input;
 mod label;
 mod leaks;
+mod mismatch;
 mod output;
 mod preload;
 mod progress;

@@ -15,7 +15,7 @@ use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
     Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
-    ProcessCounts, Record, RunCosts, Session as SessionRecord, StackCounts, Site, Time,
+    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, StackCounts, Time,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
@@ -292,6 +292,7 @@ impl Collector {
             time: Time(self.order.clock.time(new.stamp)),
             executable: new.executable,
             argv: new.argv,
+            carried: None,
         };
         self.slots.push(Slot {
             start,

@@ -620,6 +620,7 @@ impl Image {
             events_late: self.events_late,
             threads: self.threads.len() as u64,
             stacks: noted.stacks,
+            ..Counts::default()
         }
     }
 

@@ -14,3 +14,4 @@ mod readme;
 mod real;
 mod stacks;
 mod truth;
+mod verified;
