@@ -98,7 +98,7 @@ pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     for mismatch in mismatches(recording) {
         let Mismatch { image, thread, stack, .. } = mismatch;
         out.line("")?;
-        out.title(&format!(
+        out.title(format_args!(
             "stack {stack} of image {image}, thread {thread}, at {}: as recorded, and as glibc has it",
             mismatch.at
         ))?;
