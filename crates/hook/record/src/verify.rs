@@ -16,9 +16,10 @@ use heapledger_unwind::arch::Registers;
 use heapledger_unwind::walk::FRAMES_MAX;
 use heapledger_unwind::{modules, rules};
 use heapledger_wire::event::{Extended, code};
+use heapledger_wire::session::mode;
 
 use crate::block::ThreadBlock;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::{arch, hook};
 
 /// glibc's `backtrace`.
@@ -72,7 +73,7 @@ pub(crate) struct Workspace {
 
 /// Whether this session verifies stacks. Only while introduced.
 pub fn is_wanted() -> bool {
-    hook::session_is_live() && crate::process::page().verifies_stacks.load(Ordering::Relaxed) != 0
+    hook::session_is_live() && process::page().mode() & mode::VERIFIES_STACKS != 0
 }
 
 /// From now on `backtrace` can be asked. `unwinder` is an address in the library that does its work.

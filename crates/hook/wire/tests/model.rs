@@ -41,7 +41,7 @@ fn session() -> SessionPage {
         version: AtomicU32::new(1),
         state: AtomicU32::new(state::RECORDING),
         sleeping: AtomicU32::new(0),
-        verifies_stacks: AtomicU32::new(0),
+        mode: AtomicU32::new(0),
     }
 }
 

@@ -7,13 +7,14 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, StackCounts, Thread as ThreadRecord, Time,
+    Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
-use crate::timeline::Timeline;
+use crate::lost::Lost;
+use crate::memory::{Prober, Samples};
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
@@ -51,7 +52,7 @@ impl Shared {
 /// What an image's events do not tell: the program and the collector have counted it elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noted {
-    pub(crate) events_lost: u64,
+    pub(crate) lost: Lost,
     pub(crate) stacks: StackCounts,
 }
 
@@ -110,6 +111,7 @@ pub(crate) struct Image {
     /// The latest thread with this id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
+    memory: Samples,
     /// When the first event of the unfinished chunk was.
     chunk_time: Time,
     events_since_checkpoint: u64,
@@ -130,6 +132,7 @@ impl Image {
             threads: Vec::new(),
             by_tid: HashMap::new(),
             timeline: Timeline::new(),
+            memory: Samples::new(),
             chunk_time: start.time,
             events_since_checkpoint: 0,
             has_forked: false,
@@ -584,6 +587,16 @@ impl Image {
         }
     }
 
+    /// Samples the memory of its process, if it is time.
+    pub(crate) fn sample_memory(&mut self, shared: &mut Shared, prober: &mut Prober, pid: u32, now: Time) {
+        if self.memory.is_due(now)
+            && let Some(sample) = prober.sample(pid, now)
+            && let Some(samples) = self.memory.add(sample)
+        {
+            shared.writer.send(Job::Memory(self.id, samples));
+        }
+    }
+
     /// Brings the file up to date if it is older than `before`.
     pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, noted: &Noted) {
         if !self.events.is_empty() && self.chunk_time < before {
@@ -599,7 +612,7 @@ impl Image {
     /// The totals so far.
     pub(crate) fn counts(&self, noted: &Noted) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
-        Counts {
+        let mut counts = Counts {
             allocations: counts.allocations,
             reallocations: counts.reallocations,
             frees: counts.frees,
@@ -616,12 +629,13 @@ impl Image {
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
-            events_lost: noted.events_lost,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
             stacks: noted.stacks,
             ..Counts::default()
-        }
+        };
+        noted.lost.enter(&mut counts);
+        counts
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
@@ -652,6 +666,7 @@ impl Image {
         });
         let sites = sites.collect();
         shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
         (counts, sites)
     }
 }

@@ -9,9 +9,11 @@
 mod command;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;
 mod verified;

@@ -43,7 +43,7 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
         let writer = Writer::start(std::fs::File::create(&file).unwrap()).unwrap();
-        let page = Arc::new(crate::session::page(false).unwrap());
+        let page = Arc::new(crate::session::page(0).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
