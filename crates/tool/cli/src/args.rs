@@ -118,6 +118,15 @@ pub(crate) struct Record {
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
 
+    /// Compare every captured stack with what the program's C library says
+    ///
+    /// Each is checked frame by frame against glibc's `backtrace`, at the same place
+    /// in the program. That takes 10 microseconds and more for each allocation. How
+    /// many are equal is in the report and in `summary`; `info` shows both stacks of
+    /// the first that are not.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) verify_stacks: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

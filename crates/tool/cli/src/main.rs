@@ -23,6 +23,7 @@ mod label;
 mod leaks;
 mod lost;
 mod merge;
+mod mismatch;
 mod new_file;
 mod output;
 mod picture;

@@ -18,3 +18,4 @@ mod rewrite;
 mod stacks;
 mod timeline;
 mod truth;
+mod verified;
