@@ -26,27 +26,35 @@ mod amount;
 mod breakdown;
 mod calls;
 mod error;
+mod events;
+mod filter;
+mod lifetimes;
 mod moment;
 mod names;
 mod overview;
+mod pattern;
 mod profile;
 mod rank;
 mod replay;
 mod stacks;
+mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use allocators::is_allocator;
-pub use amount::{Amount, Metric};
+pub use amount::{Amount, Holding, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
+pub use filter::{Filter, ProcessPattern, ThreadPattern};
+pub use lifetimes::Lifetime;
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
-pub use profile::{Profile, Site};
+pub use pattern::{Pattern, PatternError};
+pub use profile::{Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
 pub use replay::Progress;
 pub use stacks::{NodeId, StackFrame, Stacks};
