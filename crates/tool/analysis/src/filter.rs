@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use heapledger_core::ThreadId;
-use heapledger_recording::{ImageId, ImageStart, ModuleId, Recording};
+use heapledger_recording::{ImageId, ImageStart, ModuleId, Recording, Thread};
 
 use crate::error::Error;
 use crate::names::Names;
@@ -170,40 +170,41 @@ fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: No
 /// Which threads a filter lets pass.
 #[derive(Debug)]
 pub(crate) struct ThreadFilter {
-    /// `None`: all of them.
-    threads: Option<HashSet<(ImageId, ThreadId)>>,
+    is_of_all: bool,
+    /// In any image: what was not finished does not know its threads, but events have their numbers.
+    numbers: HashSet<ThreadId>,
+    threads: HashSet<(ImageId, ThreadId)>,
 }
 
 impl ThreadFilter {
     /// Fails if one of the patterns is none of a thread of these images.
     pub(crate) fn new(filter: &Filter, recording: &Recording<'_>, images: &[ImageId]) -> Result<ThreadFilter, Error> {
-        if filter.threads.is_empty() {
-            return Ok(ThreadFilter { threads: None });
-        }
-        let mut threads = HashSet::new();
+        let (numbers, threads) = Default::default();
+        let mut passing = ThreadFilter { is_of_all: filter.threads.is_empty(), numbers, threads };
+        let known = || images.iter().flat_map(|image| recording.threads(*image));
         for pattern in &filter.threads {
-            let mut is_somebody = false;
-            for thread in images.iter().flat_map(|image| recording.threads(*image)) {
-                let is = match pattern {
-                    ThreadPattern::Number(number) => thread.thread.0 == *number,
-                    ThreadPattern::Tid(tid) => thread.tid == *tid,
-                    ThreadPattern::Name(pattern) => pattern.matches(&String::from_utf8_lossy(&thread.name)),
-                };
-                if is {
-                    is_somebody = true;
-                    threads.insert((thread.image, thread.thread));
+            let is = |thread: &&Thread| match pattern {
+                ThreadPattern::Number(number) => thread.thread.0 == *number,
+                ThreadPattern::Tid(tid) => thread.tid == *tid,
+                ThreadPattern::Name(pattern) => pattern.matches(&String::from_utf8_lossy(&thread.name)),
+            };
+            passing.threads.extend(known().filter(is).map(|thread| (thread.image, thread.thread)));
+            match pattern {
+                ThreadPattern::Number(number) if known().next().is_none() => {
+                    _ = passing.numbers.insert(ThreadId(*number))
                 }
-            }
-            if !is_somebody {
-                return Err(Error::NoSuchThread(pattern.to_string()));
+                _ if !known().any(|thread| is(&thread)) => {
+                    return Err(Error::NoSuchThread(pattern.to_string()));
+                }
+                _ => {}
             }
         }
-        Ok(ThreadFilter { threads: Some(threads) })
+        Ok(passing)
     }
 
     pub(crate) fn passes(&self, image: ImageId, thread: Option<ThreadId>) -> bool {
-        let Some(threads) = &self.threads else { return true };
-        thread.is_some_and(|thread| threads.contains(&(image, thread)))
+        let is_it = |thread| self.numbers.contains(&thread) || self.threads.contains(&(image, thread));
+        self.is_of_all || thread.is_some_and(is_it)
     }
 }
 

@@ -40,9 +40,11 @@ impl Matching {
         let (mut done, all) = (0, events_in(recording, images));
         let mut found = Matching::default();
         let mut bytes_kept = 0;
+        // Where the recorder did not finish: the last that is known.
+        let latest = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max().unwrap_or_default();
+        let session_end = recording.footer().map_or_else(latest, |footer| footer.time);
         for &image in images {
-            let (born, threads, bits) = Default::default();
-            let mut finder = Finder { lifetime, born, threads, bits, latest: Time(0) };
+            let mut finder = Finder { lifetime, born: HashMap::new(), threads: Vec::new(), bits: Bits::default() };
             for_each_chunk(recording, image, &mut found.damage, |events| {
                 events.iter().for_each(|event| finder.event(event));
                 done += events.len() as u64;
@@ -51,8 +53,7 @@ impl Matching {
                 if bytes > memory_max.0 { Err(Error::MemoryLimit(memory_max)) } else { Ok(()) }
             })?;
             let end = recording.image_end(image).map(|end| end.time);
-            let end = end.or_else(|| recording.footer().map(|footer| footer.time)).unwrap_or(finder.latest);
-            let bits = finder.finish(end);
+            let bits = finder.finish(end.unwrap_or(session_end));
             bytes_kept += bits.bytes();
             found.images.insert(image, bits);
         }
@@ -72,12 +73,10 @@ struct Finder<'l> {
     /// How many allocations each thread has made.
     threads: Vec<u64>,
     bits: Bits,
-    latest: Time,
 }
 
 impl Finder<'_> {
     fn event(&mut self, event: &Event) {
-        self.latest = event.time;
         match event.kind {
             EventKind::Alloc { serial, .. } => self.allocated(event, serial),
             EventKind::Free { block } => self.freed(event.time, block),

@@ -200,7 +200,7 @@ proptest! {
         let matches = |filter: &Filter, life: &Life| {
             let is = |pattern: &Pattern| life.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
             is_in(&filter.size, life.size)
-                && is_in(&filter.lifetime, life.freed.unwrap_or(life.over).min(life.over) - life.born)
+                && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.born)
                 && is_in(&filter.allocated, life.born)
                 && (filter.threads.is_empty() || life.thread == thread)
                 && filter.functions.iter().all(is)
@@ -225,8 +225,8 @@ proptest! {
                 let expected = expected.fold((0, 0), |(bytes, blocks), life| (bytes + life.size, blocks + 1));
                 for bytes in [&finished, &unfinished] {
                     let recording = Recording::open(bytes).unwrap();
-                    // An unfinished recording does not know its threads.
-                    if recording.threads(ImageId(0)).is_empty() && of_thread {
+                    // An unfinished recording knows neither its threads nor when its images ended.
+                    if recording.footer().is_none() && (of_thread || filter.lifetime.is_some()) {
                         continue;
                     }
                     let profile = Profile::load(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
