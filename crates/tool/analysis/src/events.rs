@@ -9,6 +9,11 @@ use crate::error::Error;
 /// Threads beyond this number count as one: a damaged file could otherwise ask for any amount of memory.
 pub(crate) const THREADS_MAX: u32 = 1 << 20;
 
+/// Fails if the recorder kept no events.
+pub(crate) fn expect_events(recording: &Recording<'_>) -> Result<(), Error> {
+    if recording.session().is_some_and(|session| session.totals_only) { Err(Error::NoEvents) } else { Ok(()) }
+}
+
 /// Hands out the events of an image in order, a chunk at a time. Chunks that cannot be read are left out.
 pub(crate) fn for_each_chunk(
     recording: &Recording<'_>,

@@ -17,17 +17,17 @@ use crate::stacks::{NodeId, Stacks};
 pub struct Filter {
     /// Of these processes: any one of them. Empty: of all.
     pub processes: Vec<ProcessPattern>,
-    /// With each of these in the name of some function of the stack, those that were inlined included.
+    /// With each of these as the name of some function of the stack, those that were inlined included.
     pub functions: Vec<Pattern>,
-    /// Without any of these in the name of any function of the stack.
+    /// Without any of these as the name of any function of the stack.
     pub not_functions: Vec<Pattern>,
-    /// Allocated by a function with one of these in its name: the innermost one that is no allocator.
+    /// Allocated by a function with one of these as its name: the innermost one that is no allocator.
     pub allocated_by: Vec<Pattern>,
-    /// Not allocated by a function with one of these in its name.
+    /// Not allocated by a function with one of these as its name.
     pub not_allocated_by: Vec<Pattern>,
-    /// Allocated by a function of a module with one of these in its path.
+    /// Allocated by a function of a module with one of these as its path or file name.
     pub modules: Vec<Pattern>,
-    /// Not allocated by a function of a module with one of these in its path.
+    /// Not allocated by a function of a module with one of these as its path or file name.
     pub not_modules: Vec<Pattern>,
     /// Allocated by one of these threads.
     pub threads: Vec<ThreadPattern>,
@@ -149,7 +149,8 @@ impl<'f> StackFilter<'f> {
 fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
     let allocates = names.useful_frame(stacks, stack).function;
     let module = names.module_path(names.function(allocates).module);
-    let in_module = |pattern: &Pattern| pattern.matches(&module);
+    let file = module.rsplit('/').next().unwrap_or_default();
+    let in_module = |pattern: &Pattern| pattern.matches(&module) || pattern.matches(file);
     let is_allocating = |pattern: &Pattern| names.function(allocates).matches(pattern);
     let fits = |wanted: &[Pattern], unwanted: &[Pattern], is: &dyn Fn(&Pattern) -> bool| {
         (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)

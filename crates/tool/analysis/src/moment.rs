@@ -21,6 +21,16 @@ pub enum Moment {
     Total,
 }
 
+impl Moment {
+    /// The time, if it is one.
+    pub fn time(self) -> Option<Time> {
+        match self {
+            Moment::At(time) => Some(time),
+            Moment::Peak | Moment::End | Moment::Total => None,
+        }
+    }
+}
+
 /// Of what, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {

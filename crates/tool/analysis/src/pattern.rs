@@ -1,10 +1,14 @@
-//! Names that a person asks for by a part of them, or by a regular expression.
+//! Names that a person asks for by a part of them, by wildcards, or by a regular expression.
 
 use std::fmt;
 
 use regex::Regex;
 
-/// What a name must have in it: a text, or something that a regular expression between slashes matches.
+/// What a name must be like. Upper and lower case are told apart.
+///
+/// - `text`: it has this text in it.
+/// - `text*` (with `*` for any text, `?` for any character): all of it is like this.
+/// - `/regex/`: it has something in it that the regular expression matches (syntax of the `regex` crate).
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
@@ -24,13 +28,17 @@ pub enum PatternError {
 }
 
 impl Pattern {
-    /// `/regex/`, or a text to look for. Upper and lower case are told apart.
+    /// A text, a text with wildcards, or `/regex/`.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
         let inner = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
         if text.is_empty() || inner == Some("") {
             return Err(PatternError::Empty);
         }
-        let regex = inner.map(Regex::new).transpose().map_err(|error| PatternError::Regex(error.to_string()))?;
+        let regex = match inner {
+            Some(regex) => Some(Regex::new(regex)),
+            None => text.contains(['*', '?']).then(|| Regex::new(&wildcards(text))),
+        };
+        let regex = regex.transpose().map_err(|error| PatternError::Regex(error.to_string()))?;
         Ok(Pattern { text: text.to_owned(), regex })
     }
 
@@ -46,6 +54,16 @@ impl Pattern {
     pub fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// The regular expression of a text with wildcards.
+fn wildcards(text: &str) -> String {
+    let part = |character: char| match character {
+        '*' => ".*".to_owned(),
+        '?' => ".".to_owned(),
+        plain => regex::escape(plain.encode_utf8(&mut [0; 4])),
+    };
+    format!("(?s)^{}$", text.chars().map(part).collect::<String>())
 }
 
 impl PartialEq for Pattern {
@@ -67,12 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_regular_expressions() {
+    fn texts_wildcards_and_regular_expressions() {
         let matches = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().matches(name);
         assert!(matches("parse", "json::parse_value") && !matches("parse", "json::Parse"));
         assert!(matches("a.b", "xa.b") && !matches("a.b", "aab"));
         assert!(matches("/^a.b$/", "aab") && !matches("/^a.b$/", "xaab"));
         assert!(matches("/", "a/b") && matches("/usr", "/usr/bin"));
+        assert!(matches("json::*", "json::parse") && !matches("json::*", "x json::parse"));
+        assert!(matches("*par?e", "json::parse") && !matches("par?e", "json::parse") && !matches("a.b*", "axb"));
         assert_eq!(Pattern::new(""), Err(PatternError::Empty));
         assert_eq!(Pattern::new("//"), Err(PatternError::Empty));
         assert!(matches!(Pattern::new("/(/"), Err(PatternError::Regex(_))));

@@ -24,6 +24,8 @@ pub struct Profile {
     pub sites: Vec<Site>,
     /// Their sum.
     pub whole: Amount,
+    /// What was allocated in the time that the selection asks for, if it does.
+    pub allocated: Option<Amount>,
     /// What the selection leaves out of what its processes hold at the moment. Without what was allocated at another
     /// time, if the selection asks for a time of allocation.
     pub left_out: Amount,
@@ -54,7 +56,7 @@ pub struct Totals {
 impl Profile {
     /// The profile of a selection. Takes no longer than reading the sites, unless events must be replayed.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Profile, Error> {
-        Ok(Gathered::load(names, selection, None, progress)?.profile(selection.moment))
+        Ok(Gathered::load(names, selection, None, progress)?.profile(selection))
     }
 
     /// The profile of those blocks of a selection that lived so long: always a replay.
@@ -64,7 +66,7 @@ impl Profile {
         lifetime: &Lifetime,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
-        Ok(Gathered::load(names, selection, Some(lifetime), progress)?.profile(selection.moment))
+        Ok(Gathered::load(names, selection, Some(lifetime), progress)?.profile(selection))
     }
 }
 
@@ -141,13 +143,19 @@ impl Gathered {
         Gathered { stacks: merged.stacks, sites, left_out, damage: merged.damage }
     }
 
-    fn profile(self, moment: Moment) -> Profile {
+    fn profile(self, selection: &Selection) -> Profile {
+        let moment = selection.moment;
         let mut profile = Profile {
             stacks: self.stacks,
             left_out: self.left_out.at(moment),
             damage: self.damage,
             ..Profile::default()
         };
+        if selection.filter.allocated.is_some() {
+            let mut all = Amount::default();
+            self.sites.iter().for_each(|(_, holding)| all += holding.total);
+            profile.allocated = Some(all);
+        }
         for (stack, holding) in self.sites {
             let amount = holding.at(moment);
             if !amount.is_nothing() {

@@ -14,7 +14,7 @@ use heapledger_recording::{
 };
 
 use crate::error::Error;
-use crate::events::THREADS_MAX;
+use crate::events::{THREADS_MAX, expect_events};
 
 /// How far a replay is: called now and then with the number of events done, and of all.
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -73,6 +73,7 @@ pub(crate) fn replay(
     mut group: impl FnMut(Origin) -> StackId,
     progress: Progress<'_>,
 ) -> Result<Replayed, Error> {
+    expect_events(recording)?;
     let mut session = ledger::Session::new();
     let mut replayed = Replayed::default();
     let mut players: Vec<Option<Player<'_>>> = Vec::new();

@@ -9,6 +9,7 @@ use heapledger_recording::{self as recording, Damage, ImageId, Time};
 
 use crate::amount::{Amount, Holding};
 use crate::error::Error;
+use crate::events::expect_events;
 use crate::filter::{StackFilter, ThreadFilter};
 use crate::lifetimes::{Lifetime, Matching};
 use crate::moment::{Moment, Selection, last_images};
@@ -56,7 +57,9 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
 ) -> Result<Tally<K>, Error> {
     let recording = names.recording();
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
-    if let Moment::At(time) = selection.moment
+    expect_events(recording)?;
+    let start = filter.allocated.as_ref().map(|time| Time(*time.start()));
+    if let Some(time) = [start, selection.moment.time()].into_iter().flatten().max()
         && recording.footer().is_some_and(|footer| time > footer.time)
     {
         return Err(Error::AfterEnd);
