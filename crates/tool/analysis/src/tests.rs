@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_core::Bytes;
-use heapledger_recording::{EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, NodeCache, Recording, Time};
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{
+    Compressor, Counts, EventKind, EventsBuffer, Footer, FreedBlock, ImageCounts, ImageEndReason, ImageId, ImageStart,
+    Live, NodeCache, Record, Recording, RecordingWriter, Session, Site, SitesEncoder, Time, encode_records,
+};
 use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
@@ -291,4 +294,42 @@ fn questions_without_an_answer() {
     assert_eq!(ask(None, Moment::At(Time(1 << 40))), Err(Error::AfterEnd));
     assert_eq!(ask(None, Moment::Peak), Ok(()));
     assert_eq!(Filter::default().images(&recording), Ok(vec![ImageId(0)]));
+}
+
+/// A recording of totals alone answers what they tell, and says why it cannot answer the rest.
+#[test]
+fn questions_to_a_recording_without_events() {
+    let compressor = &mut Compressor::new();
+    let mut writer = RecordingWriter::new();
+    let records = [
+        Record::Session(Session { totals_only: true, ..Session::default() }),
+        Record::ImageStart(ImageStart { pid: 7, ..ImageStart::default() }),
+        Record::ImageCounts(ImageCounts {
+            image: ImageId(0),
+            counts: Counts { allocations: Blocks(2), ..Counts::default() },
+        }),
+    ];
+    encode_records(&records, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    let live = Live { bytes: Bytes(30), blocks: Blocks(2) };
+    let site = Site { live_end: live, live_at_session_peak: live, bytes_allocated: Bytes(30), ..Site::default() };
+    SitesEncoder::encode(ImageId(0), &[site], compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    writer.finish(&Footer { time: Time(1 << 30), ..Footer::default() }, compressor);
+    let bytes = writer.pending().to_vec();
+    let recording = Recording::open(&bytes).unwrap();
+
+    assert_eq!(load(&recording, Some(7), Moment::Peak).whole.bytes, Bytes(30));
+    assert_eq!(load(&recording, None, Moment::End).whole.blocks, Blocks(2));
+    let ask = |selection: Selection| Profile::load(&mut names(&recording), &selection, &mut |_, _| ()).map(|_| ());
+    assert_eq!(ask(Selection::at(Moment::At(Time(1)))), Err(Error::NoEvents));
+    let filters = [
+        Filter { size: Some(0..=1), ..Filter::default() },
+        Filter { lifetime: Some(0..=1), ..Filter::default() },
+        Filter { allocated: Some(0..=1), ..Filter::default() },
+        Filter { threads: vec![ThreadPattern::Number(0)], ..Filter::default() },
+    ];
+    for filter in filters {
+        assert_eq!(ask(Selection { filter, ..Selection::at(Moment::End) }), Err(Error::NoEvents));
+    }
+    let sizes = breakdown(&mut names(&recording), By::Size, &Selection::default(), &mut |_, _| ());
+    assert_eq!(sizes.map(|_| ()), Err(Error::NoEvents));
 }

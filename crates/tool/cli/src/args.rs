@@ -150,12 +150,16 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
+///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
+///     $ heapledger top --function 'json::*' --size 4k.. --lifetime 1s..
+///                                                  large blocks of a library that live long
 ///
 /// A site is a stack that allocates. Its function is the innermost one that is no
 /// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
 ///
-/// `thread`, `size` and a time with `--at` are answered from the events: that
-/// takes the longer, the more were recorded. All else takes no time.
+/// `--by thread` or `size`, a time with `--at`, and `--thread`, `--size`,
+/// `--lifetime` and `--during` are answered from the events: that takes the
+/// longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
@@ -242,6 +246,7 @@ pub(crate) struct Tree {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Leaks {
@@ -295,6 +300,7 @@ pub(crate) struct Temporary {
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
+///     $ heapledger flame --thread 'worker*' --at end -o workers.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]

@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
         return out.json(&InfoJson {
             format: recording.version(),
             complete: recording.complete(),
+            start_unix_ns: recording.session().map(|session| session.start_unix_ns),
             bytes: input.length().0,
             events: events(&recording),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
@@ -285,6 +286,8 @@ fn names_from(state: &ModuleState) -> &'static str {
 struct InfoJson {
     format: (u8, u8),
     complete: bool,
+    /// When the session began, in nanoseconds since 1970.
+    start_unix_ns: Option<u64>,
     bytes: u64,
     events: u64,
     images: Vec<ImageJson>,

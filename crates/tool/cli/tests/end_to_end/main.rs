@@ -10,6 +10,7 @@ mod command;
 mod harness;
 mod hazards;
 mod processes;
+mod questions;
 mod readme;
 mod real;
 mod stacks;
