@@ -1,8 +1,8 @@
 //! The session page and the messages of the handshake.
 //!
 //! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract address; the answer is
-//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the session page, the common ring and the
-//! requester's own ring, in this order; for a ring just the ring.
+//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the common ring, the requester's own
+//! ring and the session page, in this order; for a ring just the ring.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -68,7 +68,8 @@ fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     Some(overview)
 }
 
-fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
+/// The totals that a replay of all images found.
+pub(crate) fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
     let mut overview = Overview { recounted: true, damage: replayed.damage, ..Overview::default() };
     for process in recording.processes() {
         let images = replayed.images.iter().filter(|image| process.images.contains(&image.image));

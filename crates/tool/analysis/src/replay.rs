@@ -10,7 +10,7 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageId, Live,
-    LiveBlock, Recording, Site, Time,
+    LiveBlock, Recording, Sample, Site, Time, Timeline,
 };
 
 use crate::error::Error;
@@ -47,6 +47,8 @@ pub(crate) struct Replayed {
     pub(crate) images: Vec<ReplayedImage>,
     /// What was live in all the images together.
     pub(crate) live: ledger::Live,
+    /// The same over time.
+    pub(crate) timeline: Vec<Sample>,
     /// Parts that could not be read, and are missing in all figures.
     pub(crate) damage: Vec<Damage>,
 }
@@ -60,6 +62,8 @@ pub(crate) struct ReplayedImage {
     pub(crate) counts: Counts,
     /// In ascending order of stacks.
     pub(crate) sites: Vec<Site>,
+    /// What was live over time.
+    pub(crate) timeline: Vec<Sample>,
     /// The session's peak when the sites were read: they have no part in a higher one.
     session_peak: Bytes,
 }
@@ -90,6 +94,7 @@ pub(crate) fn replay(
     }
 
     let mut buffer = EventsBuffer::default();
+    let mut timeline = Timeline::new();
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
         let Some(player) = players[at].as_mut() else { continue };
@@ -108,7 +113,7 @@ pub(crate) fn replay(
                 memory.check(player)?;
                 progress(events_done, events_all);
             } else {
-                player.play(&mut session, &mut group, is_due)?;
+                player.play(&mut session, &mut timeline, &mut group, is_due)?;
             }
         }
         match player.next_time() {
@@ -124,6 +129,7 @@ pub(crate) fn replay(
     replayed.images.extend(players.into_iter().flatten().map(|player| player.finish(&session)));
 
     replayed.live = session.live();
+    replayed.timeline = timeline.finish();
     for image in &mut replayed.images {
         if image.session_peak != replayed.live.bytes_live_max {
             image.sites.iter_mut().for_each(|site| site.live_at_session_peak = Live::default());
@@ -172,6 +178,7 @@ struct Player<'r> {
     threads: Vec<bool>,
     /// What the ledger took when it was last looked at, in bytes.
     memory: u64,
+    timeline: Timeline,
 }
 
 impl<'r> Player<'r> {
@@ -212,6 +219,7 @@ impl<'r> Player<'r> {
             },
             threads: Vec::new(),
             memory: 0,
+            timeline: Timeline::new(),
         };
 
         let mut from = Time(0);
@@ -274,13 +282,15 @@ impl<'r> Player<'r> {
     fn play(
         &mut self,
         session: &mut ledger::Session,
+        timeline: &mut Timeline,
         group: &mut impl FnMut(Origin) -> StackId,
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
-            self.end = None;
+            let end = self.end.take();
             self.ended = true;
             self.ledger.end(session);
+            note(timeline, end.unwrap_or_default(), session.live());
             return Ok(());
         }
         while let Some(&event) = self.events.get(self.position)
@@ -289,6 +299,8 @@ impl<'r> Player<'r> {
         {
             self.position += 1;
             self.play_event(session, group, &event)?;
+            note(&mut self.timeline, event.time, self.ledger.live());
+            note(timeline, event.time, session.live());
         }
         Ok(())
     }
@@ -390,8 +402,15 @@ impl<'r> Player<'r> {
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
-        ReplayedImage { image: self.image, ended: self.ended, counts, sites, session_peak }
+        let timeline = self.timeline.finish();
+        ReplayedImage { image: self.image, ended: self.ended, counts, sites, timeline, session_peak }
     }
+}
+
+/// Enters what is live. A damaged file may have times that go backwards.
+fn note(timeline: &mut Timeline, time: Time, live: ledger::Live) {
+    let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+    timeline.add(time.max(timeline.last_time()), live);
 }
 
 /// A site of the ledger, as a recording has it.

@@ -65,7 +65,8 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
             tell("heapledger: nothing was recorded: the program made no allocator call");
         }
         None => {
-            let hint = "it may have ended before it began, or it does not start with the usual dynamic linker";
+            let hint = "it may have ended before it began, it does not start with the usual dynamic linker, or it was kept\n\
+                        from reaching the recorder (a sandbox; no descriptor, process or memory to be had: see `ulimit -a`)";
             tell(format_args!(
                 "heapledger: nothing was recorded: the program did not load the recorder\n{}",
                 hint_lines(hint)

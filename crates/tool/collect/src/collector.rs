@@ -15,7 +15,7 @@ use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
     Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
-    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time,
+    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time, Timeline,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
@@ -30,7 +30,6 @@ use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::source::{Key, Now, Order, Source};
-use crate::timeline::Timeline;
 use crate::tree::{Modules, Tree};
 use crate::writer::{self, Job, Writer};
 

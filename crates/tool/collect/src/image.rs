@@ -7,13 +7,12 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, Thread as ThreadRecord, Time,
+    Record, Site, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
-use crate::timeline::Timeline;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 

@@ -37,7 +37,6 @@ mod process;
 mod session;
 mod shared;
 mod source;
-mod timeline;
 mod tree;
 mod unix;
 mod writer;

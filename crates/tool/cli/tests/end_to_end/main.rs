@@ -13,5 +13,6 @@ mod processes;
 mod questions;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;
