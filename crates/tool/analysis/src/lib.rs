@@ -53,7 +53,7 @@ pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
 pub use lifetimes::Lifetime;
 pub use moment::{Moment, Selection};
-pub use names::{Frame, FunctionId, FunctionName, Location, Names};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use pattern::{Pattern, PatternError};
 pub use profile::{Profile, Site, Totals, totals};

@@ -130,7 +130,16 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
     blocks(&mut sum.temporary_allocations, counts.temporary_allocations);
     blocks(&mut sum.frees_unknown, counts.frees_unknown);
     blocks(&mut sum.frees_inherited, counts.frees_inherited);
-    sum.events_lost = sum.events_lost.saturating_add(counts.events_lost);
+    for (sum, more) in [
+        (&mut sum.events_lost, counts.events_lost),
+        (&mut sum.events_lost_full, counts.events_lost_full),
+        (&mut sum.events_lost_nested, counts.events_lost_nested),
+        (&mut sum.events_lost_no_ring, counts.events_lost_no_ring),
+        (&mut sum.events_lost_unreadable, counts.events_lost_unreadable),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+    blocks(&mut sum.frees_paused, counts.frees_paused);
     sum.events_late = sum.events_late.saturating_add(counts.events_late);
     sum.threads = sum.threads.saturating_add(counts.threads);
 }

@@ -178,6 +178,8 @@ struct Player<'r> {
     threads: Vec<bool>,
     /// What the ledger took when it was last looked at, in bytes.
     memory: u64,
+    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    paused_from: Time,
     timeline: Timeline,
 }
 
@@ -214,11 +216,16 @@ impl<'r> Player<'r> {
                 bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
                 // Events cannot tell these.
                 events_lost: recorded.events_lost,
+                events_lost_full: recorded.events_lost_full,
+                events_lost_nested: recorded.events_lost_nested,
+                events_lost_no_ring: recorded.events_lost_no_ring,
+                events_lost_unreadable: recorded.events_lost_unreadable,
                 events_late: recorded.events_late,
                 ..Counts::default()
             },
             threads: Vec::new(),
             memory: 0,
+            paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
         };
 
@@ -324,12 +331,12 @@ impl<'r> Player<'r> {
                 }
             }
             EventKind::Free { block } => {
-                let key = self.freed(block);
+                let key = self.freed(event.time, block);
                 self.ledger.free(session, thread, key);
             }
             EventKind::Realloc { old, serial, size, stack } => {
                 if serial >= self.first {
-                    let key = self.freed(old);
+                    let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
                     let stack = group(origin(serial, size, stack));
                     let time = ledger::Time(event.time.0);
@@ -356,7 +363,7 @@ impl<'r> Player<'r> {
     }
 
     /// The key of a block that the event just taken freed. What the ledger cannot know of it is counted here.
-    fn freed(&mut self, block: FreedBlock) -> Key {
+    fn freed(&mut self, time: Time, block: FreedBlock) -> Key {
         match block {
             FreedBlock::Known(serial) => return Key::from(serial),
             FreedBlock::Inherited => {
@@ -369,6 +376,7 @@ impl<'r> Player<'r> {
                 let bytes = &mut counts.bytes_inherited_live_end.0;
                 *bytes = bytes.saturating_sub(size.map_or(0, |size| size.0));
             }
+            _ if time >= self.paused_from => self.counts.frees_paused.0 += 1,
             FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
         }
         NO_BLOCK

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use heapledger_analysis::Moment;
 
-use crate::select::{LiveMetric, What, Which, percentage};
+use crate::select::{LiveMetric, What, Which, moment, percentage};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -23,6 +24,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
@@ -70,6 +72,7 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
     Info(Info),
@@ -109,10 +112,24 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// What to do when events come faster than they can be taken
+    #[arg(long, value_name = "WHAT", default_value = "wait")]
+    pub(crate) on_full: OnFull,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What happens when a ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFull {
+    /// Let the program wait: nothing is lost
+    #[default]
+    Wait,
+    /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
+    Drop,
 }
 
 /// Show the totals of a recording and of each process in it
@@ -326,6 +343,40 @@ pub(crate) struct Flame {
     pub(crate) symbols: Symbols,
 }
 
+/// Write the sites in the format of another tool
+///
+/// What each stack ever allocated, and what it holds at a moment, as blocks and
+/// bytes. Functions are named here and now: the file needs nothing else.
+///
+///     $ heapledger export --to pprof -o peak.pb.gz
+///     $ go tool pprof -top peak.pb.gz
+///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Export {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The format
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: crate::export::Format,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
 /// Make one recording of several
 ///
 /// The processes of all stand side by side, with the times at which they really
@@ -469,7 +520,7 @@ pub(crate) struct Symbols {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use heapledger_analysis::{Filter, Metric, Moment, Pattern, Selection};
+    use heapledger_analysis::{Filter, Metric, Pattern, Selection};
     use heapledger_recording::Time;
 
     use super::*;

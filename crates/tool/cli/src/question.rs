@@ -76,7 +76,7 @@ impl<'r, 'a> Question<'r, 'a> {
     }
 
     /// What is shown: `live at the peak (18.2 s)`, `allocated in all`.
-    pub(crate) fn what(&self) -> impl fmt::Display {
+    pub(crate) fn what(&self) -> String {
         What(self.recording, &self.selection).to_string()
     }
 

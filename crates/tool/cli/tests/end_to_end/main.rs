@@ -7,8 +7,10 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod command;
+mod export;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod questions;
 mod readme;

@@ -124,6 +124,10 @@ fn every_verb_selects() {
         assert_eq!(number(&answer["total"], "bytes"), 300, "by {by}");
     }
     let path = RECORDED.1.path.to_str().unwrap();
+    let exported = RECORDED.0.file("selected.pb.gz");
+    let line = format!("export {path} {selection} --at end --to pprof -o {}", exported.display());
+    let outcome = heapledger(line.split(' '));
+    assert!(outcome.status.success() && exported.exists(), "{outcome:?}");
     let line = format!("flame {path} {selection} --at end --collapsed -o -");
     let collapsed = heapledger(line.split(' ')).text();
     let bytes: i64 = collapsed.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum();
