@@ -4,6 +4,7 @@
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`History`]: what was live over time.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
@@ -29,6 +30,7 @@ mod calls;
 mod error;
 mod events;
 mod filter;
+mod history;
 mod lifetimes;
 mod moment;
 mod names;
@@ -51,6 +53,7 @@ pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
+pub use history::{Change, History, Mark};
 pub use lifetimes::Lifetime;
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
