@@ -3,7 +3,7 @@
 use heapledger_recording::{Live, Sample, Time};
 
 /// The most samples that are kept.
-const SAMPLES_MAX: usize = 4096;
+const SAMPLES_MAX: usize = 2048;
 /// The length of an interval at first, in nanoseconds.
 const INTERVAL_FIRST: u64 = 1_000_000;
 
