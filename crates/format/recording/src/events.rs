@@ -150,4 +150,3 @@ impl Extras {
         if twice { Err(Reason::Invalid("an event says something twice")) } else { Ok(()) }
     }
 }
-

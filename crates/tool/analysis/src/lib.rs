@@ -4,6 +4,7 @@
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
 //! # Where the answers come from
@@ -32,6 +33,7 @@ mod overview;
 mod profile;
 mod rank;
 mod replay;
+pub mod rewrite;
 mod stacks;
 #[cfg(test)]
 mod testing;
@@ -44,7 +46,7 @@ pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
 pub use moment::{Moment, Selection};
-pub use names::{Frame, FunctionId, FunctionName, Location, Names};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use profile::{Profile, Site};
 pub use rank::{Key, Rank, RankBy, rank};

@@ -90,8 +90,21 @@ impl Decoded {
                 COLUMN_EXTRAS,
             ],
         )?;
-        let [ops, stacks, calls, sources, sizes_low, sizes_high, near, far_low, far_middle, far_high, ticks, threads, extras] =
-            columns;
+        let [
+            ops,
+            stacks,
+            calls,
+            sources,
+            sizes_low,
+            sizes_high,
+            near,
+            far_low,
+            far_middle,
+            far_high,
+            ticks,
+            threads,
+            extras,
+        ] = columns;
         if head.rows as usize > CHUNK_ROWS_MAX || ops.bytes.len() < head.rows as usize {
             return Err(Reason::Invalid("the number of events"));
         }

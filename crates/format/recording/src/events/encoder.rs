@@ -381,7 +381,6 @@ fn check_stack(stack: StackId) -> Result<(), Error> {
     if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
 }
 
-
 /// The recent block that is nearest to this one: its place, and the distance.
 #[inline]
 fn nearest(recent: &[u64; RECENT], serial: u64) -> (usize, u64) {

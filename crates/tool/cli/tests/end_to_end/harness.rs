@@ -30,6 +30,8 @@ pub(crate) enum Build {
     Program,
     /// A program linked statically: nothing can be preloaded into it.
     Static,
+    /// A program for another C library.
+    Musl,
     /// A shared library `NAME.so`.
     Module,
 }
@@ -56,9 +58,13 @@ fn compile(name: &str, how: Build) -> PathBuf {
         .map(|(extension, compiler)| (sources.join(name).with_extension(extension), Command::new(compiler)))
         .find(|(source, _)| source.exists())
         .unwrap_or_else(|| panic!("no fixture {name} in {}", sources.display()));
+    if how == Build::Musl {
+        compiler = Command::new("musl-gcc");
+    }
     let output = into.join(match how {
         Build::Program => name.to_owned(),
         Build::Static => format!("{name}.static"),
+        Build::Musl => format!("{name}.musl"),
         Build::Module => format!("{name}.so"),
     });
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -82,7 +88,7 @@ fn compile(name: &str, how: Build) -> PathBuf {
         }),
     };
     match how {
-        Build::Program => {}
+        Build::Program | Build::Musl => {}
         Build::Static => _ = compiler.arg("-static"),
         Build::Module => _ = compiler.args(["-shared", "-fPIC"]),
     }
@@ -190,6 +196,71 @@ impl Drop for Scratch {
             eprintln!("kept for inspection: {}", self.0.display());
         } else {
             let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A control group with a bound on its memory, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryGroup {
+    path: PathBuf,
+    limit: &'static str,
+    peak: &'static str,
+}
+
+impl MemoryGroup {
+    /// A group without a bound yet, or `None` after saying why there can be none.
+    pub(crate) fn new() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = |controller: &str| {
+            own.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(controller)?.strip_prefix(":/"))
+        };
+        // Version 1; version 2, where only a group without processes of its own has others with bounds in it.
+        let first = own("memory").map(|path| (Path::new("/sys/fs/cgroup/memory").join(path), 1));
+        let second = own("").map(|path| (Path::new("/sys/fs/cgroup").join(path), 2));
+        let root = Some((PathBuf::from("/sys/fs/cgroup"), 2));
+        let name = format!("heapledger-test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        for (parent, version) in [first, second, root].into_iter().flatten() {
+            let (limit, peak) = match version {
+                1 => ("memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+                _ => ("memory.max", "memory.peak"),
+            };
+            let path = parent.join(&name);
+            if fs::create_dir(&path).is_ok() {
+                let group = MemoryGroup { path, limit, peak };
+                if group.path.join(limit).exists() && group.path.join(peak).exists() {
+                    return Some(group);
+                }
+            }
+        }
+        skipped("no control group with a bound on its memory can be made here (root's, version 1 or 2)");
+        None
+    }
+
+    pub(crate) fn limit(&self, bytes: u64) {
+        fs::write(self.path.join(self.limit), bytes.to_string()).unwrap();
+    }
+
+    /// The most that was in use at once.
+    pub(crate) fn peak(&self) -> u64 {
+        fs::read_to_string(self.path.join(self.peak)).unwrap().trim().parse().unwrap()
+    }
+
+    /// Words that begin a line of `/bin/sh`: what follows runs in the group.
+    pub(crate) fn enter(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs && exec ", self.path.display())
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Those killed in it may take a moment.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

@@ -7,10 +7,13 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod command;
+mod export;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;
