@@ -8,9 +8,9 @@ use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::WORDS_MAX;
 use heapledger_wire::publish::Producer;
 
-use crate::hook;
 use crate::process::{self, Process};
 use crate::{arch, connect::Refusal};
+use crate::{hook, verify};
 
 /// [`ThreadBlock::gate`] of a block that is attached, with its thread outside the recorder.
 pub(crate) const GATE_OPEN: u64 = 1;
@@ -50,7 +50,15 @@ pub struct ThreadBlock {
     /// Room for an extended event.
     pub(crate) words: [u64; WORDS_MAX],
     pub(crate) walker: Walker,
+    /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
+    /// something of each.
+    pub(crate) defects_counted: u64,
+    /// What verifying stacks takes; null until then.
+    pub(crate) workspace: *mut verify::Workspace,
 }
+
+/// [`ThreadBlock::defects_counted`] of a thread whose every stack is looked at.
+pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
 /// What this thread's TLS word says.
 pub(crate) enum Current {
@@ -109,6 +117,10 @@ impl ThreadBlock {
             let ring = process.obtain_ring()?;
             self.producer.write(Producer::new(ring));
             self.has_ring = true;
+        }
+        if verify::is_wanted() {
+            verify::prepare();
+            self.defects_counted = INSPECT_ALL;
         }
         process.report_memory();
         hook::announce_thread(self).map_err(|_| Refusal::Gone)

@@ -4,13 +4,14 @@
 //! event or counts that it could not; it never fails, allocates or panics.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use heapledger_core::arch;
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Registers;
 use heapledger_unwind::modules::Module;
+use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
     self, COMPACT_SIZE_END, Extended, Packed, ReallocOutcome, WORDS_MAX, Words, is_compact_address, units,
 };
@@ -18,9 +19,10 @@ use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
-use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, ThreadBlock};
+use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, ThreadBlock};
 use crate::connect::Refusal;
 use crate::process::{self, Process};
+use crate::verify;
 
 /// `malloc(size)` returned `address`.
 ///
@@ -265,6 +267,13 @@ pub fn scratch(length: usize) -> *mut u8 {
     block.scratch
 }
 
+/// Writes what [`verify`] has found, while an event is being written.
+pub(crate) fn write_mismatch(block: &mut ThreadBlock, event: &Extended<'_>) {
+    if block.write_extended(arch::ticks(), event).is_err() {
+        process::turn_off();
+    }
+}
+
 /// Says which thread writes to the block's ring from now on.
 pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
     block.begin();
@@ -458,16 +467,28 @@ impl ThreadBlock {
     /// See [`malloc`].
     #[inline(always)]
     unsafe fn capture(&mut self, caller: Registers) -> StackId {
-        let defects = self.walker.defects;
         // SAFETY: the gate is closed, so the producer is written (see `producer`).
         let producer = unsafe { self.producer.assume_init_mut() };
         let mut sink = RingSink { producer, words: &mut self.words };
         // SAFETY: passed on; the walker is this thread's.
         let id = unsafe { self.walker.capture(caller, process::first_top(), &mut sink) };
-        if self.walker.defects.truncated != defects.truncated || self.walker.defects.lost != defects.lost {
-            count_defects(self.walker.defects.truncated - defects.truncated);
+        if self.walker.defects.count() != self.defects_counted {
+            self.inspect(&caller, id);
         }
         id
+    }
+
+    /// After a capture with a defect; after every one where stacks are verified.
+    #[cold]
+    #[inline(never)]
+    fn inspect(&mut self, caller: &Registers, id: StackId) {
+        let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
+        if truncated + lost > 0 {
+            count_defects(truncated, lost);
+        }
+        if self.defects_counted == INSPECT_ALL {
+            verify::check(self, caller, id);
+        }
     }
 
     /// Writes an event whose first word has a time step, after a sync event where the step is too large.
@@ -560,6 +581,7 @@ struct RingSink<'block> {
 impl Sink for RingSink<'_> {
     #[inline(never)]
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+        verify::note_node(id, parent, kind, address);
         if self.producer.write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
             process::turn_off();
         }
@@ -646,9 +668,9 @@ fn count_lost(process: &Process, is_nested: bool) {
 }
 
 #[cold]
-fn count_defects(truncated: u64) {
+fn count_defects(truncated: u64, lost: u64) {
     if let Some(counters) = Process::get().and_then(Process::counters) {
-        let counter: &AtomicU64 = if truncated > 0 { &counters.stacks_truncated } else { &counters.stacks_dropped };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counters.stacks_truncated.fetch_add(truncated, Ordering::Relaxed);
+        counters.stacks_dropped.fetch_add(lost, Ordering::Relaxed);
     }
 }

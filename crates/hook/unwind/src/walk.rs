@@ -50,6 +50,14 @@ pub struct Defects {
     pub lost: u64,
 }
 
+impl Defects {
+    /// How many there were.
+    #[inline(always)]
+    pub fn count(&self) -> u64 {
+        self.truncated.wrapping_add(self.lost)
+    }
+}
+
 /// A thread's memory of its previous stack, and its scratch space. Zeroed memory is a valid walker; it is large, and
 /// most of it is touched by deep stacks only.
 #[derive(Debug)]
@@ -145,7 +153,8 @@ impl Walker {
             self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot, found.uses_rbp);
             fresh += 1;
             if !found.is_caller() {
-                self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST);
+                // Where a thread's stack begins, whatever there is has no caller: the dynamic linker's start.
+                self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST && sp != first_top);
                 break 0;
             }
             (lookup, sp, rbp) = (found.caller.lookup, found.caller.sp, found.caller.rbp);

@@ -14,6 +14,7 @@ mod anonymize;
 mod args;
 mod error;
 mod exit;
+mod export;
 mod flame;
 mod format;
 mod info;
@@ -22,8 +23,11 @@ mod label;
 mod leaks;
 mod lost;
 mod merge;
+mod mismatch;
 mod new_file;
 mod output;
+mod picture;
+mod plot;
 mod preload;
 mod progress;
 mod ranks;
@@ -35,6 +39,7 @@ mod snapshots;
 mod summary;
 mod target;
 mod temporary;
+mod timeline;
 mod top;
 mod tree;
 
@@ -70,6 +75,8 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
+        Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),

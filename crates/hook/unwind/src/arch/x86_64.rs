@@ -54,6 +54,8 @@ enum Kind {
 impl Rule {
     /// For what cannot be expressed.
     pub const UNSUPPORTED: Rule = Rule(Kind::Unsupported as u32);
+    /// For a frame that nobody called.
+    pub const END: Rule = Rule(Kind::End as u32);
     /// Bits in use.
     pub const BITS: u32 = 30;
 
@@ -75,6 +77,11 @@ impl Rule {
     #[inline(always)]
     pub const fn bits(self) -> u32 {
         self.0
+    }
+
+    /// Whether it steps out of a signal handler.
+    pub const fn is_signal(self) -> bool {
+        self.kind() == Kind::Signal as u32
     }
 
     #[inline(always)]
@@ -103,7 +110,7 @@ impl Rule {
             return Rule::new(Kind::Signal, 0, 0);
         }
         match row.register(RETURN_ADDRESS) {
-            Some(RegisterRule::Undefined) => return Rule::new(Kind::End, 0, 0),
+            Some(RegisterRule::Undefined) => return Rule::END,
             Some(RegisterRule::Offset(-8)) => {}
             _ => return Rule::UNSUPPORTED,
         }
@@ -252,9 +259,12 @@ fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
         };
         let saved_rbp = if rule.slot() == 0 { Some(rbp) } else { word(rbp) };
         match (cfa, saved_rbp) {
-            (Some(cfa), Some(rbp)) if cfa > sp => {
-                word(cfa.wrapping_sub(8)).map(|address| Registers { lookup: address.wrapping_sub(1), sp: cfa, rbp })
-            }
+            (Some(cfa), Some(rbp)) if cfa > sp => match word(cfa.wrapping_sub(8)) {
+                Some(0) => return Step::without_caller(SLOT_END),
+                return_address => {
+                    return_address.map(|address| Registers { lookup: address.wrapping_sub(1), sp: cfa, rbp })
+                }
+            },
             _ => None,
         }
     };
