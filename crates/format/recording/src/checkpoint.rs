@@ -131,6 +131,10 @@ impl Checkpoint<'_> {
         self.recording.event_chunks(image).filter(move |chunk| chunk.entry().offset > offset)
     }
 
+    pub(crate) fn offset(&self) -> u64 {
+        self.parts[0].offset
+    }
+
     fn head(&self) -> &ChunkHead {
         &self.parts[0].head
     }

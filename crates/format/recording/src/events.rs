@@ -230,6 +230,14 @@ impl EventsEncoder {
         self
     }
 
+    /// The same for an image of which the recording begins in mid-run: the serial of its next allocation, and what is
+    /// live in it (its carried blocks).
+    pub fn starting_at(mut self, serial: Serial, live: Live) -> EventsEncoder {
+        self.next_serial = serial;
+        self.live = live;
+        self
+    }
+
     /// An encoder that goes on where the chunk with this head began.
     pub(crate) fn resuming(head: &ChunkHead) -> EventsEncoder {
         let mut encoder = EventsEncoder::new(head.image.unwrap_or_default()).with_tick_ns(head.tick_ns);

@@ -63,6 +63,7 @@ pub fn read_everything(file: &[u8]) {
     for &image in images.iter().take(64) {
         let _ = (recording.image(image), recording.image_end(image), recording.image_counts(image));
         let _ = (recording.mappings(image), recording.threads(image), recording.image_timeline(image));
+        let _ = (recording.memory(image), recording.carried(image).map(|carried| carried.len()));
         recording.annotations(image).for_each(drop);
         recording.sites(image).rows.iter().for_each(|site| assert!(site.stack <= StackId::MAX));
         let tree = recording.stack_tree(image, &mut cache);
@@ -84,7 +85,8 @@ pub fn read_everything(file: &[u8]) {
             }
         }
     }
-    let _ = (recording.session(), recording.footer(), recording.process_counts(), recording.timeline());
+    let _ =
+        (recording.pauses(), recording.session(), recording.footer(), recording.process_counts(), recording.timeline());
 }
 
 fn same_when_written_again(head: &ChunkHead, events: Events<'_>) {
@@ -172,7 +174,11 @@ pub fn sample() -> Vec<u8> {
             page_size: Bytes(4096),
             options: "--on-full wait".into(),
             clock: Clock::Tsc,
+            begins: Time(0),
+            part: 1,
+            totals_only: false,
         }),
+        Record::Pause(Pause { from: Time(10), until: Some(Time(20)) }),
         Record::ImageStart(image(0, 100, ImageOrigin::Launched, None)),
         Record::ImageStart(ImageStart {
             fork_node_base: StackId(4),
@@ -181,7 +187,10 @@ pub fn sample() -> Vec<u8> {
             inherited_exact: true,
             ..image(1, 101, ImageOrigin::Fork, Some(0))
         }),
-        Record::ImageStart(image(2, 100, ImageOrigin::Exec, Some(0))),
+        Record::ImageStart(ImageStart {
+            carried: Some(Live { bytes: Bytes(600), blocks: Blocks(2) }),
+            ..image(2, 100, ImageOrigin::Exec, Some(0))
+        }),
         Record::Module(Module { module: ModuleId(1), path: b"/bin/sample".to_vec(), build_id: vec![0xab; 20] }),
     ];
     for id in 0..3 {
@@ -198,6 +207,16 @@ pub fn sample() -> Vec<u8> {
     for id in 0..2 {
         chunks.extend(sample_image(ImageId(id), counts, &mut compressor));
     }
+    let blocks = [1, 2].map(|serial| LiveBlock { serial: Serial(serial), size: Bytes(300), stack: StackId(1) });
+    let checkpoint = CheckpointEncoder::new(ImageId(2), Time(0), Serial(3), counts);
+    chunks.extend(checkpoint.encode(&blocks, &mut compressor).expect("a checkpoint"));
+    let memory = [0, 70].map(|time| MemorySample {
+        time: Time(time),
+        resident: Bytes(4096 * (time + 2)),
+        resident_anonymous: Bytes(4096),
+        ..MemorySample::default()
+    });
+    chunks.extend(MemoryEncoder::encode(ImageId(0), &memory, &mut compressor).expect("samples of memory"));
     let samples = [(0, 0), (500, 4096), (9000, 30)].map(|(time, bytes)| {
         let live = Live { bytes: Bytes(bytes), blocks: Blocks(bytes / 10) };
         Sample { time: Time(time), live }

@@ -29,6 +29,8 @@ pub enum ChunkKind {
     Index,
     /// The [`Footer`](crate::Footer).
     Footer,
+    /// Memory of one image's process over time, as the system counts it.
+    Memory,
     /// A kind that this version does not know; its chunks are skipped.
     Other(u16),
 }
@@ -46,6 +48,7 @@ impl ChunkKind {
             ChunkKind::Timeline => 7,
             ChunkKind::Index => 8,
             ChunkKind::Footer => 9,
+            ChunkKind::Memory => 10,
             ChunkKind::Other(number) => number,
         }
     }
@@ -62,6 +65,7 @@ impl ChunkKind {
             7 => ChunkKind::Timeline,
             8 => ChunkKind::Index,
             9 => ChunkKind::Footer,
+            10 => ChunkKind::Memory,
             other => ChunkKind::Other(other),
         }
     }

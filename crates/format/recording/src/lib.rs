@@ -6,7 +6,7 @@
 //!
 //! - [`messages`]: what is known about the session, its images, modules and threads, and the totals.
 //! - [`events`]: the calls in order, as columns.
-//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`annotations`]: the other bulk chunks.
+//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`annotations`]: the other bulk chunks.
 //! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and trailer.
 //! - [`reader`]: [`Recording`] opens a whole, truncated or damaged file.
 //!
@@ -30,6 +30,7 @@ mod frame;
 pub mod fuzzing;
 pub mod head;
 pub mod ids;
+pub mod memory;
 pub mod messages;
 pub mod nodes;
 mod proto;
@@ -47,9 +48,10 @@ pub use events::{Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, 
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, Time};
+pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
     Clock, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart, Mapping, Module,
-    ProcessCounts, Record, RunCosts, Session, Thread,
+    Pause, ProcessCounts, Record, RunCosts, Session, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};

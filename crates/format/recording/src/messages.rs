@@ -2,7 +2,7 @@
 
 use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
 
-use crate::ids::{ImageId, ModuleId, Time};
+use crate::ids::{ImageId, Live, ModuleId, Time};
 
 /// One piece of metadata, as it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,8 @@ pub enum Record {
     ImageCounts(ImageCounts),
     /// The totals of one process. A later record about the same process replaces an earlier one.
     ProcessCounts(ProcessCounts),
+    /// Recording was paused.
+    Pause(Pause),
 }
 
 /// One run of `heapledger record`.
@@ -43,6 +45,12 @@ pub struct Session {
     pub options: String,
     /// What orders events across threads.
     pub clock: Clock,
+    /// When the recording begins: what was before is not in it. 0 where it begins with the session.
+    pub begins: Time,
+    /// Which of the files of a session this is, from 1; 0 where there is only one.
+    pub part: u32,
+    /// Whether the recording has totals only, and no events.
+    pub totals_only: bool,
 }
 
 /// What orders events across threads.
@@ -87,6 +95,9 @@ pub struct ImageStart {
     pub executable: Vec<u8>,
     /// Its arguments.
     pub argv: Vec<Vec<u8>>,
+    /// Of an image that had begun before the recording did: what was live in it when the recording began. The blocks
+    /// are in a checkpoint of that moment, before the image's first events.
+    pub carried: Option<Live>,
 }
 
 /// How an image came to be.
@@ -210,6 +221,15 @@ pub struct ProcessCounts {
     pub counts: Counts,
 }
 
+/// A time in which allocations were not recorded, because somebody wanted it so. Frees of recorded blocks were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// When it began; what names it.
+    pub from: Time,
+    /// When it ended; `None` if it lasts to the end of the recording.
+    pub until: Option<Time>,
+}
+
 /// Totals of an image, a process or a session, up to a moment.
 ///
 /// Bytes are requested bytes. `live` excludes inherited blocks; those have fields of their own.
@@ -247,12 +267,22 @@ pub struct Counts {
     pub bytes_inherited_live_end: Bytes,
     /// Inherited blocks still live at the end.
     pub blocks_inherited_live_end: Blocks,
-    /// Events that were dropped (`--on-full drop`) and are nowhere else in the file.
+    /// Events that were lost, for whatever cause, and are nowhere else in the file.
     pub events_lost: u64,
     /// Events that arrived after their moment had been passed, and were put in later than they happened.
     pub events_late: u64,
     /// Threads that made an allocator call.
     pub threads: u64,
+    /// Of the lost events: dropped because a ring was full (`--on-full drop`).
+    pub events_lost_full: u64,
+    /// Of the lost events: calls of signal handlers that interrupted the recorder.
+    pub events_lost_nested: u64,
+    /// Of the lost events: calls of threads and processes for which there was no ring.
+    pub events_lost_no_ring: u64,
+    /// Of the lost events, by estimate: the program had written over its ring.
+    pub events_lost_unreadable: u64,
+    /// Frees of blocks that were allocated while recording was paused; not among `frees_unknown`.
+    pub frees_paused: Blocks,
 }
 
 /// The totals of the session and what the recording itself cost. The last chunk of a complete file.

@@ -37,6 +37,9 @@ messages! {
         5 page_size [uint64]: u64,
         6 options [string]: String,
         7 clock [uint32]: u32,
+        8 begins [uint64]: u64,
+        9 part [uint32]: u32,
+        10 totals_only [bool]: bool,
     }
     messages::ImageStart {
         1 image [uint32]: u32,
@@ -51,6 +54,7 @@ messages! {
         10 time [uint64]: u64,
         11 executable [bytes = "vec"]: Vec<u8>,
         12 argv [bytes = "vec", repeated]: Vec<Vec<u8>>,
+        13 carried [message, optional]: Option<Live>,
     }
     messages::ImageEnd {
         1 image [uint32]: u32,
@@ -88,6 +92,10 @@ messages! {
         2 pid [uint32]: u32,
         3 counts [message, optional]: Option<Counts>,
     }
+    messages::Pause {
+        1 from [uint64]: u64,
+        2 until [uint64, optional]: Option<u64>,
+    }
     messages::Counts {
         1 allocations [uint64]: u64,
         2 reallocations [uint64]: u64,
@@ -108,6 +116,11 @@ messages! {
         17 events_lost [uint64]: u64,
         18 events_late [uint64]: u64,
         19 threads [uint64]: u64,
+        20 events_lost_full [uint64]: u64,
+        21 events_lost_nested [uint64]: u64,
+        22 events_lost_no_ring [uint64]: u64,
+        23 events_lost_unreadable [uint64]: u64,
+        24 frees_paused [uint64]: u64,
     }
     messages::Footer {
         1 time [uint64]: u64,
@@ -156,7 +169,7 @@ messages! {
 /// A record of a metadata chunk. A kind that this version does not know reads as `None`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub(crate) kind: Option<RecordKind>,
 }
 
@@ -190,6 +203,7 @@ record_kinds! {
     6 Thread,
     7 ImageCounts,
     8 ProcessCounts,
+    9 Pause,
 }
 
 /// How a process ended: one of the two.
@@ -274,14 +288,20 @@ macro_rules! nested {
 
 nested!(messages::Counts, messages::RunCosts, ids::Live);
 
-impl Field<Counts> for messages::Counts {
-    fn into_wire(self) -> Counts {
-        self.into()
-    }
-    fn from_wire(wire: Counts) -> messages::Counts {
-        wire.into()
-    }
+macro_rules! optional_nested {
+    ($($of:ident :: $name:ident),*) => {$(
+        impl Field<$name> for $of::$name {
+            fn into_wire(self) -> $name {
+                self.into()
+            }
+            fn from_wire(wire: $name) -> $of::$name {
+                wire.into()
+            }
+        }
+    )*};
 }
+
+optional_nested!(messages::Counts, ids::Live);
 
 impl Field<Option<ExitStatus>> for Option<messages::ExitStatus> {
     fn into_wire(self) -> Option<ExitStatus> {

@@ -13,9 +13,10 @@ use crate::events::{Decoded, Events, EventsBuffer};
 use crate::frame::{self, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, Time};
+use crate::memory::{self, MemorySample};
 use crate::messages::{
-    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, ProcessCounts, Record, Session,
-    Thread,
+    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, ProcessCounts, Record,
+    Session, Thread,
 };
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
@@ -126,6 +127,7 @@ impl<'a> Recording<'a> {
                 ChunkKind::Checkpoint => checkpoint::decode(contents, head, &mut Vec::new()),
                 ChunkKind::Sites => sites::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Timeline => timeline::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Memory => memory::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => Ok(()),
             });
             match checked {
@@ -183,6 +185,11 @@ impl<'a> Recording<'a> {
     /// The totals of the processes, in the order of their first images.
     pub fn process_counts(&self) -> &[ProcessCounts] {
         &self.metadata.process_counts
+    }
+
+    /// The times in which recording was paused, in order.
+    pub fn pauses(&self) -> &[Pause] {
+        &self.metadata.pauses
     }
 
     /// The modules in ascending order of ids.
@@ -258,6 +265,11 @@ impl<'a> Recording<'a> {
         self.gather(ChunkKind::Timeline, Some(image), timeline::decode)
     }
 
+    /// What the system counted of an image's memory over time; empty if that was not recorded.
+    pub fn memory(&self, image: ImageId) -> Rows<MemorySample> {
+        self.gather(ChunkKind::Memory, Some(image), memory::decode)
+    }
+
     /// The event chunks of an image in order. Cheap: nothing is unpacked.
     pub fn event_chunks(&self, image: ImageId) -> impl DoubleEndedIterator<Item = EventChunk<'_>> + '_ {
         self.of_image(ChunkKind::Events, Some(image)).map(|chunk| EventChunk { recording: self, chunk })
@@ -284,6 +296,14 @@ impl<'a> Recording<'a> {
             }
         }
         checkpoints
+    }
+
+    /// What an image had live when the recording began in its middle: see [`ImageStart::carried`]. `None` where it did
+    /// not, or where the checkpoint cannot be read.
+    pub fn carried(&self, image: ImageId) -> Option<Checkpoint<'_>> {
+        self.image(image)?.carried?;
+        let events = self.of_image(ChunkKind::Events, Some(image)).next().map_or(u64::MAX, |chunk| chunk.offset);
+        self.checkpoints(image).into_iter().next().filter(|checkpoint| checkpoint.offset() < events)
     }
 
     /// The last checkpoint of an image at or before a moment.
@@ -534,6 +554,7 @@ struct Metadata {
     modules: Vec<Module>,
     mappings: Vec<Mapping>,
     threads: Vec<Thread>,
+    pauses: Vec<Pause>,
     processes: Vec<Process>,
 }
 
@@ -584,6 +605,7 @@ impl Metadata {
                 Record::Thread(thread) => self.threads.push(thread),
                 Record::ImageCounts(counts) => self.image_counts.push(counts),
                 Record::ProcessCounts(counts) => self.process_counts.push(counts),
+                Record::Pause(pause) => self.pauses.push(pause),
             }
         }
         if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
@@ -595,6 +617,7 @@ impl Metadata {
         keep_last(&mut self.image_ends, |end| end.image);
         keep_last(&mut self.image_counts, |counts| counts.image);
         keep_last(&mut self.process_counts, |counts| counts.first_image);
+        keep_last(&mut self.pauses, |pause| pause.from);
         keep_last(&mut self.modules, |module| module.module);
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.mappings.sort_by_key(|mapping| mapping.image);
@@ -647,7 +670,11 @@ impl Record {
             Record::ImageStart(ImageStart { executable, argv, .. }) => executable.len() + many(argv),
             Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
             Record::Thread(Thread { name, .. }) => name.len(),
-            Record::ImageEnd(_) | Record::Mapping(_) | Record::ImageCounts(_) | Record::ProcessCounts(_) => 0,
+            Record::ImageEnd(_)
+            | Record::Mapping(_)
+            | Record::ImageCounts(_)
+            | Record::ProcessCounts(_)
+            | Record::Pause(_) => 0,
         };
         size_of::<Record>() + behind
     }

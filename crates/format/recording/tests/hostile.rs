@@ -82,7 +82,7 @@ fn hostile_chunk() -> impl Strategy<Value = Vec<u8>> {
     });
     let columns = prop::collection::vec(column, 0..12).prop_map(|columns| columns.concat());
     let contents = prop_oneof![columns, prop::collection::vec(byte(), 0..60)];
-    (0u8..11, prop::collection::vec(field, 0..8), contents).prop_map(|(kind, head, contents)| {
+    (0u8..12, prop::collection::vec(field, 0..8), contents).prop_map(|(kind, head, contents)| {
         let mut chunk = vec![kind, head.len() as u8 * 2];
         chunk.extend(head.into_iter().flat_map(|(key, value)| [key, value]));
         chunk.extend((contents.len() as u16).to_le_bytes());

@@ -42,6 +42,11 @@ const FOOTER: Footer = Footer {
         events_lost: 17,
         events_late: 18,
         threads: 19,
+        events_lost_full: 20,
+        events_lost_nested: 21,
+        events_lost_no_ring: 22,
+        events_lost_unreadable: 23,
+        frees_paused: Blocks(24),
     },
     exit: Some(ExitStatus::Code(-1)),
     costs: RunCosts {
@@ -77,7 +82,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 19).prop_map(|n| Counts {
+    prop::collection::vec(number(), 24).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -97,13 +102,19 @@ fn counts() -> impl Strategy<Value = Counts> {
         events_lost: n[16],
         events_late: n[17],
         threads: n[18],
+        events_lost_full: n[19],
+        events_lost_nested: n[20],
+        events_lost_no_ring: n[21],
+        events_lost_unreadable: n[22],
+        frees_paused: Blocks(n[23]),
     })
 }
 
 fn session() -> impl Strategy<Value = Session> {
     let clock = prop_oneof![Just(Clock::Unknown), Just(Clock::Tsc), Just(Clock::Sequence), Just(Clock::Monotonic)];
-    (".{0,9}", number(), many_bytes(), bytes(), number(), ".{0,9}", clock).prop_map(
-        |(tool_version, start_unix_ns, command, directory, page_size, options, clock)| Session {
+    let span = (number(), any::<u32>(), any::<bool>());
+    (".{0,9}", number(), many_bytes(), bytes(), number(), ".{0,9}", clock, span).prop_map(
+        |(tool_version, start_unix_ns, command, directory, page_size, options, clock, span)| Session {
             tool_version,
             start_unix_ns,
             command,
@@ -111,6 +122,9 @@ fn session() -> impl Strategy<Value = Session> {
             page_size: Bytes(page_size),
             options,
             clock,
+            begins: Time(span.0),
+            part: span.1,
+            totals_only: span.2,
         },
     )
 }
@@ -125,8 +139,9 @@ fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
     ];
     let parent = if image == 0 { Just(None).boxed() } else { prop::option::of(0..image).boxed() };
     let numbers = (any::<u32>(), any::<u32>(), number(), number(), number());
-    (numbers, parent, how, stack(), any::<bool>(), bytes(), many_bytes()).prop_map(
-        move |(numbers, parent, how, fork_node_base, inherited_exact, executable, argv)| {
+    let carried = prop::option::of(live());
+    (numbers, parent, how, stack(), any::<bool>(), bytes(), many_bytes(), carried).prop_map(
+        move |(numbers, parent, how, fork_node_base, inherited_exact, executable, argv, carried)| {
             let (pid, parent_pid, inherited_blocks, inherited_bytes, time) = numbers;
             ImageStart {
                 image: ImageId(image),
@@ -141,6 +156,7 @@ fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
                 time: Time(time),
                 executable,
                 argv,
+                carried,
             }
         },
     )
@@ -393,6 +409,24 @@ proptest! {
     }
 
     #[test]
+    fn memory_samples(samples in prop::collection::vec(prop::collection::vec(number(), 7), 0..50)) {
+        let mut samples: Vec<MemorySample> = samples.into_iter().map(|n| MemorySample {
+            time: Time(n[0]),
+            resident: Bytes(n[1]),
+            resident_anonymous: Bytes(n[2]),
+            resident_file: Bytes(n[3]),
+            heap: Bytes(n[4]),
+            mappings: Bytes(n[5]),
+            swapped: Bytes(n[6]),
+        }).collect();
+        samples.sort_by_key(|sample| sample.time);
+        let file = file(&MemoryEncoder::encode(ImageId(4), &samples, &mut Compressor::new()).unwrap(), &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        prop_assert_eq!(recording.memory(ImageId(4)), Rows { rows: samples, damage: vec![] });
+        prop_assert_eq!(recording.memory(ImageId(3)).rows, vec![]);
+    }
+
+    #[test]
     fn annotation_chunks(annotations in prop::collection::vec((any::<u32>(), number(), any::<u32>(), bytes()), 0..50), cut in 1usize..50) {
         let image = ImageId(2);
         let annotation = |(thread, time, code, payload)| Annotation { image, thread: ThreadId(thread), time: Time(time), code, payload };
@@ -521,8 +555,50 @@ fn encoders_refuse_what_cannot_be_recorded() {
     assert!(NodesEncoder::new(ImageId(0)).push(&node).is_err());
     let backwards = [Time(2), Time(1)].map(|time| Sample { time, ..Sample::default() });
     assert!(TimelineEncoder::encode(None, &backwards, &mut Compressor::new()).is_err());
+    let backwards = [Time(2), Time(1)].map(|time| MemorySample { time, ..MemorySample::default() });
+    assert!(MemoryEncoder::encode(ImageId(0), &backwards, &mut Compressor::new()).is_err());
     let huge = Module { path: vec![b'x'; CHUNK_RAW_MAX], ..Module::default() };
     assert!(encode_records(&[Record::Module(huge)], &mut Compressor::new()).is_err());
+}
+
+/// A recording that begins in mid-run: see "Recordings that begin in mid-run" in FORMAT.md.
+#[test]
+fn carried_blocks_are_those_before_the_first_events() {
+    let compressor = &mut Compressor::new();
+    let carried = Some(Live { bytes: Bytes(30), blocks: Blocks(2) });
+    let start =
+        |image, carried| Record::ImageStart(ImageStart { image: ImageId(image), carried, ..Default::default() });
+    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(15), stack: StackId(1) };
+    let checkpoint = |image, compressor: &mut Compressor| {
+        let counts = Counts { bytes_live_max: Bytes(30), ..Counts::default() };
+        let checkpoint = CheckpointEncoder::new(ImageId(image), Time(500), Serial(1000), counts);
+        checkpoint.encode(&[block(7), block(999)], compressor).unwrap()
+    };
+    let events = |image, compressor: &mut Compressor| {
+        let live = Live { bytes: Bytes(30), blocks: Blocks(2) };
+        let mut events = EventsEncoder::new(ImageId(image)).starting_at(Serial(1000), live);
+        let freed = EventKind::Free { block: FreedBlock::Known(Serial(7)) };
+        let event = Event { time: Time(600), thread: ThreadId(0), call: Api::Free.into(), kind: freed };
+        events.push(&event, &Extras::NONE, Live { bytes: Bytes(15), blocks: Blocks(1) }).unwrap();
+        events.finish(compressor).unwrap()
+    };
+    let mut chunks = encode_records(&[start(0, carried), start(1, None), start(2, carried)], compressor).unwrap();
+    chunks.extend(checkpoint(0, compressor));
+    chunks.push(events(0, compressor));
+    chunks.extend(checkpoint(1, compressor));
+    chunks.push(events(2, compressor));
+    chunks.extend(checkpoint(2, compressor));
+    let file = file(&chunks, &FOOTER);
+    let recording = Recording::open(&file).unwrap();
+    let carried = recording.carried(ImageId(0)).unwrap();
+    assert_eq!((carried.len(), carried.time(), carried.next_serial()), (2, Time(500), Serial(1000)));
+    assert!(recording.carried(ImageId(1)).is_none(), "the image does not say that it carries blocks");
+    assert!(recording.carried(ImageId(2)).is_none(), "a checkpoint behind the events is another one");
+    let mut buffer = EventsBuffer::default();
+    let first = recording.event_chunks(ImageId(0)).next().unwrap();
+    assert_eq!((first.head().serial_first, first.head().live_before.bytes), (Serial(1000), Bytes(30)));
+    let first = first.decode(&mut buffer).unwrap().as_slice()[0];
+    assert_eq!(first.kind, EventKind::Free { block: FreedBlock::Known(Serial(7)) });
 }
 
 #[test]

@@ -242,6 +242,7 @@ fn kind_name(kind: u16) -> String {
         ChunkKind::Timeline => "timeline",
         ChunkKind::Index => "index",
         ChunkKind::Footer => "footer",
+        ChunkKind::Memory => "memory",
         ChunkKind::Other(number) => return format!("kind {number}"),
     }
     .to_owned()

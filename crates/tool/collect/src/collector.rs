@@ -292,6 +292,7 @@ impl Collector {
             time: Time(self.order.clock.time(new.stamp)),
             executable: new.executable,
             argv: new.argv,
+            carried: None,
         };
         self.slots.push(Slot {
             start,

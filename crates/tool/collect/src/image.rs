@@ -612,6 +612,7 @@ impl Image {
             events_lost,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
+            ..Counts::default()
         }
     }
 

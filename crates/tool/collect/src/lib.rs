@@ -238,6 +238,7 @@ fn session_record(options: &Options) -> SessionRecord {
         page_size: Bytes(rustix::param::page_size() as u64),
         options: options.options_text.clone(),
         clock: ClockKind::Tsc,
+        ..SessionRecord::default()
     }
 }
 
