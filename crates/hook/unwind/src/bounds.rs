@@ -81,10 +81,15 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Whether every word from the stack pointer up to `end`, exclusive, may be read.
+    /// Whether the word at an aligned address above the stack pointer is known to be readable, without a look.
     #[inline(always)]
-    pub fn covers_up_to(&mut self, end: u64) -> bool {
-        end <= self.high || self.extend_to(end - 8)
+    pub fn covers_by_now(&self, address: u64) -> bool {
+        address < self.high
+    }
+
+    /// Whether this is the stack on which the walk has started.
+    pub fn starts_at(&self, sp: u64) -> bool {
+        self.low == sp
     }
 
     /// Whether an address is not below the stack pointer.
