@@ -15,7 +15,7 @@ use core::ptr;
 
 use heapledger_core::{NodeKind, StackId};
 
-use crate::arch::{Position, Registers, Rule, Saved, Step, step};
+use crate::arch::{Exit, Position, Rule, Saved, leave};
 use crate::bounds::OwnStack;
 use crate::rules::{self, Context};
 use crate::tree::{self, Place, View};
@@ -30,24 +30,21 @@ pub const FRAMES_KEPT: usize = 768;
 /// When a cut stack has fewer frames than this left, it is walked anew.
 pub const FRAMES_FEWEST: usize = 256;
 
-/// A frame, told by the return address that leads into it and the word that held it: the word below its stack pointer.
+/// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
+/// pointer.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(16))]
+#[repr(C)]
 struct Frame {
     slot: u64,
     return_address: u64,
+    place: Place,
 }
 
-impl Frame {
-    /// Stands at the outer end of the remembered frames: no stack pointer comes up to it.
-    const BEYOND: Frame = Frame { slot: u64::MAX, return_address: 0 };
-}
-
-/// How a walk left a new frame: by this rule, with this rbp.
+/// A new frame, and how the walk left it: by this rule, with this rbp.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(16))]
-struct Exit {
-    rbp: u64,
+#[repr(C)]
+struct Step {
+    from: Position,
     rule: u64,
 }
 
@@ -107,37 +104,27 @@ pub struct Walker {
     is_cut: bool,
     /// What went wrong so far.
     pub defects: Defects,
-    /// [`Frame::BEYOND`], then the remembered frames.
-    frames: [MaybeUninit<Frame>; FRAMES_MAX + 1],
-    /// The root of this epoch's stacks, then the remembered frames' places.
-    places: [MaybeUninit<Place>; FRAMES_MAX + 1],
-    bases: [MaybeUninit<Base>; FRAMES_MAX + 1],
+    /// The remembered frames, from index 1. The first stands for what is beyond the outermost frame: no stack pointer
+    /// comes up to it, and its place is the root of this epoch's stacks.
+    frames: [Frame; FRAMES_MAX + 1],
+    bases: [Base; FRAMES_MAX + 1],
     /// Ordered by frame: the outermost first.
-    checks: [MaybeUninit<Check>; 2 * FRAMES_MAX],
-    /// The new frames of a walk, innermost first, and how they were left.
-    new_frames: [MaybeUninit<Frame>; FRAMES_MAX],
-    exits: [MaybeUninit<Exit>; FRAMES_MAX],
+    checks: [Check; 2 * FRAMES_MAX],
+    /// Of the walk, innermost first.
+    steps: [Step; FRAMES_MAX],
     context: MaybeUninit<Context>,
 }
 
 impl Walker {
-    /// The stack that starts with the frame of these registers. `first_top` is the top of the first thread's stack.
+    /// The stack that starts with this frame.
     ///
     /// # Safety
     ///
-    /// `registers` are those of a live frame of the calling thread: `lookup + 1` the address it will continue at, `sp`
-    /// and `rbp` its registers then. The walker is used by one thread at a time.
+    /// `frame` is a live frame of the calling thread: its return address is where it will continue. The walker is used by
+    /// one thread at a time.
     #[inline(always)]
-    pub unsafe fn capture(&mut self, registers: Registers, first_top: u64, sink: &mut dyn Sink) -> StackId {
-        if self.epoch != modules::epoch().wrapping_add(1) {
-            self.start_epoch(sink);
-        }
-        let start = Position {
-            slot: registers.sp.wrapping_sub(8),
-            return_address: registers.lookup.wrapping_add(1),
-            rbp: registers.rbp,
-        };
-        self.walk::<true>(start, first_top, sink)
+    pub unsafe fn capture(&mut self, frame: Position, sink: &mut dyn Sink) -> StackId {
+        self.walk::<true>(frame.slot, frame.return_address, frame.rbp, sink)
     }
 
     /// The walker's thread has ended, and another takes it over.
@@ -159,13 +146,23 @@ impl Walker {
     /// The stack from this position on. A *plain* walk knows nothing of what is rare, so that it has few variables: where
     /// it comes upon that, it leaves everything to one that is not.
     #[inline(never)]
-    fn walk<const PLAIN: bool>(&mut self, start: Position, first_top: u64, sink: &mut dyn Sink) -> StackId {
+    fn walk<const PLAIN: bool>(
+        &mut self,
+        // Scalars, so that they come in registers.
+        mut slot: u64,
+        mut return_address: u64,
+        mut rbp: u64,
+        sink: &mut dyn Sink,
+    ) -> StackId {
+        let start = Position { slot, return_address, rbp };
         let Some(cache) = rules::cache() else { return StackId::ROOT };
-        let Position { mut slot, mut return_address, mut rbp } = start;
-        let (mut stack, mut is_own) = self.own.stack_at(slot.wrapping_add(8), first_top);
+        if self.epoch != modules::epoch().wrapping_add(1) {
+            self.start_epoch(sink);
+        }
+        let (mut stack, mut is_own) = self.own.stack_at(slot.wrapping_add(8));
         if !is_own {
             if PLAIN {
-                return self.walk::<false>(start, first_top, sink);
+                return self.walk_slowly(start, sink);
             }
             self.forget();
         }
@@ -192,7 +189,7 @@ impl Walker {
             }
             let mut bits = cache.bits(return_address);
             let rule = Rule::from_bits(bits as u32);
-            self.set_new(new, slot, return_address, rbp, bits);
+            self.set_step(new, Step { from: Position { slot, return_address, rbp }, rule: bits });
             new += 1;
             slot = 'caller: {
                 if bits < Rule::BY_RSP_END {
@@ -210,7 +207,7 @@ impl Walker {
                     }
                 }
                 if PLAIN {
-                    return self.walk::<false>(start, first_top, sink);
+                    return self.walk_slowly(start, sink);
                 }
                 if bits >= 1 << Rule::BITS {
                     match self.compute(return_address, sink) {
@@ -220,19 +217,19 @@ impl Walker {
                             break 'frames 0;
                         }
                     }
-                    self.set_new(new - 1, slot, return_address, rbp, bits);
+                    self.set_step(new - 1, Step { from: Position { slot, return_address, rbp }, rule: bits });
                 }
                 uses_rbp = true;
-                match step(Position { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
-                    Step::Caller(caller) => Position { slot, return_address, rbp } = caller,
-                    Step::Interrupted(frame) => {
+                match leave(Position { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
+                    Exit::Caller(caller) => Position { slot, return_address, rbp } = caller,
+                    Exit::Interrupted(frame) => {
                         Position { slot, return_address, rbp } = frame;
                         // Neither is the interrupted frame: nothing of the stack leads there.
                         passing = new + 1;
                         is_own &= stack.starts_at(start.slot.wrapping_add(8));
                     }
-                    Step::End => break 'frames 0,
-                    Step::Lost => {
+                    Exit::End => break 'frames 0,
+                    Exit::Lost => {
                         self.defects.lost += 1;
                         break 'frames 0;
                     }
@@ -246,7 +243,7 @@ impl Walker {
             return_address = unsafe { stack.read(slot) };
         };
         if kept + new > FRAMES_MAX || (self.is_cut && kept > 0 && kept + new < FRAMES_FEWEST) {
-            return self.walk_anew(start, kept, new, first_top, sink);
+            return self.walk_anew(start, kept, new, sink);
         }
         self.is_cut &= kept > 0;
         if uses_rbp || self.needs_base(kept) {
@@ -255,7 +252,7 @@ impl Walker {
             self.bases_length = self.bases_length.min(kept);
             self.drop_checks(kept);
         }
-        let id = self.append(self.place(kept), kept, new, sink);
+        let id = self.append(self.frame(kept).place, kept, new, sink);
         if !PLAIN && !is_own {
             // The frames of another stack cannot be checked later: the stack may be gone.
             self.forget();
@@ -266,18 +263,24 @@ impl Walker {
         id
     }
 
+    #[cold]
+    #[inline(never)]
+    fn walk_slowly(&mut self, start: Position, sink: &mut dyn Sink) -> StackId {
+        self.walk::<false>(start.slot, start.return_address, start.rbp, sink)
+    }
+
     /// The stack has more frames than we can remember, or too little is left of one that was cut.
     #[cold]
     #[inline(never)]
-    fn walk_anew(&mut self, start: Position, kept: usize, new: usize, first_top: u64, sink: &mut dyn Sink) -> StackId {
+    fn walk_anew(&mut self, start: Position, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
         self.forget();
         if kept > 0 && new < FRAMES_MAX {
-            return self.walk::<false>(start, first_top, sink);
+            return self.walk_slowly(start, sink);
         }
         // Keep the innermost frames, under a node that says so.
         self.defects.truncated += 1;
         self.is_cut = true;
-        let place = tree::child(self.place(0), NodeKind::Truncated, 1, sink);
+        let place = tree::child(self.frame(0).place, NodeKind::Truncated, 1, sink);
         self.note_bases(0, FRAMES_KEPT, 0);
         self.append(place, 0, FRAMES_KEPT, sink)
     }
@@ -334,7 +337,7 @@ impl Walker {
     /// Whether the word that leads into a remembered frame is.
     #[inline(always)]
     fn is_unchanged(&self, index: usize) -> bool {
-        let Frame { slot, return_address } = *self.frame(index);
+        let &Frame { slot, return_address, .. } = self.frame(index);
         // SAFETY: the word was covered by the verified bounds of this thread's own stack when it was remembered, and a
         // thread's own stack stays mapped. What it holds may be anything.
         unsafe { read(slot) == return_address }
@@ -361,16 +364,16 @@ impl Walker {
     /// Notes what the new frames inside of the first `kept` have to do with rbp; `rbp` is the last kept frame's.
     #[inline(never)]
     fn note_bases(&mut self, kept: usize, new: usize, rbp: u64) {
-        for index in self.bases_length + 1..=kept {
-            self.bases[index].write(Base { rbp: 0, is_needed: false });
+        if let Some(bases) = self.bases.get_mut(self.bases_length + 1..=kept) {
+            bases.fill(Base { rbp: 0, is_needed: false });
         }
         self.drop_checks(kept);
         let mut is_needed = kept > 0 && self.base(kept).is_needed;
         let (mut slot, mut rbp) = (self.frame(kept).slot, rbp);
         for index in (0..new).rev() {
             let caller = kept + new - 1 - index;
-            let exit = *self.exit(index);
-            let uses = Rule::from_bits(exit.rule as u32).uses(exit.rbp);
+            let Step { from, rule } = *self.step(index);
+            let uses = Rule::from_bits(rule as u32).uses(from.rbp);
             if let Some(address) = uses.cfa_at {
                 self.add_check(Check { frame: caller, address, value: slot.wrapping_add(8) });
             }
@@ -386,9 +389,10 @@ impl Walker {
                 is_needed = false;
             }
             is_needed |= uses.rbp;
-            rbp = exit.rbp;
-            slot = self.new_frame(index).slot;
-            self.bases[caller + 1].write(Base { rbp, is_needed });
+            (slot, rbp) = (from.slot, from.rbp);
+            if let Some(base) = self.bases.get_mut(caller + 1) {
+                *base = Base { rbp, is_needed };
+            }
         }
         self.bases_length = kept + new;
     }
@@ -396,7 +400,7 @@ impl Walker {
     fn add_check(&mut self, check: Check) {
         // There is room for two of each frame.
         if let Some(to) = self.checks.get_mut(self.checks_length) {
-            to.write(check);
+            *to = check;
             self.checks_length += 1;
         }
     }
@@ -404,15 +408,14 @@ impl Walker {
     /// Remembers the new frames inside of the first `kept`, under this place, and gives each its node.
     #[inline(always)]
     fn append(&mut self, mut place: Place, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
-        let mut at = kept;
-        let Some(mut tree) = View::now() else { return StackId::ROOT };
-        for index in (0..new).rev() {
-            let frame = *self.new_frame(index);
-            place = tree.child(place, NodeKind::Frame, frame.return_address.wrapping_sub(1), sink);
-            at += 1;
-            self.set_frame(at, frame, place);
+        let (steps, room) = (self.steps.get(..new), self.frames.get_mut(kept + 1..));
+        let (Some(steps), Some(room), Some(mut tree)) = (steps, room, View::now()) else { return StackId::ROOT };
+        for (step, to) in steps.iter().rev().zip(room) {
+            let Position { slot, return_address, .. } = step.from;
+            place = tree.child(place, NodeKind::Frame, return_address.wrapping_sub(1), sink);
+            *to = Frame { slot, return_address, place };
         }
-        self.length = at;
+        self.length = kept + new;
         place.id
     }
 
@@ -423,7 +426,9 @@ impl Walker {
         self.forget();
         let root =
             if epoch == 0 { Place::ROOT } else { tree::child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) };
-        self.set_frame(0, Frame::BEYOND, root);
+        if let Some(beyond) = self.frames.first_mut() {
+            *beyond = Frame { slot: u64::MAX, return_address: 0, place: root };
+        }
         self.epoch = epoch.wrapping_add(1);
     }
 
@@ -449,63 +454,36 @@ impl Walker {
     #[inline(always)]
     fn frame(&self, index: usize) -> &Frame {
         debug_assert!(index <= FRAMES_MAX);
-        // SAFETY: callers pass indices up to `length`, which is at most `FRAMES_MAX`; all bit patterns are valid frames.
-        unsafe { &*self.frames.as_ptr().add(index).cast::<Frame>() }
-    }
-
-    #[inline(always)]
-    fn place(&self, index: usize) -> Place {
-        debug_assert!(index <= FRAMES_MAX);
-        // SAFETY: as in `frame`.
-        unsafe { *self.places.as_ptr().add(index).cast::<Place>() }
+        // SAFETY: callers pass indices up to `length`, which is at most `FRAMES_MAX`.
+        unsafe { self.frames.get_unchecked(index) }
     }
 
     #[inline(always)]
     fn base(&self, index: usize) -> &Base {
-        debug_assert!(index <= self.bases_length);
-        // SAFETY: `note_bases` has written all up to `bases_length`.
-        unsafe { &*self.bases.as_ptr().add(index).cast::<Base>() }
+        debug_assert!(index <= FRAMES_MAX);
+        // SAFETY: callers pass indices up to `bases_length`, which is at most `FRAMES_MAX`.
+        unsafe { self.bases.get_unchecked(index) }
     }
 
     #[inline(always)]
     fn check(&self, index: usize) -> &Check {
         debug_assert!(index < self.checks_length);
-        // SAFETY: `add_check` has written all below `checks_length`.
-        unsafe { &*self.checks.as_ptr().add(index).cast::<Check>() }
+        // SAFETY: callers pass indices below `checks_length`, which is at most the length of the array.
+        unsafe { self.checks.get_unchecked(index) }
     }
 
     #[inline(always)]
-    fn set_frame(&mut self, index: usize, frame: Frame, place: Place) {
-        debug_assert!(index <= FRAMES_MAX);
-        // SAFETY: callers have checked that all frames fit.
-        unsafe {
-            self.frames.as_mut_ptr().add(index).cast::<Frame>().write(frame);
-            self.places.as_mut_ptr().add(index).cast::<Place>().write(place);
-        }
-    }
-
-    #[inline(always)]
-    fn new_frame(&self, index: usize) -> &Frame {
+    fn step(&self, index: usize) -> &Step {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers pass indices below the number of new frames of this walk, all of which have been written.
-        unsafe { &*self.new_frames.as_ptr().add(index).cast::<Frame>() }
+        // SAFETY: callers pass indices below the number of steps of a walk, which is at most `FRAMES_MAX`.
+        unsafe { self.steps.get_unchecked(index) }
     }
 
     #[inline(always)]
-    fn exit(&self, index: usize) -> &Exit {
-        debug_assert!(index < FRAMES_MAX);
-        // SAFETY: as in `new_frame`.
-        unsafe { &*self.exits.as_ptr().add(index).cast::<Exit>() }
-    }
-
-    #[inline(always)]
-    fn set_new(&mut self, index: usize, slot: u64, return_address: u64, rbp: u64, rule: u64) {
+    fn set_step(&mut self, index: usize, step: Step) {
         debug_assert!(index < FRAMES_MAX);
         // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`.
-        unsafe {
-            self.new_frames.as_mut_ptr().add(index).cast::<Frame>().write(Frame { slot, return_address });
-            self.exits.as_mut_ptr().add(index).cast::<Exit>().write(Exit { rbp, rule });
-        }
+        unsafe { *self.steps.get_unchecked_mut(index) = step };
     }
 }
 

@@ -12,15 +12,15 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
 
-/// The registers that rules need, as they are in one frame.
+/// A frame, and the registers that rules need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Registers {
-    /// The address to look up: the return address less one, or the exact address in an interrupted frame.
-    pub lookup: u64,
-    /// The stack pointer.
-    pub sp: u64,
-    /// The frame pointer register.
+pub struct Position {
+    /// The word below the frame's stack pointer, where the return address was that led into it.
+    pub slot: u64,
+    /// That address, one more than the address to look up; for an interrupted frame, too.
+    pub return_address: u64,
+    /// The frame's rbp.
     pub rbp: u64,
 }
 
@@ -219,9 +219,9 @@ pub enum Saved {
     At(u64),
 }
 
-/// What a frame is left with.
+/// Where the way out of a frame leads.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum Exit {
     /// The caller, where it can be found by its return address.
     Caller(Position),
     /// An interrupted frame.
@@ -232,20 +232,9 @@ pub enum Step {
     Lost,
 }
 
-/// Where a walk is.
-#[derive(Clone, Copy, Debug)]
-pub struct Position {
-    /// The word below the frame's stack pointer, where the return address was that leads into it.
-    pub slot: u64,
-    /// That address: one more than the address to look up. For an interrupted frame, too.
-    pub return_address: u64,
-    /// The frame's rbp.
-    pub rbp: u64,
-}
-
-/// Steps from a frame to its caller by any rule. Reads the stack inside its bounds only.
+/// Steps out of a frame by any rule. Reads the stack inside its bounds only.
 #[inline(never)]
-pub fn step(from: Position, rule: Rule, stack: &mut Stack) -> Step {
+pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
     let Position { slot, return_address, rbp } = from;
     let kind = rule.kind();
     let word = |stack: &mut Stack, address: u64| {
@@ -255,19 +244,19 @@ pub fn step(from: Position, rule: Rule, stack: &mut Stack) -> Step {
         })
     };
     if kind == Kind::End as u32 {
-        return Step::End;
+        return Exit::End;
     }
     if kind == Kind::Signal as u32 {
         // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160, rip at 168.
         let sp = slot.wrapping_add(8);
         let mut saved = |offset: u64| word(stack, sp.wrapping_add(offset));
-        let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return Step::Lost };
+        let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return Exit::Lost };
         if sp & 7 != 0 {
-            return Step::Lost;
+            return Exit::Lost;
         }
         // The interrupted frame may be on another stack.
         stack.enter(sp);
-        return Step::Interrupted(Position { slot: sp.wrapping_sub(8), return_address: rip.wrapping_add(1), rbp });
+        return Exit::Interrupted(Position { slot: sp.wrapping_sub(8), return_address: rip.wrapping_add(1), rbp });
     }
     let caller_slot = if kind == Kind::Rsp as u32 {
         Some(slot.wrapping_add(rule.distance()))
@@ -280,15 +269,15 @@ pub fn step(from: Position, rule: Rule, stack: &mut Stack) -> Step {
     } else {
         None
     };
-    let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return Step::Lost };
+    let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return Exit::Lost };
     let caller_rbp = match rule.uses(rbp).saved {
         Saved::Nowhere => Some(rbp),
         Saved::BelowReturnAddress(distance) => word(stack, caller_slot.wrapping_sub(distance)),
         Saved::At(address) => word(stack, address),
     };
     match (word(stack, caller_slot), caller_rbp) {
-        (Some(return_address), Some(rbp)) => Step::Caller(Position { slot: caller_slot, return_address, rbp }),
-        _ => Step::Lost,
+        (Some(return_address), Some(rbp)) => Exit::Caller(Position { slot: caller_slot, return_address, rbp }),
+        _ => Exit::Lost,
     }
 }
 
