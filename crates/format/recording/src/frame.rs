@@ -177,9 +177,21 @@ impl<'a> Frame<'a> {
         if hasher.finalize() == self.crc { Ok(()) } else { Err(Reason::Checksum) }
     }
 
+    /// Checks that it has no flag that would have to be understood.
+    pub(crate) fn check_flags(&self) -> Result<(), Reason> {
+        if self.flags & CHUNK_FLAGS_REQUIRED == 0 { Ok(()) } else { Err(Reason::Unsupported("a flag")) }
+    }
+
     /// The bytes of [`head`](Self::head).
     pub(crate) fn head_bytes(&self) -> &'a [u8] {
         self.head
+    }
+
+    /// The same contents under another head. Meaningful only after [`check`](Self::check).
+    pub(crate) fn with_head(&self, head: &ChunkHead) -> EncodedChunk {
+        let head_bytes = proto::ChunkHead::from(*head).encode_to_vec();
+        let bytes = frame_bytes(self.kind, self.codec, &head_bytes, self.stored, self.raw_length);
+        EncodedChunk { kind: self.kind, head: *head, bytes }
     }
 
     /// What the chunk says about itself. Meaningful only after [`check`](Self::check).
@@ -206,9 +218,7 @@ impl Unpacker {
     /// The contents of a chunk whose checksum fits: at most [`CHUNK_RAW_MAX`] bytes.
     pub(crate) fn unpack<'u, 'a: 'u>(&'u mut self, frame: &Frame<'a>) -> Result<&'u [u8], Reason> {
         frame.check()?;
-        if frame.flags & CHUNK_FLAGS_REQUIRED != 0 {
-            return Err(Reason::Unsupported("a flag"));
-        }
+        frame.check_flags()?;
         match frame.codec {
             CODEC_RAW if frame.stored.len() == frame.raw_length => Ok(frame.stored),
             CODEC_ZSTD => {

@@ -56,5 +56,5 @@ pub use messages::{
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SitesEncoder};
-pub use timeline::{Sample, TimelineEncoder};
+pub use timeline::{Sample, Timeline, TimelineEncoder};
 pub use writer::{RecordingWriter, encode_records};

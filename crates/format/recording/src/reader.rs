@@ -10,7 +10,7 @@ use crate::annotations::{self, Annotation};
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Damage, Error, Reason};
 use crate::events::{Decoded, Events, EventsBuffer};
-use crate::frame::{self, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
+use crate::frame::{self, EncodedChunk, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, Time};
 use crate::memory::{self, MemorySample};
@@ -324,6 +324,19 @@ impl<'a> Recording<'a> {
         let key = (kind.number(), image);
         let Range { start, end } = range(&self.by_kind, key, |&place| order(&self.chunks[place]));
         self.by_kind[start..end].iter().map(|&place| &self.chunks[place])
+    }
+
+    /// A chunk for another file, under another head: its contents are copied as they are stored. What is in them (ids,
+    /// absolute times) stays, so this is for kinds in which only the head has what is to change. Fails if the chunk is
+    /// damaged or needs a newer version.
+    pub fn copy_chunk(&self, chunk: &ChunkEntry, head: &ChunkHead) -> Result<EncodedChunk, Error> {
+        let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| self.file.get(offset..)).unwrap_or(&[]);
+        let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader);
+        let sound = frame.and_then(|frame| frame.check().and_then(|()| frame.check_flags()).map(|()| frame));
+        match sound {
+            Ok(frame) => Ok(frame.with_head(head)),
+            Err(reason) => Err(Error::Damaged(Damage { offset: chunk.offset, reason })),
+        }
     }
 
     /// Unpacks a chunk and hands its contents to `decode`.

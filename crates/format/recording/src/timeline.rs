@@ -4,17 +4,116 @@ use heapledger_core::{Blocks, Bytes};
 
 use crate::columns::{self, CODEC_DELTA, Spec};
 use crate::error::{Error, Reason};
+use crate::events::TICK_NS;
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Live, Time};
 
-/// What was live at a moment: of each interval, the moment with the most bytes.
+/// What was live at a moment: of each interval the one with the most bytes, and before a pause the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The moment.
     pub time: Time,
     /// What was live.
     pub live: Live,
+}
+
+/// The most intervals that are kept.
+const INTERVALS_MAX: usize = 4096;
+/// The length of an interval at first, in nanoseconds: the resolution of the times of events.
+const INTERVAL_FIRST: u64 = TICK_NS as u64;
+
+/// Gathers what is live over time, in bounded memory.
+///
+/// Keeps of each interval of time the moment with the most live bytes and, where nothing happens in the next interval,
+/// its last moment: so what was live in the pause is known too. When there are too many intervals, their length doubles;
+/// there are never more than 8,192 samples.
+#[derive(Debug)]
+pub struct Timeline {
+    intervals: Vec<Interval>,
+    length: u64,
+    /// The first moment of the next interval.
+    end: u64,
+    /// The interval at hand.
+    open: Interval,
+}
+
+/// An interval in which something happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    best: Sample,
+    last: Sample,
+}
+
+impl Timeline {
+    /// Nothing has happened yet, and nothing is live.
+    #[expect(clippy::new_without_default, reason = "it is not cheap")]
+    pub fn new() -> Timeline {
+        Timeline { intervals: Vec::new(), length: INTERVAL_FIRST, end: 0, open: Interval::default() }
+    }
+
+    /// What is live at a moment that is not before the one given last.
+    #[inline]
+    pub fn add(&mut self, time: Time, live: Live) {
+        if time.0 >= self.end {
+            self.next(time);
+        }
+        let sample = Sample { time, live };
+        if live.bytes > self.open.best.live.bytes {
+            self.open.best = sample;
+        }
+        self.open.last = sample;
+    }
+
+    /// The moment given last.
+    pub fn last_time(&self) -> Time {
+        self.open.last.time
+    }
+
+    #[cold]
+    fn next(&mut self, time: Time) {
+        self.close();
+        // What was live at the end of the interval is so at the beginning of this one, and may be its largest.
+        let start = Time(time.0 - time.0 % self.length);
+        self.open.best = Sample { time: start, live: self.open.last.live };
+        self.end = start.0.saturating_add(self.length);
+    }
+
+    fn close(&mut self) {
+        if self.end > 0 {
+            self.intervals.push(self.open);
+        }
+        while self.intervals.len() >= INTERVALS_MAX {
+            self.length *= 2;
+            let length = self.length;
+            self.intervals.dedup_by(|next, kept| {
+                let is_same = next.best.time.0 / length == kept.best.time.0 / length;
+                if is_same {
+                    if next.best.live.bytes > kept.best.live.bytes {
+                        kept.best = next.best;
+                    }
+                    kept.last = next.last;
+                }
+                is_same
+            });
+        }
+    }
+
+    /// The samples in time order, with the last moment at the end.
+    pub fn finish(mut self) -> Vec<Sample> {
+        self.close();
+        let mut samples = Vec::with_capacity(self.intervals.len());
+        for (at, interval) in self.intervals.iter().enumerate() {
+            let number = |sample: Sample| sample.time.0 / self.length;
+            let is_followed =
+                self.intervals.get(at + 1).is_some_and(|next| number(next.best) <= number(interval.last) + 1);
+            samples.push(interval.best);
+            if !is_followed && interval.best.time < interval.last.time {
+                samples.push(interval.last);
+            }
+        }
+        samples
+    }
 }
 
 const COLUMNS: [Spec; 3] = [
@@ -62,4 +161,54 @@ pub(crate) fn decode(contents: &[u8], rows: u32, samples: &mut Vec<Sample>) -> R
         samples.push(Sample { time, live: Live { bytes: Bytes(bytes), blocks: Blocks(blocks) } });
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(bytes: u64) -> Live {
+        Live { bytes: Bytes(bytes), blocks: Blocks(1) }
+    }
+
+    fn told(timeline: Timeline) -> Vec<(u64, u64)> {
+        timeline.finish().iter().map(|sample| (sample.time.0, sample.live.bytes.0)).collect()
+    }
+
+    #[test]
+    fn each_interval_keeps_its_largest() {
+        let mut timeline = Timeline::new();
+        for (time, bytes) in [(0, 5), (10, 9), (20, 3), (INTERVAL_FIRST + 1, 2), (INTERVAL_FIRST + 2, 1)] {
+            timeline.add(Time(time), live(bytes));
+        }
+        assert_eq!(told(timeline), [(10, 9), (INTERVAL_FIRST, 3), (INTERVAL_FIRST + 2, 1)]);
+    }
+
+    #[test]
+    fn what_is_live_in_a_pause_is_kept() {
+        let mut timeline = Timeline::new();
+        let later = 10 * INTERVAL_FIRST;
+        for (time, bytes) in [(0, 5), (10, 9), (20, 3), (later + 5, 4)] {
+            timeline.add(Time(time), live(bytes));
+        }
+        assert_eq!(told(timeline), [(10, 9), (20, 3), (later + 5, 4)]);
+    }
+
+    #[test]
+    fn a_long_session_stays_bounded_and_keeps_the_peak() {
+        let mut timeline = Timeline::new();
+        for step in 0..100_000_u64 {
+            let bytes = if step == 31_337 { 1_000_000 } else { step % 1_000 };
+            timeline.add(Time(step * 700_000), live(bytes));
+        }
+        let samples = timeline.finish();
+        assert!((INTERVALS_MAX / 4..=2 * INTERVALS_MAX).contains(&samples.len()), "{}", samples.len());
+        assert!(samples.is_sorted_by_key(|sample| sample.time));
+        assert!(samples.contains(&Sample { time: Time(31_337 * 700_000), live: live(1_000_000) }));
+    }
+
+    #[test]
+    fn nothing_happened() {
+        assert!(Timeline::new().finish().is_empty());
+    }
 }

@@ -7,9 +7,9 @@ pub const HEAD_LENGTH: usize = 4096;
 /// The verdict on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program<'head> {
-    /// An executable for this processor with a dynamic linker: `LD_PRELOAD` works.
+    /// An executable for this processor with the GNU C library's dynamic linker: `LD_PRELOAD` works.
     Dynamic,
-    /// An executable without one, or for another processor.
+    /// An executable without one, with another C library's, or for another processor.
     Other,
     /// A script: this is its interpreter's path.
     Script(&'head [u8]),
@@ -24,6 +24,13 @@ pub const fn gains_rights(mode: u32, owner: (u32, u32), caller: (u32, u32)) -> b
     /// Only with the group's right to execute does it mean that.
     const SET_GROUP: u32 = 0o2010;
     mode & SET_USER != 0 && owner.0 != caller.0 || mode & SET_GROUP == SET_GROUP && owner.1 != caller.1
+}
+
+/// Whether a dynamic linker is the GNU C library's: another's may end the program because it cannot load our library.
+pub fn is_supported_linker(path: &[u8]) -> bool {
+    let path = path.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&[]);
+    [&b"ld-linux"[..], b"ld-2.", b"ld-lsb"].iter().any(|start| name.starts_with(start))
 }
 
 /// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2) (scripts).
@@ -49,12 +56,18 @@ pub fn judge(head: &[u8]) -> Program<'_> {
         (head.get(4) == Some(&ELFCLASS64) && machine == EM_HOST).then_some((usize::try_from(at).ok()?, length, count))
     })();
     let Some((at, length, count)) = headers else { return Program::Other };
-    let is_interpreter = |index: u16| {
+    let linker = |index: u16| {
         let at = at.checked_add(usize::from(index) * usize::from(length))?;
-        let kind = head.get(at..at.checked_add(4)?)?;
-        Some(u32::from_le_bytes(kind.try_into().ok()?) == PT_INTERP)
+        let kind = u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?);
+        let word = |from: usize| {
+            let from = at.checked_add(from)?;
+            usize::try_from(u64::from_le_bytes(head.get(from..from.checked_add(8)?)?.try_into().ok()?)).ok()
+        };
+        // Where its path is not among the first bytes, it is taken for a supported one.
+        let path = || head.get(word(8)?..word(8)?.checked_add(word(32)?)?);
+        (kind == PT_INTERP).then(|| path().is_none_or(is_supported_linker))
     };
-    if (0..count).any(|index| is_interpreter(index) == Some(true)) { Program::Dynamic } else { Program::Other }
+    if (0..count).find_map(linker) == Some(true) { Program::Dynamic } else { Program::Other }
 }
 
 #[cfg(test)]
@@ -80,6 +93,24 @@ mod tests {
     }
 
     #[test]
+    fn linkers_of_other_libraries_are_not_supported() {
+        for path in [&b"/lib64/ld-linux-x86-64.so.2\0"[..], b"/nix/store/x-glibc-2.40/lib/ld-linux-aarch64.so.1"] {
+            assert!(is_supported_linker(path));
+        }
+        for path in [&b"/lib/ld-musl-x86_64.so.1\0"[..], b"/system/bin/linker64", b"/lib/ld64-uClibc.so.1", b""] {
+            assert!(!is_supported_linker(path));
+        }
+        let mut head = [0_u8; 200];
+        head[..5].copy_from_slice(b"\x7fELF\x02");
+        (head[18], head[32], head[54], head[56]) = (62, 64, 56, 1);
+        (head[64], head[72], head[96]) = (3, 120, 25);
+        head[120..147].copy_from_slice(b"/lib64/ld-linux-x86-64.so.2");
+        assert_eq!(judge(&head), Program::Dynamic);
+        head[120..145].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
+        assert_eq!(judge(&head), Program::Other);
+    }
+
+    #[test]
     fn cut_headers_are_not_dynamic() {
         let mut head = [0_u8; 120];
         head[..5].copy_from_slice(b"\x7fELF\x02");
@@ -89,6 +120,8 @@ mod tests {
         head[56] = 1;
         assert_eq!(judge(&head), Program::Other);
         head[64] = 3;
+        head[72..80].copy_from_slice(&5000_u64.to_le_bytes());
+        head[96] = 20;
         assert_eq!(judge(&head), Program::Dynamic);
         for length in 4..68 {
             assert_eq!(judge(&head[..length]), Program::Other);

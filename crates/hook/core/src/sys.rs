@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 
-use crate::arch::{nr, syscall};
+use crate::arch::{self, nr, syscall};
 use crate::program;
 
 /// A negated kernel error: `Errno(2)` is `ENOENT`.
@@ -119,6 +119,84 @@ pub fn close(fd: i32) {
     unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
+/// A copy of a descriptor, closed on exec, with the lowest number that is free.
+pub fn duplicate(fd: i32) -> Result<i32, Errno> {
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    // SAFETY: makes a descriptor that only the caller knows.
+    check(unsafe { syscall(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }).map(|fd| fd as i32)
+}
+
+/// Runs something with a descriptor table of its own, which is empty (before Linux 5.9: in which the lowest `free` numbers
+/// are free): in a helper thread that shares the memory, but not the descriptors, while this one stands still. For a
+/// program that has no descriptor left. `None` where there can be no such thread, or where a filter of system calls might
+/// be hurt by it.
+///
+/// The helper keeps nothing open that the program may want closed, takes no signal that is for the program, and is gone
+/// when this returns: a program that counts its threads does not see it.
+pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
+    const CLONE_VM: usize = 0x100;
+    const CLONE_FS: usize = 0x200;
+    const CLONE_SIGHAND: usize = 0x800;
+    const CLONE_VFORK: usize = 0x4000;
+    /// With it the peer of a socket is this process, and nobody is told of the end.
+    const CLONE_THREAD: usize = 0x1_0000;
+    const PR_GET_SECCOMP: usize = 21;
+    const SIG_SETMASK: usize = 2;
+    struct Task<F, R> {
+        free: i32,
+        run: Option<F>,
+        answer: Option<R>,
+    }
+    extern "C" fn helper<F: FnOnce() -> R, R>(task: *mut u8) {
+        // SAFETY: `task` is the live value below, whose owner sleeps while we run.
+        let task = unsafe { &mut *task.cast::<Task<F, R>>() };
+        // SAFETY: closes descriptors of a table that is this thread's own: `CLONE_FILES` was not asked for.
+        if unsafe { syscall(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) } != 0 {
+            (0..task.free).for_each(close);
+        }
+        task.answer = task.run.take().map(|run| run());
+    }
+    fn pointer<F: FnOnce() -> R, R>(_: &Task<F, R>) -> extern "C" fn(*mut u8) {
+        helper::<F, R>
+    }
+    // SAFETY: no effect; the answer is 0 where no filter is in place.
+    if unsafe { syscall(nr::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) } != 0 {
+        return None;
+    }
+    let mut task = Task { free, run: Some(run), answer: None };
+    let (blocked, mut before) = (u64::MAX, 0_u64);
+    let set_mask = |new: &u64, old: Option<&mut u64>| {
+        let old = old.map_or(0, |old| ptr::from_mut(old).expose_provenance());
+        // SAFETY: the kernel reads one live signal set of 8 bytes and, where asked, writes the other.
+        unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, ptr::from_ref(new).expose_provenance(), old, 8, 0, 0]) };
+    };
+    set_mask(&blocked, Some(&mut before));
+    let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_VFORK | CLONE_THREAD;
+    // SAFETY: the flags are as asked; the helper inherits a mask that blocks every signal; what it does is what this
+    // thread could do, with `task`, which lives until the helper is gone.
+    let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
+    if helper > 0 {
+        wait_for_end(helper as usize);
+    }
+    set_mask(&before, None);
+    task.answer
+}
+
+/// Waits until a thread of this process that is about to end is no longer among its threads. Not for ever: the kernel
+/// needs a few microseconds, unless there is no processor for it.
+fn wait_for_end(thread: usize) {
+    const ROUNDS: usize = 10_000;
+    for _ in 0..ROUNDS {
+        // SAFETY: signal 0 is none: the kernel only says whether there is such a thread. Yielding has no other effect.
+        unsafe {
+            if syscall(nr::TGKILL, [process_id() as usize, thread, 0, 0, 0, 0]) != 0 {
+                return;
+            }
+            syscall(nr::SCHED_YIELD, [0; 6]);
+        }
+    }
+}
+
 /// Reads the start of a file into `head`; also says whether it would run with rights that this process has not. `None`
 /// when it cannot be read.
 ///
@@ -172,6 +250,24 @@ mod tests {
         // SAFETY: the page was mapped above and is not used afterwards.
         unsafe { unmap(page, 4096) };
         assert!(!is_readable(page as usize));
+    }
+
+    #[test]
+    fn a_helper_has_descriptors_of_its_own() {
+        let mine = duplicate(1).unwrap();
+        let theirs = with_descriptors(mine + 1, || (process_id(), thread_id(), duplicate(mine), map_private(4096)));
+        let (process, thread, closed, page) = theirs.unwrap();
+        assert_eq!((process, closed), (process_id(), Err(Errno(9))));
+        // SAFETY: asks whether there is such a thread.
+        assert_eq!(unsafe { syscall(nr::TGKILL, [process as usize, thread as usize, 0, 0, 0, 0]) }, -3);
+        let page = page.unwrap();
+        // SAFETY: mapped by the helper in the memory that we share.
+        unsafe {
+            page.write(1);
+            unmap(page, 4096);
+        }
+        close(duplicate(mine).unwrap());
+        close(mine);
     }
 
     #[test]

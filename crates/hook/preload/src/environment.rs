@@ -1,7 +1,7 @@
 //! The two additions to the environment: taken out at start, put in again for children.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 
 use heapledger_core::arch::{nr, syscall};
@@ -97,7 +97,9 @@ pub(crate) enum Child {
     At(*const c_char),
     /// A file, or a name to be looked for in `PATH`.
     InPath(*const c_char),
-    /// A program of the system's, or an open file.
+    /// An open file (no path, or an empty one), or a file by its path from an open directory.
+    Below(c_int, *const c_char),
+    /// A program of the system's.
     Any,
 }
 
@@ -207,6 +209,14 @@ fn is_recordable(child: Child) -> bool {
     match child {
         Child::Any => true,
         Child::At(path) => is_file_recordable(path.cast(), 4) != Some(false),
+        Child::Below(directory, path) => {
+            // SAFETY: the program's own argument, a NUL-terminated string or null.
+            let path = if path.is_null() { &[] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
+            let mut base = [0_u8; 26];
+            let is_from_here = path.starts_with(b"/") || directory < 0;
+            let base = if is_from_here { &[] } else { of_descriptor(directory, &mut base) };
+            is_recordable_in(base, path, !is_from_here && !path.is_empty()) != Some(false)
+        }
         Child::InPath(name) => {
             // SAFETY: the program's own argument, a NUL-terminated string or null.
             let name_bytes = if name.is_null() { &[] } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
@@ -219,16 +229,34 @@ fn is_recordable(child: Child) -> bool {
                     search = value;
                 }
             });
-            search.split(|&byte| byte == b':').find_map(|directory| is_recordable_in(directory, name_bytes))
-                != Some(false)
+            let in_directory = |directory: &[u8]| {
+                let directory = if directory.is_empty() { b"." } else { directory };
+                is_recordable_in(directory, name_bytes, true)
+            };
+            search.split(|&byte| byte == b':').find_map(in_directory) != Some(false)
         }
     }
 }
 
-/// The verdict on `DIRECTORY/NAME`; `None` when there is no such file.
-fn is_recordable_in(directory: &[u8], name: &[u8]) -> Option<bool> {
+/// `/proc/self/fd/NUMBER`.
+fn of_descriptor(fd: c_int, path: &mut [u8; 26]) -> &[u8] {
+    let start = b"/proc/self/fd/";
+    let mut length = start.len();
+    path.iter_mut().zip(start).for_each(|(to, from)| *to = *from);
+    let digits = fd.unsigned_abs().checked_ilog10().unwrap_or(0);
+    for place in (0..=digits).rev() {
+        if let Some(to) = path.get_mut(length) {
+            *to = b'0' + (fd.unsigned_abs() / 10_u32.pow(place) % 10) as u8;
+            length += 1;
+        }
+    }
+    path.get(..length).unwrap_or(&[])
+}
+
+/// The verdict on a file in a directory; `None` when there is no such file.
+fn is_recordable_in(directory: &[u8], name: &[u8], is_separated: bool) -> Option<bool> {
     let mut path = [0_u8; 1024];
-    let parts = directory.iter().chain(if directory.is_empty() { b"." } else { b"/" }).chain(name);
+    let parts = directory.iter().chain(if is_separated { &b"/"[..] } else { &[] }).chain(name);
     if directory.len() + name.len() + 2 > path.len() {
         return None;
     }

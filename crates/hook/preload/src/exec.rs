@@ -124,7 +124,7 @@ export!(execvpe(file: Text, arguments: Arguments, environment: Environment) -> c
 export!(fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     match function!(FEXECVE: fn(c_int, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(fexecve) => unsafe { fexecve(fd, arguments, for_child(environment, Child::Any)) },
+        Some(fexecve) => unsafe { fexecve(fd, arguments, for_child(environment, Child::Below(fd, core::ptr::null()))) },
         None => missing(),
     }
 });
@@ -132,7 +132,7 @@ export!(fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_
 export!(execveat(directory: c_int, path: Text, arguments: Arguments, environment: Environment, flags: c_int) -> c_int {
     match function!(EXECVEAT: fn(c_int, Text, Arguments, Environment, c_int) -> c_int) {
         // SAFETY: as in `run`.
-        Some(execveat) => unsafe { execveat(directory, path, arguments, for_child(environment, Child::Any), flags) },
+        Some(execveat) => unsafe { execveat(directory, path, arguments, for_child(environment, Child::Below(directory, path)), flags) },
         None => missing(),
     }
 });

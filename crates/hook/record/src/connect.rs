@@ -1,6 +1,7 @@
 //! The handshake with the collector: connect, one message, one answer with descriptors, map, close.
 //!
-//! Raw system calls only. Nothing stays open in the program.
+//! Raw system calls only. Nothing stays open in the program. Where it has no descriptor left, and only there, a helper
+//! thread with a descriptor table of its own does the talking and the mapping.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -71,10 +72,11 @@ impl From<Errno> for Refusal {
 
 /// Whether the collector is gone for good. One connection attempt.
 pub fn is_gone(address: &Address) -> bool {
-    match Socket::connect(address) {
+    let ask = || match Socket::connect(address) {
         Ok(_) => false,
         Err(error) => Refusal::from(error) == Refusal::Gone,
-    }
+    };
+    if has_room(1) { ask() } else { sys::with_descriptors(1, ask).unwrap_or(false) }
 }
 
 /// What to ask for, beside what every request carries.
@@ -92,6 +94,40 @@ pub struct Asked {
 
 /// Makes a request and maps what it brings.
 pub fn request(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
+    // The socket, and what the answer brings; a forked child has the page.
+    let needed = match asked.kind {
+        RequestKind::Image => 4,
+        RequestKind::Fork => 3,
+        _ => 2,
+    };
+    let ask = || ask(address, asked);
+    if has_room(needed) { ask() } else { sys::with_descriptors(needed, ask).unwrap_or(Err(Refusal::NotNow)) }
+}
+
+/// Whether the program has so many free descriptors: asked before, because an answer for which there is no room would
+/// leave an image behind that nobody writes to. Other obstacles, such as a sandbox, are for the request itself to meet.
+fn has_room(count: i32) -> bool {
+    const EMFILE: Errno = Errno(24);
+    fn copies(fd: i32, count: i32) -> bool {
+        if count == 0 {
+            return true;
+        }
+        match sys::duplicate(fd) {
+            Ok(copy) => {
+                let has_room = copies(fd, count - 1);
+                sys::close(copy);
+                has_room
+            }
+            Err(error) => error != EMFILE,
+        }
+    }
+    match Socket::open() {
+        Ok(socket) => copies(socket.0, count - 1),
+        Err(error) => error != EMFILE,
+    }
+}
+
+fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
     let socket = Socket::connect(address)?;
     let message = Request {
         version: VERSION,
@@ -112,19 +148,19 @@ pub fn request(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
         let ring = map_ring(descriptors.first()?, answer.ring_length)?;
         return Ok(Granted { image: answer.image, page: None, common: None, ring });
     }
-    let page = map_page(descriptors.first()?)?;
-    let common = map_ring(descriptors.get(1)?, answer.common_length)?;
-    let ring = map_ring(descriptors.get(2)?, answer.ring_length)?;
+    let common = map_ring(descriptors.first()?, answer.common_length)?;
+    let ring = map_ring(descriptors.get(1)?, answer.ring_length)?;
+    let page = map_page(descriptors.get(2))?;
     Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
 }
 
 /// The session page, mapped at most once per process: forked children keep the mapping.
-fn map_page(fd: i32) -> Result<NonNull<SessionPage>, Refusal> {
+fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
     static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
     if let Some(page) = NonNull::new(PAGE.load(Ordering::Acquire)) {
         return Ok(page);
     }
-    let page = sys::map_shared(fd, PAGE_LENGTH)?.cast::<SessionPage>();
+    let page = sys::map_shared(fd?, PAGE_LENGTH)?.cast::<SessionPage>();
     PAGE.store(page, Ordering::Release);
     // SAFETY: freshly mapped, page-aligned, at least as long as a `SessionPage`; all atomics.
     if unsafe { &*page }.version.load(Ordering::Relaxed) != VERSION {
@@ -168,6 +204,8 @@ impl Drop for Descriptors {
     }
 }
 
+const AF_UNIX: u16 = 1;
+
 struct Socket(i32);
 
 impl Drop for Socket {
@@ -177,12 +215,15 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    fn connect(address: &Address) -> Result<Socket, Errno> {
-        const AF_UNIX: u16 = 1;
+    fn open() -> Result<Socket, Errno> {
         const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
         // SAFETY: makes a descriptor that only we know.
         let fd = check(unsafe { syscall(nr::SOCKET, [AF_UNIX as usize, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]) })?;
-        let socket = Socket(fd as i32);
+        Ok(Socket(fd as i32))
+    }
+
+    fn connect(address: &Address) -> Result<Socket, Errno> {
+        let socket = Socket::open()?;
         // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name, without terminator.
         const LENGTH: usize = 2 + 1 + ADDRESS_PREFIX.len() + NAME_LENGTH;
         let mut bytes = [0_u8; LENGTH];
@@ -192,7 +233,7 @@ impl Socket {
         }
         retry(|| {
             // SAFETY: the kernel reads `LENGTH` bytes of the live array.
-            unsafe { syscall(nr::CONNECT, [fd, bytes.as_ptr() as usize, LENGTH, 0, 0, 0]) }
+            unsafe { syscall(nr::CONNECT, [socket.0 as usize, bytes.as_ptr() as usize, LENGTH, 0, 0, 0]) }
         })?;
         Ok(socket)
     }

@@ -16,6 +16,7 @@ use heapledger_wire::event::{
 };
 use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
+use heapledger_wire::session::mode;
 
 use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, ThreadBlock};
 use crate::connect::Refusal;
@@ -36,6 +37,9 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Registers) {
     let Some(block) = enter(caller.sp) else {
         return outside_allocation(Api::Malloc, address, size, 0, 0);
     };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
@@ -63,6 +67,9 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Registers) {
     let Some(block) = enter(caller.sp) else {
         return outside_allocation(Api::Calloc, address, size, 0, count);
     };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
@@ -80,6 +87,9 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     let Some(block) = enter(caller.sp) else {
         return outside_allocation(api, address, size, alignment, count);
     };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
@@ -99,6 +109,9 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: R
     let Some(block) = enter(caller.sp) else {
         return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count });
     };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
@@ -116,6 +129,9 @@ pub fn free(address: u64, sp: u64) {
     let Some(block) = enter(sp) else {
         return outside_free(Api::Free, address);
     };
+    if block.skips(Kind::Free) {
+        return;
+    }
     let ticks = block.begin_after_loads();
     let written = block.write_compact(ticks, |step| event::free(step, address));
     block.finish(ticks, written);
@@ -128,6 +144,9 @@ pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
     let Some(block) = enter(sp) else {
         return outside(&event);
     };
+    if block.skips(Kind::Free) {
+        return;
+    }
     let ticks = block.begin_after_loads();
     let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
@@ -139,6 +158,9 @@ pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
     let Some(block) = enter(sp) else {
         return outside(&Extended::ReallocBegin { api, address });
     };
+    if block.skips(Kind::Free) {
+        return;
+    }
     let ticks = block.begin_after_loads();
     let written = if is_compact_address(address) {
         block.write_compact(ticks, |step| event::realloc_begin(step, address))
@@ -166,6 +188,9 @@ pub unsafe fn reallocation_ends(
         let stack = StackId::ROOT;
         return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
     };
+    if process::page().mode() != 0 && outcome == ReallocOutcome::Returned && !block.takes(Kind::Allocation) {
+        return block.end_as_free(api);
+    }
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
@@ -352,6 +377,45 @@ impl ThreadBlock {
         unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
     }
 
+    /// Whether this event is not to be recorded: then the gate is open again. In the usual mode all are.
+    #[inline(always)]
+    fn skips(&mut self, kind: Kind) -> bool {
+        process::page().mode() != 0 && self.skips_rarely(kind)
+    }
+
+    #[inline(never)]
+    fn skips_rarely(&mut self, kind: Kind) -> bool {
+        if self.takes(kind) {
+            return false;
+        }
+        if process::is_on() {
+            self.leave();
+        } else {
+            self.gate = GATE_UNATTACHED;
+        }
+        true
+    }
+
+    /// Whether an event of this kind is recorded in the session's present mode. One for which there is no room is
+    /// counted.
+    ///
+    #[inline(never)]
+    fn takes(&mut self, kind: Kind) -> bool {
+        let taken = takes(self.producer(), kind);
+        if taken.is_err() {
+            process::turn_off();
+        }
+        taken == Ok(true)
+    }
+
+    /// A reallocation has returned a block that is not to be recorded: the old one is gone all the same.
+    #[cold]
+    fn end_as_free(&mut self, api: Api) {
+        let ticks = self.begin();
+        let written = self.write_extended(ticks, &ended_as_free(api));
+        self.finish(ticks, written);
+    }
+
     #[inline(always)]
     pub(crate) fn producer(&mut self) -> &mut Producer {
         // SAFETY: called with the gate closed by `enter` or while attaching, when `has_ring` says that it was written.
@@ -425,6 +489,50 @@ impl ThreadBlock {
         let producer = unsafe { self.producer.assume_init_mut() };
         write_extended(producer, ticks, event, &mut self.words)
     }
+}
+
+/// What an event is, for [`ThreadBlock::takes`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Allocation,
+    Free,
+}
+
+/// Whether an event of this kind is to be written to this ring. Otherwise it has been counted, if it ought to be.
+///
+/// Where events are dropped, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
+/// later events need and is never dropped: nodes (a deep stack has 16 KiB of them), modules, threads, forks, and the
+/// ends of what has begun.
+fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Gone> {
+    let mode = process::page().mode();
+    let is_wanted = match kind {
+        Kind::Allocation => mode & mode::PAUSED == 0,
+        Kind::Free => mode & mode::IDLE == 0,
+    };
+    let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };
+    if !is_wanted || mode & mode::DROPS == 0 || producer.has_free(free_eighths_min) {
+        return Ok(is_wanted);
+    }
+    producer.drop_event(process::page(), process::is_gone).map(|()| false)
+}
+
+const fn ended_as_free(api: Api) -> Extended<'static> {
+    let (outcome, stack) = (ReallocOutcome::Freed, StackId::ROOT);
+    Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0 }
+}
+
+/// What is to be written of an event in the session's present mode, if anything.
+#[cold]
+fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Gone> {
+    let kind = match event {
+        Extended::Alloc { .. } | Extended::Failed { .. } => Kind::Allocation,
+        Extended::Free { .. } | Extended::ReallocBegin { .. } => Kind::Free,
+        Extended::ReallocEnd { api, outcome: ReallocOutcome::Returned, .. } => {
+            return Ok(Some(if takes(producer, Kind::Allocation)? { event } else { ended_as_free(api) }));
+        }
+        _ => return Ok(Some(event)),
+    };
+    Ok(takes(producer, kind)?.then_some(event))
 }
 
 #[cold]
@@ -512,12 +620,13 @@ fn outside(event: &Extended<'_>) {
     };
     let written = process.with_common(!is_nested, |producer| {
         let mut words = [0_u64; 16];
+        let Some(event) = wanted(producer, *event)? else { return Ok(()) };
         producer.begin();
         // Under the lock and after `begin`: a stamp taken before could be behind the collector by now.
         let ticks = arch::ticks_after_loads();
         let behalf = Extended::OnBehalf { thread: sys::thread_id() };
         let written = write_extended(producer, ticks, &behalf, &mut words)
-            .and_then(|()| write_extended(producer, ticks, event, &mut words));
+            .and_then(|()| write_extended(producer, ticks, &event, &mut words));
         producer.end();
         written
     });

@@ -84,6 +84,27 @@ impl Producer {
         Some(step)
     }
 
+    /// Whether at least so many eighths of the ring are free.
+    pub fn has_free(&mut self, eighths: u64) -> bool {
+        let used_max = self.ring.capacity() / 8 * (8 - eighths);
+        if self.head - self.tail_seen > used_max {
+            self.tail_seen = self.ring.tail();
+        }
+        self.head - self.tail_seen <= used_max
+    }
+
+    /// How many drops pass between two looks whether the collector is gone.
+    const DROPS_PER_LOOK: u64 = 1 << 16;
+
+    /// Counts an event that is not written for want of space. `Err` if it turns out that there will be none any more.
+    #[cold]
+    pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), Gone> {
+        self.ring.add_dropped();
+        session.ring_doorbell();
+        let is_looked_for = self.ring.dropped().is_multiple_of(Producer::DROPS_PER_LOOK);
+        if session.is_over() || (is_looked_for && is_gone()) { Err(Gone) } else { Ok(()) }
+    }
+
     #[cold]
     fn wait_for_space(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, count: u64) -> Result<(), Gone> {
         if count > self.ring.capacity() {

@@ -36,6 +36,8 @@ struct ProducerLine {
     /// Ticks spent in the recorder by the calls that were measured, and their number: one in [`MEASURED_ONE_IN`].
     measured_ticks: AtomicU64,
     measured_calls: AtomicU64,
+    /// Events dropped because there was no room for them.
+    dropped: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -179,6 +181,17 @@ impl Ring {
     pub fn measured(&self) -> (u64, u64) {
         let line = &self.header().producer;
         (line.measured_ticks.load(Ordering::Relaxed), line.measured_calls.load(Ordering::Relaxed))
+    }
+
+    /// Counts an event that was dropped because there was no room for it. Producer only.
+    pub fn add_dropped(&self) {
+        let dropped = &self.header().producer.dropped;
+        dropped.store(dropped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Events dropped because there was no room for them; any number where the producer has gone wild.
+    pub fn dropped(&self) -> u64 {
+        self.header().producer.dropped.load(Ordering::Relaxed)
     }
 
     /// The futex on which the producer waits for space.

@@ -1,8 +1,8 @@
 //! The session page and the messages of the handshake.
 //!
 //! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract address; the answer is
-//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the session page, the common ring and the
-//! requester's own ring, in this order; for a ring just the ring.
+//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the common ring, the requester's own
+//! ring and the session page, in this order; for a ring just the ring.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -25,6 +25,16 @@ pub mod state {
     pub const OVER: u32 = 2;
 }
 
+/// Bits of [`SessionPage::mode`]. None of them is set in the usual case.
+pub mod mode {
+    /// Allocations are not recorded at the moment; frees are.
+    pub const PAUSED: u32 = 1;
+    /// Allocations and frees for which there is no room are dropped, and counted in the ring, instead of waiting.
+    pub const DROPS: u32 = 2;
+    /// No allocation has been recorded yet, so that no free is worth recording. Only together with [`PAUSED`].
+    pub const IDLE: u32 = 4;
+}
+
 /// Memory shared by the collector and every process of the session.
 #[derive(Debug)]
 #[repr(C)]
@@ -35,6 +45,8 @@ pub struct SessionPage {
     pub state: AtomicU32,
     /// 1 while the collector sleeps; a futex.
     pub sleeping: AtomicU32,
+    /// Bits of [`mode`].
+    pub mode: AtomicU32,
 }
 
 impl SessionPage {
@@ -44,6 +56,12 @@ impl SessionPage {
         if self.sleeping.load(Ordering::Relaxed) != 0 && self.sleeping.swap(0, Ordering::AcqRel) != 0 {
             sys::futex_wake(&self.sleeping, 1);
         }
+    }
+
+    /// The [`mode`] at the moment.
+    #[inline(always)]
+    pub fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
     }
 
     /// Whether the session is over.

@@ -37,7 +37,12 @@ impl Drop for TestRing {
 }
 
 fn session() -> SessionPage {
-    SessionPage { version: AtomicU32::new(1), state: AtomicU32::new(state::RECORDING), sleeping: AtomicU32::new(0) }
+    SessionPage {
+        version: AtomicU32::new(1),
+        state: AtomicU32::new(state::RECORDING),
+        sleeping: AtomicU32::new(0),
+        mode: AtomicU32::new(0),
+    }
 }
 
 /// An event that owns what it refers to.

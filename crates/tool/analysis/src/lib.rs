@@ -4,6 +4,7 @@
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
 //! # Where the answers come from
@@ -32,6 +33,7 @@ mod overview;
 mod profile;
 mod rank;
 mod replay;
+pub mod rewrite;
 mod stacks;
 #[cfg(test)]
 mod testing;

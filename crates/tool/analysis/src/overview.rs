@@ -67,7 +67,8 @@ fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     Some(overview)
 }
 
-fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
+/// The totals that a replay of all images found.
+pub(crate) fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
     let mut overview = Overview { recounted: true, damage: replayed.damage, ..Overview::default() };
     for process in recording.processes() {
         let images = replayed.images.iter().filter(|image| process.images.contains(&image.image));
@@ -128,7 +129,16 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
     blocks(&mut sum.temporary_allocations, counts.temporary_allocations);
     blocks(&mut sum.frees_unknown, counts.frees_unknown);
     blocks(&mut sum.frees_inherited, counts.frees_inherited);
-    sum.events_lost = sum.events_lost.saturating_add(counts.events_lost);
+    for (sum, more) in [
+        (&mut sum.events_lost, counts.events_lost),
+        (&mut sum.events_lost_full, counts.events_lost_full),
+        (&mut sum.events_lost_nested, counts.events_lost_nested),
+        (&mut sum.events_lost_no_ring, counts.events_lost_no_ring),
+        (&mut sum.events_lost_unreadable, counts.events_lost_unreadable),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+    blocks(&mut sum.frees_paused, counts.frees_paused);
     sum.events_late = sum.events_late.saturating_add(counts.events_late);
     sum.threads = sum.threads.saturating_add(counts.threads);
 }

@@ -10,7 +10,7 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageId, Live,
-    LiveBlock, Recording, Site, Time,
+    LiveBlock, Recording, Sample, Site, Time, Timeline,
 };
 
 use crate::error::Error;
@@ -44,6 +44,8 @@ pub(crate) struct Replayed {
     pub(crate) images: Vec<ReplayedImage>,
     /// What was live in all the images together.
     pub(crate) live: ledger::Live,
+    /// The same over time.
+    pub(crate) timeline: Vec<Sample>,
     /// Parts that could not be read, and are missing in all figures.
     pub(crate) damage: Vec<Damage>,
 }
@@ -57,6 +59,8 @@ pub(crate) struct ReplayedImage {
     pub(crate) counts: Counts,
     /// In ascending order of stacks.
     pub(crate) sites: Vec<Site>,
+    /// What was live over time.
+    pub(crate) timeline: Vec<Sample>,
     /// The session's peak when the sites were read: they have no part in a higher one.
     session_peak: Bytes,
 }
@@ -83,6 +87,7 @@ pub(crate) fn replay(
     }
 
     let mut buffer = EventsBuffer::default();
+    let mut timeline = Timeline::new();
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
         let Some(player) = players[at].as_mut() else { continue };
@@ -100,7 +105,7 @@ pub(crate) fn replay(
                 }
                 progress(events_done, events_all);
             } else {
-                player.play(&mut session, &mut group, is_due)?;
+                player.play(&mut session, &mut timeline, &mut group, is_due)?;
             }
         }
         match player.next_time() {
@@ -113,6 +118,7 @@ pub(crate) fn replay(
     replayed.images.extend(players.into_iter().flatten().map(|player| player.finish(&session)));
 
     replayed.live = session.live();
+    replayed.timeline = timeline.finish();
     for image in &mut replayed.images {
         if image.session_peak != replayed.live.bytes_live_max {
             image.sites.iter_mut().for_each(|site| site.live_at_session_peak = Live::default());
@@ -145,6 +151,9 @@ struct Player<'r> {
     /// What the ledger does not count.
     counts: Counts,
     threads: Vec<bool>,
+    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    paused_from: Time,
+    timeline: Timeline,
 }
 
 impl<'r> Player<'r> {
@@ -181,10 +190,16 @@ impl<'r> Player<'r> {
                 bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
                 // Events cannot tell these.
                 events_lost: recorded.events_lost,
+                events_lost_full: recorded.events_lost_full,
+                events_lost_nested: recorded.events_lost_nested,
+                events_lost_no_ring: recorded.events_lost_no_ring,
+                events_lost_unreadable: recorded.events_lost_unreadable,
                 events_late: recorded.events_late,
                 ..Counts::default()
             },
             threads: Vec::new(),
+            paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
+            timeline: Timeline::new(),
         };
 
         let mut from = Time(0);
@@ -248,13 +263,15 @@ impl<'r> Player<'r> {
     fn play(
         &mut self,
         session: &mut ledger::Session,
+        timeline: &mut Timeline,
         group: &mut impl FnMut(Origin) -> StackId,
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
-            self.end = None;
+            let end = self.end.take();
             self.ended = true;
             self.ledger.end(session);
+            note(timeline, end.unwrap_or_default(), session.live());
             return Ok(());
         }
         while let Some(&event) = self.events.get(self.position)
@@ -263,6 +280,8 @@ impl<'r> Player<'r> {
         {
             self.position += 1;
             self.play_event(session, group, &event)?;
+            note(&mut self.timeline, event.time, self.ledger.live());
+            note(timeline, event.time, session.live());
         }
         Ok(())
     }
@@ -285,12 +304,12 @@ impl<'r> Player<'r> {
                 }
             }
             EventKind::Free { block } => {
-                let key = self.freed(block);
+                let key = self.freed(event.time, block);
                 self.ledger.free(session, thread, key);
             }
             EventKind::Realloc { old, serial, size, stack } => {
                 if serial >= self.first {
-                    let key = self.freed(old);
+                    let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
                     let stack = group(origin(size, stack));
                     let time = ledger::Time(event.time.0);
@@ -317,7 +336,7 @@ impl<'r> Player<'r> {
     }
 
     /// The key of a block that the event just taken freed. What the ledger cannot know of it is counted here.
-    fn freed(&mut self, block: FreedBlock) -> Key {
+    fn freed(&mut self, time: Time, block: FreedBlock) -> Key {
         match block {
             FreedBlock::Known(serial) => return Key::from(serial),
             FreedBlock::Inherited => {
@@ -330,6 +349,7 @@ impl<'r> Player<'r> {
                 let bytes = &mut counts.bytes_inherited_live_end.0;
                 *bytes = bytes.saturating_sub(size.map_or(0, |size| size.0));
             }
+            _ if time >= self.paused_from => self.counts.frees_paused.0 += 1,
             FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
         }
         NO_BLOCK
@@ -363,8 +383,15 @@ impl<'r> Player<'r> {
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
-        ReplayedImage { image: self.image, ended: self.ended, counts, sites, session_peak }
+        let timeline = self.timeline.finish();
+        ReplayedImage { image: self.image, ended: self.ended, counts, sites, timeline, session_peak }
     }
+}
+
+/// Enters what is live. A damaged file may have times that go backwards.
+fn note(timeline: &mut Timeline, time: Time, live: ledger::Live) {
+    let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+    timeline.add(time.max(timeline.last_time()), live);
 }
 
 /// A site of the ledger, as a recording has it.

@@ -71,6 +71,8 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Merge(Merge),
+    Anonymize(Anonymize),
     Info(Info),
     Completions(Completions),
     Man(Man),
@@ -108,10 +110,24 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// What to do when events come faster than they can be taken
+    #[arg(long, value_name = "WHAT", default_value = "wait")]
+    pub(crate) on_full: OnFull,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What happens when a ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFull {
+    /// Let the program wait: nothing is lost
+    #[default]
+    Wait,
+    /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
+    Drop,
 }
 
 /// Show the totals of a recording and of each process in it
@@ -310,6 +326,69 @@ pub(crate) struct Flame {
     pub(crate) symbols: Symbols,
 }
 
+/// Make one recording of several
+///
+/// The processes of all stand side by side, with the times at which they really
+/// ran: those of the earliest recording begin at 0. Totals, the peak and what is
+/// live over time are counted again, over all of them. Recordings of different
+/// machines are put together by the clocks of those machines.
+///
+///     $ heapledger merge -o both.hl client.hl server.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Merge {
+    /// The recordings
+    #[arg(value_name = "FILE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Make a recording that can be shown to others
+///
+/// Removed: command lines, the working directory, options of `record`,
+/// annotations, and the build ids of your own programs and libraries. Replaced:
+/// the paths of these by /own/HASH, and the names of threads by thread-HASH, the
+/// same name by the same hash. Your own are all that are not below /usr (without
+/// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
+/// /sbin.
+///
+/// Hashes are made with a random key that is not kept: nobody can try names out.
+/// To compare several recordings, give them the same hashes with --key-file.
+///
+/// Kept: the date, pids, times, how processes began and ended, addresses in
+/// modules, paths and build ids of the distribution's modules, and all figures.
+/// Names of functions are in no recording: whoever reads it finds those of the
+/// distribution by build id, and yours only with --keep-build-ids and your
+/// programs at hand.
+///
+///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
+///     $ heapledger anonymize --keep-names -o public.hl heapledger.server.4411.hl
+///     $ heapledger info public.hl                                   what is in it now
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Anonymize {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads
+    #[arg(long)]
+    pub(crate) keep_names: bool,
+
+    /// Keep the build ids of your own programs and libraries
+    #[arg(long)]
+    pub(crate) keep_build_ids: bool,
+
+    /// Take the key from this file, of 16 bytes or more, so that recordings made with it have the same hashes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
 /// Show what a recording consists of
 ///
 /// The session; processes and how they ended; modules with their build ids, and
@@ -360,6 +439,18 @@ pub(crate) struct Input {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// A recording to write.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The recording to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 /// Of what, and when.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heapledger_recording::{Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Recording, Thread};
+use heapledger_recording::{
+    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Pause, Recording, Thread,
+};
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::error::Result;
 use crate::format::{bytes, count, duration, time, utc};
 use crate::input::{Input, shown};
 use crate::label::{Labels, seconds, shown_command};
+use crate::lost::{self, LostJson};
 use crate::output::Output;
 use crate::summary::DamageJson;
 
@@ -27,6 +30,11 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             complete: recording.complete(),
             bytes: input.length().0,
             events: events(&recording),
+            part: recording.session().map_or(0, |session| session.part),
+            begins_seconds: recording.session().map_or(0.0, |session| seconds(session.begins)),
+            totals_only: recording.session().is_some_and(|session| session.totals_only),
+            pauses: recording.pauses().iter().map(PauseJson::from).collect(),
+            events_lost: recording.footer().map(|footer| LostJson::new(&footer.counts)),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
@@ -76,6 +84,12 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
         if !session.options.is_empty() {
             fact("options", session.options.clone());
         }
+        if session.part > 0 {
+            fact("part", format!("{} of its session, which it joins at {}", session.part, time(session.begins)));
+        }
+        if session.totals_only {
+            fact("events", "none: sites and totals only".to_owned());
+        }
     }
     match recording.footer() {
         Some(footer) => {
@@ -83,6 +97,13 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
             fact("complete", if recording.complete() { "yes" } else { "no" }.to_owned());
         }
         None => fact("complete", "no: the recorder did not finish".to_owned()),
+    }
+    for pause in recording.pauses().iter().take(ROWS_MAX) {
+        let until = pause.until.map_or("the end".to_owned(), time);
+        fact("paused", format!("from {} to {until}", time(pause.from)));
+    }
+    if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
+        fact("lost", lost);
     }
     out.title("session")?;
     out.tree(&facts)?;
@@ -287,11 +308,29 @@ struct InfoJson {
     complete: bool,
     bytes: u64,
     events: u64,
+    /// Which of the files of its session it is, from 1; 0 for the only one.
+    part: u32,
+    begins_seconds: f64,
+    totals_only: bool,
+    pauses: Vec<PauseJson>,
+    events_lost: Option<LostJson>,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
     annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
     damage: Vec<DamageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct PauseJson {
+    from_seconds: f64,
+    until_seconds: Option<f64>,
+}
+
+impl From<&Pause> for PauseJson {
+    fn from(pause: &Pause) -> PauseJson {
+        PauseJson { from_seconds: seconds(pause.from), until_seconds: pause.until.map(seconds) }
+    }
 }
 
 #[derive(Debug, Serialize)]

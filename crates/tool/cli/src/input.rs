@@ -11,6 +11,7 @@ use memmap2::Mmap;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::lost;
 use crate::output::{tell, warn};
 
 /// A file that should be a recording, mapped into memory.
@@ -72,8 +73,8 @@ impl Input {
             warn(format_args!("{} is incomplete", shown(&self.path)));
         }
         self.warn_of(recording.damage());
-        if let Some(lost) = recording.footer().map(|footer| footer.counts.events_lost).filter(|&lost| lost > 0) {
-            warn(format_args!("{lost} events were lost while recording; all figures are without them"));
+        if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
+            warn(lost);
         }
         Ok(recording)
     }

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
 
+mod anonymize;
 mod args;
 mod error;
 mod exit;
@@ -19,6 +20,9 @@ mod info;
 mod input;
 mod label;
 mod leaks;
+mod lost;
+mod merge;
+mod new_file;
 mod output;
 mod preload;
 mod progress;
@@ -56,7 +60,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(Exit::Ok.into())
 }
 
-/// Every verb but `record`: they write to stdout, and change nothing.
+/// Every verb but `record`: they write to stdout or a file, and change nothing.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         None => summary::run(&arguments.summary, out),
@@ -66,6 +70,8 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Merge(merge)) => merge::run(merge),
+        Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use heapledger_collect::{self as collect, Options, Progress, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::Record;
+use crate::args::{OnFull, Record};
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
@@ -32,7 +32,11 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
-    options.options_text = if arguments.wait { "--wait".to_owned() } else { String::new() };
+    options.on_full = match arguments.on_full {
+        OnFull::Wait => collect::OnFull::Wait,
+        OnFull::Drop => collect::OnFull::Drop,
+    };
+    options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
         if let Progress::CommandEnded { running, waits: true, .. } = progress
             && !arguments.quiet
@@ -55,6 +59,18 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),
     }
+}
+
+/// The options that say how the recording was made, for the recording.
+fn options_text(arguments: &Record) -> String {
+    let mut options = Vec::new();
+    if arguments.wait {
+        options.push("--wait".to_owned());
+    }
+    if arguments.on_full == OnFull::Drop {
+        options.push("--on-full drop".to_owned());
+    }
+    options.join(" ")
 }
 
 /// Why the program was not started.

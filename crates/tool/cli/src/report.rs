@@ -16,6 +16,7 @@ use crate::error::hint_lines;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
 use crate::label::Labels;
+use crate::lost;
 use crate::output::{tell, warn};
 use crate::ranks::{Columns, Depth, row};
 use crate::target::Obstacle;
@@ -39,9 +40,8 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     if !outcome.clock_reliable {
         warn("this machine's clock does not order events of different processors reliably");
     }
-    let lost = outcome.footer.counts.events_lost;
-    if lost > 0 {
-        warn(format_args!("{} lost; all figures are without them", counted(lost, "event was", "events were")));
+    if let Some(lost) = lost::told(&outcome.footer.counts) {
+        warn(lost);
     }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
     if running > 0 {
@@ -65,7 +65,8 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
             tell("heapledger: nothing was recorded: the program made no allocator call");
         }
         None => {
-            let hint = "it may have ended before it began, or it does not start with the usual dynamic linker";
+            let hint = "it may have ended before it began, it does not start with the usual dynamic linker, or it was kept\n\
+                        from reaching the recorder (a sandbox; no descriptor, process or memory to be had: see `ulimit -a`)";
             tell(format_args!(
                 "heapledger: nothing was recorded: the program did not load the recorder\n{}",
                 hint_lines(hint)
@@ -83,7 +84,7 @@ fn totals(footer: &Footer, processes: usize) -> String {
         bytes(counts.bytes_live_max.0),
         time(counts.bytes_live_max_time),
         bytes(counts.bytes_live_end.0),
-        counted(allocations, "allocation", "allocations"),
+        lost::at_least(counts, counted(allocations, "allocation", "allocations")),
     );
     if processes > 1 {
         // Writing to a String cannot fail.

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
 use crate::label::{command, seconds, shown_command};
+use crate::lost::{LostJson, at_least};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -47,6 +48,8 @@ struct CountsJson {
     bytes_inherited_live_end: u64,
     blocks_inherited_live_end: u64,
     events_lost: u64,
+    events_lost_by_cause: LostJson,
+    frees_paused: u64,
     events_late: u64,
     threads: u64,
 }
@@ -71,6 +74,8 @@ impl CountsJson {
             bytes_inherited_live_end: counts.bytes_inherited_live_end.0,
             blocks_inherited_live_end: counts.blocks_inherited_live_end.0,
             events_lost: counts.events_lost,
+            events_lost_by_cause: LostJson::new(counts),
+            frees_paused: counts.frees_paused.0,
             events_late: counts.events_late,
             threads: counts.threads,
         }
@@ -244,12 +249,16 @@ fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut 
     fact("peak", bytes(counts.bytes_live_max.0), at_peak);
     fact("live at the end", bytes(counts.bytes_live_end.0), format!("in {}", blocks(counts.blocks_live_end.0)));
     let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
-    let allocated = format!("of {} in all, {temporary} temporary", bytes(counts.bytes_allocated.0));
-    fact("allocations", count(counts.allocations.0), allocated);
-    fact("of these reallocations", count(counts.reallocations.0), String::new());
-    fact("frees", count(counts.frees.0), String::new());
+    let flow = |figure: String| at_least(counts, figure);
+    let allocated = format!("of {} in all, {temporary} temporary", flow(bytes(counts.bytes_allocated.0)));
+    fact("allocations", flow(count(counts.allocations.0)), allocated);
+    fact("of these reallocations", flow(count(counts.reallocations.0)), String::new());
+    fact("frees", flow(count(counts.frees.0)), String::new());
     if counts.failed.0 > 0 {
-        fact("failed", count(counts.failed.0), String::new());
+        fact("failed", flow(count(counts.failed.0)), String::new());
+    }
+    if counts.events_lost > 0 {
+        fact("lost", count(counts.events_lost), "allocations and frees that are not counted above".to_owned());
     }
     if counts.frees_unknown.0 > 0 {
         fact("frees of unknown blocks", count(counts.frees_unknown.0), "not recorded when allocated".to_owned());

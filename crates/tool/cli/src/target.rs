@@ -26,6 +26,8 @@ pub(crate) struct Obstacle {
 pub(crate) enum ObstacleKind {
     /// There is no dynamic linker that would load the library.
     Static,
+    /// Its dynamic linker is not the GNU C library's, and could not load the library.
+    OtherLibrary,
     /// The dynamic linker does not load the library of another user into it.
     OtherRights,
     /// It is for another processor, or for 32 bits.
@@ -37,6 +39,9 @@ impl fmt::Display for Obstacle {
         let file = self.file.display();
         match self.kind {
             ObstacleKind::Static => write!(f, "`{file}` is statically linked"),
+            ObstacleKind::OtherLibrary => {
+                write!(f, "`{file}` is built for another C library than glibc (such as musl)")
+            }
             ObstacleKind::OtherRights => {
                 write!(f, "`{file}` runs with other rights than yours (set-user-ID or the like)")
             }
@@ -50,6 +55,7 @@ impl Obstacle {
     pub(crate) fn hint(&self) -> &'static str {
         match self.kind {
             ObstacleKind::Static => "link it dynamically; neither it nor what it starts can be recorded",
+            ObstacleKind::OtherLibrary => "build it for glibc (in Rust: the target x86_64-unknown-linux-gnu)",
             ObstacleKind::OtherRights => "run it as the user whose rights it has, or record a copy of the file",
             ObstacleKind::OtherMachine => "build it for this machine",
         }
@@ -108,7 +114,7 @@ fn check(path: &Path) -> Option<ObstacleKind> {
     if has_other_rights(path, &metadata) {
         return Some(ObstacleKind::OtherRights);
     }
-    is_static(elf, &cache)?.then_some(ObstacleKind::Static)
+    linker(elf, &cache)
 }
 
 fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
@@ -116,19 +122,20 @@ fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
     elf.endian().is_ok_and(|endian| elf.e_machine(endian) == own)
 }
 
-/// Whether no dynamic linker is named. The dynamic linker itself names none, and is not static.
-fn is_static<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<bool> {
+/// What is wrong with the dynamic linker that the program names. That linker itself names none, and is not static.
+fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<ObstacleKind> {
     let endian = elf.endian().ok()?;
     let mut is_linker = false;
     for segment in elf.program_headers(endian, data).ok()? {
         if segment.p_type(endian) == elf::PT_INTERP {
-            return Some(false);
+            let path = segment.data(endian, data).ok().filter(|path| !path.is_empty())?;
+            return (!program::is_supported_linker(path)).then_some(ObstacleKind::OtherLibrary);
         }
         if let Ok(Some(entries)) = segment.dynamic(endian, data) {
             is_linker |= entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME);
         }
     }
-    Some(!is_linker)
+    (!is_linker).then_some(ObstacleKind::Static)
 }
 
 /// Whether the dynamic linker would ignore what we ask of it, because the program gets rights that its caller has not.

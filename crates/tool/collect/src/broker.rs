@@ -377,7 +377,8 @@ impl State {
             News::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
         let ring = |ring, is_common| News::Ring(NewRing { image, ring, is_common, thread: request.thread });
         self.inbox.post([image_news, ring(common, true), ring(own, false)]);
-        Some((answer, vec![page, common_fd, own_fd]))
+        // A forked child does without the page, if it has no room: it has its parent's mapping.
+        Some((answer, vec![common_fd, own_fd, page]))
     }
 
     fn grant_ring(&mut self, request: &Request) -> Option<(Answer, Vec<OwnedFd>)> {
@@ -463,7 +464,7 @@ mod tests {
     fn the_news_of_a_process_come_in_order() {
         let session = Session::new().unwrap();
         let environment = session.to_environment();
-        let page = Arc::new(crate::session::page().unwrap());
+        let page = Arc::new(crate::session::page(0).unwrap());
         let inbox = Arc::new(Inbox::default());
         let broker = Broker::start(session, page, Arc::clone(&inbox), Arc::default(), 256 << 10).unwrap();
         drop(environment);

@@ -9,13 +9,13 @@ use std::collections::BinaryHeap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
     Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
-    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time,
+    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time, Timeline,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
@@ -26,11 +26,12 @@ use crate::error::Error;
 use crate::forks::Forks;
 use crate::image::{Image, Shared};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
+use crate::lost::Lost;
+use crate::memory::{Budget, Prober};
 use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::source::{Key, Now, Order, Source};
-use crate::timeline::Timeline;
 use crate::tree::{Modules, Tree};
 use crate::writer::{self, Job, Writer};
 
@@ -68,8 +69,8 @@ struct Slot {
     /// How its process ended, where somebody has said so, or that nobody will.
     exit: Option<Option<ExitStatus>>,
     end_is_written: bool,
-    /// Events given up of producers gone wild.
-    events_given_up: u64,
+    /// Without what it has counted itself.
+    lost: Lost,
     counts: Counts,
 }
 
@@ -128,6 +129,8 @@ pub(crate) struct Collector {
     merge: BinaryHeap<Reverse<(Key, usize)>>,
     open_sites: Vec<OpenSites>,
     costs: Costs,
+    prober: Prober,
+    probing: Budget,
     patience: Duration,
     backlog_max: usize,
     next_flush: Time,
@@ -185,6 +188,8 @@ impl Collector {
             merge: BinaryHeap::new(),
             open_sites: Vec::new(),
             costs: Costs::default(),
+            prober: Prober::default(),
+            probing: Budget::default(),
             patience: BUSY_PATIENCE,
             backlog_max: BACKLOG_MAX,
             next_flush: Time(0),
@@ -234,7 +239,8 @@ impl Collector {
             backlog += look.words as usize;
             words += look.words;
             if let Some(slot) = self.slots.get_mut(source.image) {
-                slot.events_given_up = slot.events_given_up.saturating_add(look.events_lost);
+                slot.lost.add_full(look.events_dropped);
+                slot.lost.add_unreadable(look.events_lost);
             }
         }
         // After the last look: we may have been stopped for any time since the first.
@@ -305,7 +311,7 @@ impl Collector {
             ended: None,
             exit: None,
             end_is_written: false,
-            events_given_up: 0,
+            lost: Lost::default(),
             counts: Counts::default(),
         });
         let processes = &mut self.processes;
@@ -455,7 +461,7 @@ impl Collector {
         if !matches!(self.slots[source.image].stage, Stage::New) {
             self.run(index, Key::NONE);
         } else if source.peek().is_err() {
-            self.slots[source.image].events_given_up += source.give_up();
+            self.slots[source.image].lost.add_unreadable(source.give_up());
         }
     }
 
@@ -467,7 +473,7 @@ impl Collector {
         let (source, slot) = (&mut self.sources[index], &mut self.slots[image]);
         let Stage::Running(running) = &mut slot.stage else { return };
         if source.run(running, &mut self.shared, &mut self.order, limit).is_err() {
-            slot.events_given_up += source.give_up();
+            slot.lost.add_unreadable(source.give_up());
         }
     }
 
@@ -513,7 +519,7 @@ impl Collector {
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
         let can_be_reused = is_gone && !slot.has_forked && !image.has_forked();
-        let (counts, sites) = image.finish(&mut self.shared, time, slot.events_lost());
+        let (counts, sites) = image.finish(&mut self.shared, time, slot.lost());
         slot.common = None;
         let rings = std::mem::take(&mut slot.retired).into_iter().filter_map(Arc::into_inner);
         if can_be_reused {
@@ -558,6 +564,7 @@ impl Collector {
             self.order.clock.correct(Reading::now());
         }
         let now = self.now();
+        self.sample_memory(now);
         if now < self.next_flush {
             return;
         }
@@ -567,13 +574,28 @@ impl Collector {
         self.note_private_bytes();
         let before = Time(now.0.saturating_sub(interval));
         for slot in &mut self.slots {
-            let events_lost = slot.events_lost();
+            let lost = slot.lost();
             if let Stage::Running(image) = &mut slot.stage {
-                image.flush(&mut self.shared, before, events_lost);
+                image.flush(&mut self.shared, before, lost);
             }
         }
         self.write_settled_sites(false);
         self.shared.flush_records();
+    }
+
+    /// Samples the memory of the processes that run, as far as there is time for it.
+    fn sample_memory(&mut self, now: Time) {
+        if !self.probing.is_left() {
+            return;
+        }
+        let start = Instant::now();
+        for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
+            let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
+            if let Stage::Running(image) = &mut slot.stage {
+                image.sample_memory(&mut self.shared, &mut self.prober, process.pid, now);
+            }
+        }
+        self.probing.spend(start);
     }
 
     fn note_private_bytes(&mut self) {
@@ -715,18 +737,14 @@ pub(crate) enum Failed {
 }
 
 impl Slot {
-    fn events_lost(&self) -> u64 {
-        let there = self.common.as_deref().map(image_counters).map_or(0, |counters| {
-            let [nested, no_ring] = [&counters.lost_nested, &counters.lost_no_ring];
-            nested.load(Ordering::Relaxed).saturating_add(no_ring.load(Ordering::Relaxed))
-        });
-        self.events_given_up.saturating_add(there)
+    fn lost(&self) -> Lost {
+        self.common.as_deref().map_or(self.lost, |common| self.lost.with(image_counters(common)))
     }
 
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
             Stage::New | Stage::Absent => Counts::default(),
-            Stage::Running(image) => image.counts(self.events_lost()),
+            Stage::Running(image) => image.counts(self.lost()),
             Stage::Over => self.counts,
         }
     }

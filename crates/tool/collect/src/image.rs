@@ -7,13 +7,14 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, Thread as ThreadRecord, Time,
+    Record, Site, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
-use crate::timeline::Timeline;
+use crate::lost::Lost;
+use crate::memory::{Prober, Samples};
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
@@ -103,6 +104,7 @@ pub(crate) struct Image {
     /// The latest thread with this id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
+    memory: Samples,
     /// When the first event of the unfinished chunk was.
     chunk_time: Time,
     events_since_checkpoint: u64,
@@ -123,6 +125,7 @@ impl Image {
             threads: Vec::new(),
             by_tid: HashMap::new(),
             timeline: Timeline::new(),
+            memory: Samples::new(),
             chunk_time: start.time,
             events_since_checkpoint: 0,
             has_forked: false,
@@ -540,7 +543,7 @@ impl Image {
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
         let time = self.events_end();
-        let counts = self.counts(0);
+        let counts = self.counts(Lost::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -577,11 +580,21 @@ impl Image {
         }
     }
 
+    /// Samples the memory of its process, if it is time.
+    pub(crate) fn sample_memory(&mut self, shared: &mut Shared, prober: &mut Prober, pid: u32, now: Time) {
+        if self.memory.is_due(now)
+            && let Some(sample) = prober.sample(pid, now)
+            && let Some(samples) = self.memory.add(sample)
+        {
+            shared.writer.send(Job::Memory(self.id, samples));
+        }
+    }
+
     /// Brings the file up to date if it is older than `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, events_lost: u64) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, lost: Lost) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(events_lost) }));
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(lost) }));
         } else if self.tree.has_open() {
             self.flush_nodes(shared, false);
         }
@@ -590,9 +603,9 @@ impl Image {
     }
 
     /// The totals so far; what was lost was lost elsewhere.
-    pub(crate) fn counts(&self, events_lost: u64) -> Counts {
+    pub(crate) fn counts(&self, lost: Lost) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
-        Counts {
+        let mut counts = Counts {
             allocations: counts.allocations,
             reallocations: counts.reallocations,
             frees: counts.frees,
@@ -609,15 +622,16 @@ impl Image {
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
-            events_lost,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
             ..Counts::default()
-        }
+        };
+        lost.enter(&mut counts);
+        counts
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
-    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, events_lost: u64) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, lost: Lost) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -630,7 +644,7 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(events_lost);
+        let counts = self.counts(lost);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {
@@ -644,6 +658,7 @@ impl Image {
         });
         let sites = sites.collect();
         shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
         (counts, sites)
     }
 }

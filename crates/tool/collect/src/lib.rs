@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heapledger_core::Bytes;
 use heapledger_recording::{Clock as ClockKind, Session as SessionRecord};
-use heapledger_wire::session::state;
+use heapledger_wire::session::{mode, state};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,13 +31,14 @@ mod forks;
 mod image;
 mod inbox;
 mod launch;
+mod lost;
+mod memory;
 mod outcome;
 mod output;
 mod process;
 mod session;
 mod shared;
 mod source;
-mod timeline;
 mod tree;
 mod unix;
 mod writer;
@@ -70,6 +71,8 @@ pub struct Options {
     pub force: bool,
     /// Record until all processes have ended, not only the command.
     pub wait_for_descendants: bool,
+    /// What happens to events for which there is no room.
+    pub on_full: OnFull,
     /// The preload library. It is put into a private directory for the time of the session.
     pub library: Cow<'static, [u8]>,
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
@@ -84,6 +87,18 @@ pub struct Options {
     pub options_text: String,
 }
 
+/// What happens to events of a thread whose ring is full, because the collector cannot keep up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// The thread waits until there is room: nothing is lost.
+    #[default]
+    Wait,
+    /// Allocations and frees are dropped and counted. Totals are lower bounds then. The thread waits only where it
+    /// would otherwise have no stacks from then on: for the nodes of one that is new and larger than a quarter of the
+    /// ring.
+    Drop,
+}
+
 impl Options {
     /// The usual options.
     pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> Options {
@@ -92,11 +107,20 @@ impl Options {
             output: None,
             force: false,
             wait_for_descendants: false,
+            on_full: OnFull::Wait,
             library: library.into(),
             ring_capacity: 256 << 10,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             options_text: String::new(),
+        }
+    }
+
+    /// The mode in which the session begins.
+    fn mode(&self) -> u32 {
+        match self.on_full {
+            OnFull::Wait => 0,
+            OnFull::Drop => mode::DROPS,
         }
     }
 
@@ -120,7 +144,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let library = Library::place(&options.library)?;
     let session = Session::new()?;
     let environment = session.to_environment();
-    let page = Arc::new(session::page()?);
+    let page = Arc::new(session::page(options.mode())?);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();

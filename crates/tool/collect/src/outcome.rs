@@ -159,7 +159,13 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     total.temporary_allocations.0 += counts.temporary_allocations.0;
     total.frees_unknown.0 += counts.frees_unknown.0;
     total.frees_inherited.0 += counts.frees_inherited.0;
-    total.events_lost = total.events_lost.saturating_add(counts.events_lost);
+    let lost = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+    lost(&mut total.events_lost, counts.events_lost);
+    lost(&mut total.events_lost_full, counts.events_lost_full);
+    lost(&mut total.events_lost_nested, counts.events_lost_nested);
+    lost(&mut total.events_lost_no_ring, counts.events_lost_no_ring);
+    lost(&mut total.events_lost_unreadable, counts.events_lost_unreadable);
+    total.frees_paused.0 += counts.frees_paused.0;
     total.events_late += counts.events_late;
     total.threads += counts.threads;
 }

@@ -54,9 +54,10 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// The session page of a new session.
-pub(crate) fn page() -> Result<Page, Error> {
+/// The session page of a new session, in this [mode](heapledger_wire::session::mode).
+pub(crate) fn page(mode: u32) -> Result<Page, Error> {
     let page = Page::new().map_err(Error::session("the session page"))?;
+    page.mode.store(mode, Ordering::Relaxed);
     page.version.store(heapledger_wire::VERSION, Ordering::Relaxed);
     page.state.store(state::RECORDING, Ordering::Release);
     Ok(page)

@@ -36,6 +36,8 @@ pub(crate) struct Source {
     last: u64,
     /// Since when, in nanoseconds, it has been busy without writing.
     busy_since: Option<u64>,
+    /// Events that its producer has dropped, as far as they have been counted.
+    dropped: u64,
     /// Its image is over: whatever it holds now is all.
     pub(crate) has_ended: bool,
     /// All has been copied.
@@ -69,6 +71,8 @@ impl Key {
 pub(crate) struct Look {
     /// Words copied.
     pub(crate) words: u64,
+    /// Events that the producer has dropped for want of room.
+    pub(crate) events_dropped: u64,
     /// Events given up, by estimate: the producer went wild.
     pub(crate) events_lost: u64,
 }
@@ -97,6 +101,7 @@ impl Source {
             floor: 0,
             last: 0,
             busy_since: None,
+            dropped: 0,
             has_ended: false,
             is_drained: false,
             is_wild: false,
@@ -138,14 +143,14 @@ impl Source {
         if self.is_wild {
             let words = ring.discard();
             self.is_drained = has_ended;
-            return Look { words, events_lost: words.div_ceil(2) };
+            return Look { words, events_lost: words.div_ceil(2), ..Look::default() };
         }
         let is_looked_at = !is_full || self.backlog() == 0;
-        let mut look = Look::default();
+        let mut look = Look { events_dropped: self.newly_dropped(), ..Look::default() };
         if is_looked_at {
             match self.copy() {
                 Ok(words) => look.words = words,
-                Err(Corrupt) => return Look { words: 0, events_lost: self.give_up() },
+                Err(Corrupt) => return Look { events_lost: self.give_up(), ..Look::default() },
             }
         }
         self.is_drained = has_ended && is_looked_at;
@@ -171,6 +176,13 @@ impl Source {
             }
         }
         look
+    }
+
+    fn newly_dropped(&mut self) -> u64 {
+        let before = self.dropped;
+        // A producer gone wild may count backwards.
+        self.dropped = self.ring.ring().dropped().max(before);
+        self.dropped - before
     }
 
     fn copy(&mut self) -> Result<u64, Corrupt> {

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use heapledger_recording::{
-    CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, RawChunk, Record, RecordingWriter, Sample,
-    Site, SitesEncoder, TimelineEncoder, encode_records,
+    CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, MemoryEncoder, MemorySample, RawChunk,
+    Record, RecordingWriter, Sample, Site, SitesEncoder, TimelineEncoder, encode_records,
 };
 
 use crate::error::Error;
@@ -26,6 +26,7 @@ pub(crate) enum Job {
     Sites(ImageId, Vec<Site>),
     Timeline(Option<ImageId>, Vec<Sample>),
     Checkpoint(CheckpointEncoder, Vec<LiveBlock>),
+    Memory(ImageId, Vec<MemorySample>),
     Finish(Box<Footer>),
 }
 
@@ -125,6 +126,7 @@ fn run(mut file: File, jobs: &Receiver<Job>, state: &State) -> Result<(), Failur
                 blocks.sort_unstable_by_key(|block| block.serial);
                 checkpoint.encode(&blocks, &mut compressor)?
             }
+            Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, &mut compressor)?,
             Job::Finish(footer) => {
                 recording.finish(&footer, &mut compressor);
                 return flush(&mut recording);

@@ -16,19 +16,25 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const ACCESS: usize = 21;
+    pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;
     pub const SENDTO: usize = 44;
     pub const RECVMSG: usize = 47;
+    pub const CLONE: usize = 56;
+    pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
+    pub const FCNTL: usize = 72;
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 /// Enters the kernel. Returns the kernel's answer: −4095..=−1 is a negated error number.
@@ -50,6 +56,41 @@ pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _,
             options(nostack),
+        );
+    }
+    answer
+}
+
+/// Runs `run(task)` in a new thread of the kernel's, as `flags` of clone(2) say, on this thread's stack, while this thread
+/// stands still. Returns the new thread's id, or a negated error number if there is none.
+///
+/// # Safety
+///
+/// `flags` hold `CLONE_VM` and `CLONE_VFORK`: that makes the shared stack safe. No signal may be delivered to the new
+/// thread, which has this one's thread pointer. `run` returns, and is sound to call with `task` in such a thread.
+pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8) -> isize {
+    let answer: isize;
+    // SAFETY: the kernel's calling convention as stated above; clone(2) with stack 0 goes on with the same stack pointer.
+    // This block may push (it is not `nostack`), so nothing of ours lies below the stack pointer, and it is aligned for a
+    // call. The new thread never leaves the block: it calls `run`, which only writes below the stack pointer or where
+    // `task` says, and exits. This thread sleeps until then, and its registers are its own.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "mov rdi, r13",
+            "call r12",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const nr::EXIT,
+            inlateout("rax") nr::CLONE as isize => answer,
+            in("rdi") flags, in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0,
+            in("r12") run, in("r13") task,
+            lateout("rcx") _, lateout("r11") _,
         );
     }
     answer

@@ -30,6 +30,8 @@ pub(crate) enum Build {
     Program,
     /// A program linked statically: nothing can be preloaded into it.
     Static,
+    /// A program for another C library.
+    Musl,
     /// A shared library `NAME.so`.
     Module,
 }
@@ -56,9 +58,13 @@ fn compile(name: &str, how: Build) -> PathBuf {
         .map(|(extension, compiler)| (sources.join(name).with_extension(extension), Command::new(compiler)))
         .find(|(source, _)| source.exists())
         .unwrap_or_else(|| panic!("no fixture {name} in {}", sources.display()));
+    if how == Build::Musl {
+        compiler = Command::new("musl-gcc");
+    }
     let output = into.join(match how {
         Build::Program => name.to_owned(),
         Build::Static => format!("{name}.static"),
+        Build::Musl => format!("{name}.musl"),
         Build::Module => format!("{name}.so"),
     });
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -82,7 +88,7 @@ fn compile(name: &str, how: Build) -> PathBuf {
         }),
     };
     match how {
-        Build::Program => {}
+        Build::Program | Build::Musl => {}
         Build::Static => _ = compiler.arg("-static"),
         Build::Module => _ = compiler.args(["-shared", "-fPIC"]),
     }

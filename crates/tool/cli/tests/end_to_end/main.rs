@@ -9,8 +9,10 @@
 mod command;
 mod harness;
 mod hazards;
+mod modes;
 mod processes;
 mod readme;
 mod real;
+mod rewrite;
 mod stacks;
 mod truth;

@@ -163,6 +163,12 @@ fn of_a_deep_recursion() {
     let rows = answer["rows"].as_array().unwrap();
     let down = rows.iter().find(|row| row["function"] == "down").unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(number(down, "blocks"), 2001, "{answer:#}");
+    // What is deeper than the frames that are kept says so at its outer end; the rest reaches main.
+    for stack in stacks(&recording).iter().filter(|stack| stack.functions[0] == "down") {
+        let is_cut = stack.functions.last().is_some_and(|function| function == "[outer frames cut off]");
+        assert!(stack.functions.len() <= 1025 && is_cut != stack.calls("main"), "{} frames", stack.functions.len());
+        assert!(!is_cut || stack.functions.len() >= 256, "{} frames", stack.functions.len());
+    }
 }
 
 /// The views of one recording agree with its totals.

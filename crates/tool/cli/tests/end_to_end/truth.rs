@@ -42,6 +42,18 @@ fn every_call_on_eight_threads() {
 }
 
 #[test]
+fn every_call_on_sixty_four_threads() {
+    let (_, recording) = agrees(|work| Job::fixture("crowd", work), "1000");
+    assert_eq!(recording.total("threads"), 65, "{recording:?}");
+}
+
+/// From `.preinit_array`: before the constructors of all libraries, ours included.
+#[test]
+fn blocks_before_every_constructor() {
+    agrees(|work| Job::fixture("early", work), "500");
+}
+
+#[test]
 fn temporary_blocks() {
     agrees(|work| Job::fixture("temporary", work), "1000");
 }

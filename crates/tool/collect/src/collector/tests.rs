@@ -43,7 +43,7 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
         let writer = Writer::start(std::fs::File::create(&file).unwrap()).unwrap();
-        let page = Arc::new(crate::session::page().unwrap());
+        let page = Arc::new(crate::session::page(0).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
@@ -797,7 +797,7 @@ fn a_collector_that_dies_leaves_a_readable_file() {
     bench.collector.order.clock = Clock::new(Reading::now(), Reading::now());
     let now = bench.collector.now();
     let Stage::Running(image) = &mut bench.collector.slots[0].stage else { panic!() };
-    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), 0);
+    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), Lost::default());
     bench.collector.shared.flush_records();
     own.malloc(2_000, 0x9000_0000, 10, 1);
     bench.round();

@@ -97,7 +97,7 @@ impl Hook {
     /// Introduces this process, or this part of it, as a new image.
     pub fn introduce(&self, request: Request) -> Option<(FakeThread, FakeThread)> {
         let (answer, descriptors) = self.ask(request)?;
-        let [page, common, own] = descriptors.as_slice() else { return None };
+        let [common, own, page] = descriptors.as_slice() else { return None };
         let page = sys::map_shared(page.as_raw_fd(), PAGE_LENGTH).ok()?.cast::<SessionPage>();
         // SAFETY: a session page, mapped for as long as this process lives.
         let page = unsafe { &*page };

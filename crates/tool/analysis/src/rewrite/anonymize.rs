@@ -1,0 +1,185 @@
+//! A recording without what tells whose it is.
+
+use std::io::Write;
+
+use heapledger_recording::{
+    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Record, Recording, Session,
+    Thread,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::{Draft, Error};
+
+/// What [`anonymize`] keeps beyond what it always keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The file names of the user's own programs and libraries, without their directories, and the names of threads.
+    pub names: bool,
+    /// The build ids of the user's own programs and libraries: who has the same files finds function names by them.
+    pub build_ids: bool,
+}
+
+/// Directories of the distribution: what is below them is the same for everybody who has the package.
+const SYSTEM: &[&str] = &["/usr/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/bin/", "/sbin/"];
+/// Below those, but the user's own.
+const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
+
+/// Writes the recording without what tells whose it is. `draft` is finished if the recording is. Returns what could not
+/// be read, beyond what opening it found, and is missing.
+///
+/// Names that go are replaced by the first 48 bits of their HMAC-SHA-256 under `key`: equal names stay equal, also in
+/// another recording that is made anonymous with the same key, and nobody without the key can try names out. The key is
+/// not stored.
+///
+/// | | kept | removed or replaced |
+/// |---|---|---|
+/// | session | version of the tool, date, page size, clock, pauses | command line, working directory, options |
+/// | images | ids, pids, times, how they began and ended, inherited blocks | arguments; see the next line for the path |
+/// | paths of modules | those below [the distribution's directories](SYSTEM) | all others: `/own/HASH` or, with [`Kept::names`], `/own/NAME` |
+/// | build ids | those of modules whose path is kept; with [`Kept::build_ids`] all | all others |
+/// | threads | ids, times | names: `thread-HASH` or, with [`Kept::names`], kept |
+/// | annotations | | all: their contents are the program's |
+/// | events, nodes, checkpoints, sites, timelines, memory, totals, costs | all: numbers only | |
+/// | chunks of a newer version | | all |
+pub fn anonymize<W: Write>(
+    recording: &Recording<'_>,
+    kept: Kept,
+    key: &[u8],
+    mut draft: Draft<W>,
+) -> Result<Vec<Damage>, Error> {
+    draft.records(&records(recording, &Names { kept, key }))?;
+    let mut damage = Vec::new();
+    for chunk in recording.chunks() {
+        match chunk.kind {
+            ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Index | ChunkKind::Footer => continue,
+            ChunkKind::Other(_) => continue,
+            ChunkKind::Nodes | ChunkKind::Events | ChunkKind::Checkpoint | ChunkKind::Sites => {}
+            ChunkKind::Timeline | ChunkKind::Memory => {}
+        }
+        match recording.copy_chunk(chunk, &chunk.head) {
+            Ok(copy) => draft.chunk(&copy)?,
+            Err(RecordingError::Damaged(found)) => damage.push(found),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match recording.footer() {
+        Some(footer) => {
+            let complete = recording.complete() && damage.is_empty();
+            draft.finish(&Footer { complete, ..*footer })?;
+        }
+        None => draft.flush()?,
+    }
+    Ok(damage)
+}
+
+fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
+    let session = recording.session().map(|session| Session {
+        command: Vec::new(),
+        directory: Vec::new(),
+        options: String::new(),
+        ..session.clone()
+    });
+    let mut records: Vec<Record> = session.map(Record::Session).into_iter().collect();
+    records.extend(recording.pauses().iter().copied().map(Record::Pause));
+    records.extend(recording.modules().iter().map(|module| {
+        let is_kept = names.kept.build_ids || is_system(&module.path);
+        let build_id = if is_kept { module.build_id.clone() } else { Vec::new() };
+        Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
+    }));
+    for start in recording.images() {
+        let executable = names.path(&start.executable);
+        let name = executable.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        let argv = if start.argv.is_empty() { Vec::new() } else { vec![name] };
+        records.push(Record::ImageStart(ImageStart { executable, argv, ..start.clone() }));
+        records.extend(recording.mappings(start.image).iter().copied().map(Record::Mapping));
+        records.extend(recording.threads(start.image).iter().map(|thread| {
+            let name = names.thread(&thread.name);
+            Record::Thread(Thread { name, ..thread.clone() })
+        }));
+        records.extend(recording.image_end(start.image).copied().map(Record::ImageEnd));
+        let counts = recording.image_counts(start.image).copied();
+        records.extend(counts.map(|counts| Record::ImageCounts(ImageCounts { image: start.image, counts })));
+    }
+    records.extend(recording.process_counts().iter().copied().map(Record::ProcessCounts));
+    records
+}
+
+fn is_system(path: &[u8]) -> bool {
+    let below = |directories: &[&str]| directories.iter().any(|directory| path.starts_with(directory.as_bytes()));
+    // `[vdso]` and the like are the kernel's.
+    let is_plain = !path.windows(3).any(|part| part == b"/..");
+    path.starts_with(b"[") || (below(SYSTEM) && !below(OWN) && is_plain)
+}
+
+/// What names become.
+struct Names<'k> {
+    kept: Kept,
+    key: &'k [u8],
+}
+
+impl Names<'_> {
+    fn path(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() || is_system(path) {
+            return path.to_vec();
+        }
+        match path.rsplit(|&byte| byte == b'/').next() {
+            Some(name) if self.kept.names => [b"/own/", name].concat(),
+            _ => format!("/own/{}", self.hash(b"path", path)).into_bytes(),
+        }
+    }
+
+    fn thread(&self, name: &[u8]) -> Vec<u8> {
+        if name.is_empty() || self.kept.names {
+            return name.to_vec();
+        }
+        format!("thread-{}", self.hash(b"thread", name)).into_bytes()
+    }
+
+    /// Twelve digits. Names of different kinds have nothing to do with each other.
+    fn hash(&self, kind: &[u8], name: &[u8]) -> String {
+        let Ok(mut hmac) = Hmac::<Sha256>::new_from_slice(self.key) else { unreachable!("a key may have any length") };
+        hmac.update(kind);
+        hmac.update(b"\0");
+        hmac.update(name);
+        hmac.finalize().into_bytes()[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_distribution_stay() {
+        for path in ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/bin/sh", "/lib64/ld-linux-x86-64.so.2", "[vdso]"] {
+            assert!(is_system(path.as_bytes()), "{path}");
+        }
+        for path in ["/home/jane/a", "/usr/local/bin/a", "/usr/lib/../../home/jane/a", "/libido/a", "a", "/opt/x"] {
+            assert!(!is_system(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_depend_on_the_key() {
+        let names = |key: &'static [u8]| Names { kept: Kept::default(), key };
+        let path = names(b"key").path(b"/home/jane/secret");
+        // printf 'path\0/home/jane/secret' | openssl dgst -sha256 -hmac key
+        assert_eq!(path, b"/own/30a4c583b8ca");
+        assert_eq!(path, names(b"key").path(b"/home/jane/secret"));
+        assert_ne!(path, names(b"other").path(b"/home/jane/secret"));
+        assert_ne!(path, names(b"key").path(b"/home/jane/other"));
+        assert_eq!(names(b"key").path(b""), b"");
+        assert_eq!(names(b"key").path(b"/usr/bin/sh"), b"/usr/bin/sh");
+        assert_eq!(names(b"").path(b"/x").len(), "/own/0123456789ab".len());
+        assert_eq!(names(b"key").thread(b""), b"");
+        assert!(names(b"key").thread(b"worker").starts_with(b"thread-"));
+    }
+
+    #[test]
+    fn kept_names_lose_their_directory() {
+        let names = Names { kept: Kept { names: true, build_ids: false }, key: b"key" };
+        assert_eq!(names.path(b"/home/jane/secret"), b"/own/secret");
+        assert_eq!(names.thread(b"worker"), b"worker");
+    }
+}

@@ -1,0 +1,199 @@
+//! Recordings made of recordings: every verb reads them, and says of them what it says of the originals.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, number};
+
+/// Totals that add up over recordings, and over processes.
+const SUMS: &[&str] = &[
+    "allocations",
+    "reallocations",
+    "frees",
+    "failed",
+    "bytes_allocated",
+    "temporary_allocations",
+    "bytes_live_end",
+    "blocks_live_end",
+    "threads",
+];
+
+/// `heapledger VERB OPTIONS… -o OUTPUT FILES…`.
+fn make(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Outcome {
+    let mut line: Vec<&OsStr> = vec![verb.as_ref()];
+    line.extend(options.iter().map(OsStr::new));
+    line.extend(["-o".as_ref(), output.as_os_str()]);
+    line.extend(files.iter().map(|file| file.as_os_str()));
+    heapledger(line)
+}
+
+#[track_caller]
+fn made(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Recording {
+    let outcome = make(verb, options, output, files);
+    assert!(outcome.status.success() && outcome.stdout.is_empty(), "{outcome:?}");
+    assert!(!outcome.text().contains("warning"), "{outcome:?}");
+    Recording::open(output.to_owned())
+}
+
+/// What each verb says: that it says something is checked here, what, by who asks.
+fn answers(recording: &Recording) -> Vec<Value> {
+    let top = ["function", "site", "module", "thread", "size"];
+    let mut answers: Vec<Value> = top.map(|by| recording.ask("top", &["--total", "-n", "0", "--by", by])).into();
+    for verb in ["top", "tree", "leaks", "temporary"] {
+        answers.push(recording.ask(verb, &[]));
+    }
+    let flame = heapledger(["flame".as_ref(), "-o".as_ref(), "-".as_ref(), recording.path.as_os_str()]);
+    assert!(flame.status.success() && flame.text().contains("<svg"), "{flame:?}");
+    assert_eq!(recording.ask("info", &[])["damage"], Value::Array(vec![]));
+    answers
+}
+
+/// What groups hold, without their names.
+fn figures(answer: &Value) -> Vec<(i64, i64)> {
+    let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("no rows: {answer:#}"));
+    let mut figures: Vec<(i64, i64)> = rows.iter().map(|row| (number(row, "bytes"), number(row, "blocks"))).collect();
+    figures.sort_unstable();
+    figures
+}
+
+#[test]
+fn merged_recordings_add_up() {
+    let scratch = Scratch::new();
+    let (_, one) = Job::fixture("mix_threads", "300").recorded(&scratch);
+    let (_, two) = Job::fixture("forks", "100").recorded(&scratch);
+    let (_, three) = Job::shell("git --version; python3 -c 'print(sorted(map(str, range(2000))))'").recorded(&scratch);
+    let files = [&*three.path, &*one.path, &*two.path];
+    let merged = made("merge", &[], &scratch.file("merged.hl"), &files);
+    merged.assert_whole().assert_adds_up();
+
+    let parts = [&one, &two, &three];
+    for name in SUMS {
+        let sum: i64 = parts.iter().map(|part| part.total(name)).sum();
+        assert_eq!(merged.total(name), sum, "{name}: {merged:?}\nof {parts:?}");
+    }
+    let peaks = parts.map(|part| part.total("bytes_live_max"));
+    assert!(merged.total("bytes_live_max") >= *peaks.iter().max().unwrap(), "{merged:?}");
+    assert!(merged.total("bytes_live_max") <= peaks.iter().sum(), "{merged:?}");
+    for part in parts {
+        for process in part.processes() {
+            let same = merged.process(number(process, "pid"));
+            for name in SUMS.iter().chain(&["bytes_live_max"]) {
+                assert_eq!(number(same, name), number(process, name), "{name}: {same:#}\nof {process:#}");
+            }
+            assert_eq!(same["exit"], process["exit"]);
+        }
+    }
+    // They ran one after the other, in this order.
+    let info = merged.ask("info", &[]);
+    let start = |pid: i64| {
+        let image = info["images"].as_array().unwrap().iter().find(|image| image["pid"] == pid);
+        image.unwrap_or_else(|| panic!("{info:#}"))["threads"][0]["start_time_seconds"].as_f64().unwrap()
+    };
+    let first = |part: &Recording| start(number(&part.processes()[0], "pid"));
+    assert!(first(&one) < first(&two) && first(&two) < first(&three));
+
+    // Allocations by size, over all parts, are those of the whole.
+    answers(&merged);
+    let mut sizes = std::collections::BTreeMap::new();
+    for part in parts {
+        for row in part.ask("top", &["--total", "-n", "0", "--by", "size"])["rows"].as_array().unwrap() {
+            *sizes.entry(number(row, "size")).or_insert(0) += number(row, "blocks");
+        }
+    }
+    let of_merged = merged.ask("top", &["--total", "-n", "0", "--by", "size"]);
+    let of_merged: Vec<(i64, i64)> = {
+        let rows = of_merged["rows"].as_array().unwrap().iter();
+        let mut rows: Vec<_> = rows.map(|row| (number(row, "size"), number(row, "blocks"))).collect();
+        rows.sort_unstable();
+        rows
+    };
+    assert_eq!(of_merged, sizes.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn anonymous_recordings_have_the_same_figures_and_no_names() {
+    let scratch = Scratch::new();
+    let secret = scratch.file("secret-directory");
+    fs::create_dir(&secret).unwrap();
+    let program = secret.join("secret-program");
+    fs::copy(crate::harness::program("mix_threads"), &program).unwrap();
+    let job = Job::new([program.as_os_str(), "0300".as_ref()]).directory(&secret);
+    let (_, recording) = job.recorded(&scratch);
+    let told = |recording: &Recording| format!("{:#}\n{:#}", recording.ask("info", &[]), recording.summary);
+    assert!(told(&recording).contains("secret") && told(&recording).contains("0300"));
+
+    let key = scratch.write("key", "0123456789abcdef");
+    let keyed = ["--key-file", key.to_str().unwrap()];
+    let public = made("anonymize", &[], &scratch.file("public.hl"), &[&recording.path]);
+    let same = made("anonymize", &keyed, &scratch.file("same.hl"), &[&recording.path]);
+    let again = made("anonymize", &keyed, &scratch.file("again.hl"), &[&recording.path]);
+    for made in [&public, &same, &again] {
+        made.assert_whole().assert_adds_up();
+        let told = told(made);
+        for name in ["secret", "0300", "mix_threads", scratch.path().to_str().unwrap()] {
+            assert!(!told.replace(made.path.to_str().unwrap(), "").contains(name), "{name} in {told}");
+        }
+        for name in SUMS.iter().chain(&["bytes_live_max", "blocks_live_max"]) {
+            assert_eq!(made.total(name), recording.total(name), "{name}");
+        }
+        let (before, after) = (answers(&recording), answers(made));
+        for at in [1, 2, 3, 4] {
+            assert_eq!(figures(&before[at]), figures(&after[at]), "{:#}\n{:#}", before[at], after[at]);
+        }
+    }
+    // Nothing but the key decides: with one key all is the same, with another no name is.
+    assert_eq!(fs::read(&same.path).unwrap(), fs::read(&again.path).unwrap());
+    let own = |recording: &Recording| {
+        let info = recording.ask("info", &[]);
+        let modules = info["modules"].as_array().unwrap().clone();
+        let paths = modules.iter().map(|module| module["path"].as_str().unwrap().to_owned());
+        paths.filter(|path| path.starts_with("/own/")).collect::<Vec<_>>()
+    };
+    assert!(own(&public).len() == 1 && own(&same).len() == 1 && own(&public) != own(&same));
+    assert!(told(&public).contains("libc.so.6"));
+
+    let named = made("anonymize", &["--keep-names"], &scratch.file("named.hl"), &[&recording.path]);
+    assert_eq!(own(&named), ["/own/secret-program"]);
+    assert!(!told(&named).contains("secret-directory"));
+    let short = scratch.write("short", "0123");
+    let refused = make("anonymize", &["--key-file", short.to_str().unwrap()], &scratch.file("x.hl"), &[&public.path]);
+    assert_eq!(refused.status, exited(2), "{refused:?}");
+}
+
+/// What is there stays as it is until the new file is whole; nothing else stays.
+#[test]
+fn files_are_replaced_whole_and_on_request_only() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "100").recorded(&scratch);
+    let damaged = scratch.write("damaged.hl", b"not a recording");
+    let target = scratch.write("target.hl", b"precious");
+    let both = [&*recording.path, &*recording.path];
+    let listed = || {
+        let entries = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = listed();
+    for outcome in [
+        make("merge", &[], &target, &both),
+        make("merge", &["--force"], &target, &[&recording.path, &damaged]),
+        make("anonymize", &[], &target, &[&recording.path]),
+        make("anonymize", &["--force"], &target, &[&damaged]),
+        make("anonymize", &["--force"], scratch.path(), &[&recording.path]),
+        make("anonymize", &[], &scratch.file("no/such/directory.hl"), &[&recording.path]),
+    ] {
+        assert!(!outcome.status.success() && outcome.stdout.is_empty(), "{outcome:?}");
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        assert_eq!(listed(), before);
+    }
+    let refused = make("anonymize", &[], &target, &[&recording.path]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"), "{refused:?}");
+    assert!(make("merge", &["--force"], &target, &both).status.success());
+    assert_eq!(Recording::open(target).total("allocations"), 2 * recording.total("allocations"));
+    // In its own place.
+    assert!(make("anonymize", &["-f"], &recording.path, &[&recording.path]).status.success());
+    assert_eq!(Recording::open(recording.path.clone()).total("allocations"), recording.total("allocations"));
+    assert_eq!(listed(), before);
+}

@@ -1,0 +1,46 @@
+//! Events that are in no ring any more, by cause.
+
+use std::sync::atomic::Ordering;
+
+use heapledger_recording::Counts;
+use heapledger_wire::session::ImageCounters;
+
+/// Events of an image that were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Dropped because a ring was full.
+    pub(crate) full: u64,
+    /// Of signal handlers that interrupted the recorder.
+    nested: u64,
+    /// Of threads and processes for which there was no ring.
+    no_ring: u64,
+    /// Of producers gone wild, by estimate.
+    pub(crate) unreadable: u64,
+}
+
+impl Lost {
+    /// The same with what the image itself has counted.
+    pub(crate) fn with(self, counters: &ImageCounters) -> Lost {
+        let (nested, no_ring) = (&counters.lost_nested, &counters.lost_no_ring);
+        Lost { nested: nested.load(Ordering::Relaxed), no_ring: no_ring.load(Ordering::Relaxed), ..self }
+    }
+
+    pub(crate) fn add_full(&mut self, events: u64) {
+        self.full = self.full.saturating_add(events);
+    }
+
+    pub(crate) fn add_unreadable(&mut self, events: u64) {
+        self.unreadable = self.unreadable.saturating_add(events);
+    }
+
+    /// Enters the figures among an image's totals.
+    pub(crate) fn enter(self, counts: &mut Counts) {
+        let Lost { full, nested, no_ring, unreadable } = self;
+        // Some of these a program gone wild can write.
+        counts.events_lost = [nested, no_ring, unreadable].into_iter().fold(full, u64::saturating_add);
+        counts.events_lost_full = full;
+        counts.events_lost_nested = nested;
+        counts.events_lost_no_ring = no_ring;
+        counts.events_lost_unreadable = unreadable;
+    }
+}

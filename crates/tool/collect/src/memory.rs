@@ -1,0 +1,206 @@
+//! What the system counts of the memory of a process, sampled from /proc.
+//!
+//! A sample takes two files: `status` for what is resident, `maps` for what is mapped. Reading `maps` takes the longer
+//! the more mappings there are, and holds up the process's own changes to them meanwhile: [`Budget`] sees to it that
+//! no more than a hundredth of the time goes there.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use heapledger_core::Bytes;
+use heapledger_recording::{MemorySample, Time};
+
+/// Between the first samples of an image, in nanoseconds.
+const INTERVAL_FIRST: u64 = 5_000_000;
+/// After so many samples the time between two doubles: about a thousand after a minute, four thousand after a day.
+const SAMPLES_PER_INTERVAL: usize = 256;
+
+/// The samples of an image that are not written yet, and when the next one is due.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    samples: Vec<MemorySample>,
+    interval: u64,
+    next: Time,
+}
+
+impl Samples {
+    pub(crate) fn new() -> Samples {
+        Samples { samples: Vec::new(), interval: INTERVAL_FIRST, next: Time(0) }
+    }
+
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.next
+    }
+
+    /// Adds a sample. Returns those to be written now, if it is time.
+    pub(crate) fn add(&mut self, sample: MemorySample) -> Option<Vec<MemorySample>> {
+        self.next = Time(sample.time.0.saturating_add(self.interval));
+        self.samples.push(sample);
+        if self.samples.len() < SAMPLES_PER_INTERVAL {
+            return None;
+        }
+        self.interval = self.interval.saturating_mul(2);
+        Some(self.take())
+    }
+
+    /// The samples that are left.
+    pub(crate) fn take(&mut self) -> Vec<MemorySample> {
+        std::mem::take(&mut self.samples)
+    }
+}
+
+/// How much time sampling may take.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    next: Option<Instant>,
+}
+
+impl Budget {
+    pub(crate) fn is_left(&self) -> bool {
+        self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    /// Accounts for what was done since `start`.
+    pub(crate) fn spend(&mut self, start: Instant) {
+        self.next = Some(Instant::now() + start.elapsed().saturating_mul(99).min(Duration::from_secs(3600)));
+    }
+}
+
+/// Reads what /proc says, with memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Prober {
+    text: Vec<u8>,
+}
+
+impl Prober {
+    /// `None` if the process has ended, or may not be looked at.
+    pub(crate) fn sample(&mut self, pid: u32, time: Time) -> Option<MemorySample> {
+        let mut sample = MemorySample { time, ..MemorySample::default() };
+        parse_status(self.read(pid, "status").ok()?, &mut sample);
+        parse_maps(self.read(pid, "maps").ok()?, &mut sample);
+        // What is ending has no memory any more.
+        (sample.resident > Bytes(0)).then_some(sample)
+    }
+
+    fn read(&mut self, pid: u32, file: &str) -> io::Result<&[u8]> {
+        self.text.clear();
+        File::open(format!("/proc/{pid}/{file}"))?.read_to_end(&mut self.text)?;
+        Ok(&self.text)
+    }
+}
+
+fn parse_status(text: &[u8], sample: &mut MemorySample) {
+    for line in text.split(|&byte| byte == b'\n') {
+        let Some((name, value)) = line.split_once_at(b':') else { continue };
+        let value = || Bytes(number(value.trim_ascii_start(), 10).0.saturating_mul(1 << 10));
+        match name {
+            b"VmRSS" => sample.resident = value(),
+            b"RssAnon" => sample.resident_anonymous = value(),
+            b"RssFile" | b"RssShmem" => sample.resident_file.0 += value().0,
+            b"VmSwap" => sample.swapped = value(),
+            _ => {}
+        }
+    }
+}
+
+/// Lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
+fn parse_maps(text: &[u8], sample: &mut MemorySample) {
+    for line in text.split(|&byte| byte == b'\n') {
+        let (start, rest) = number(line, 16);
+        let (end, rest) = number(rest.strip_prefix(b"-").unwrap_or_default(), 16);
+        let [b' ', _, b'w', _, b'p', rest @ ..] = rest else { continue };
+        // The offset, the device, the inode and the name.
+        let mut fields = rest.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+        let (inode, name) = (fields.nth(2), fields.next().unwrap_or_default());
+        let bytes = end.saturating_sub(start);
+        if name == b"[heap]" {
+            sample.heap.0 += bytes;
+        } else if inode == Some(b"0") && name != b"[stack]" {
+            sample.mappings.0 += bytes;
+        }
+    }
+}
+
+/// The number at the beginning of a text, and what follows it.
+fn number(text: &[u8], radix: u32) -> (u64, &[u8]) {
+    let digit = |&byte: &u8| char::from(byte).to_digit(radix).map(u64::from);
+    let digits = text.iter().map_while(digit);
+    let value = digits.clone().fold(0_u64, |value, digit| value.wrapping_mul(radix.into()).wrapping_add(digit));
+    (value, &text[digits.count()..])
+}
+
+trait SplitOnce {
+    fn split_once_at(&self, at: u8) -> Option<(&[u8], &[u8])>;
+}
+
+impl SplitOnce for [u8] {
+    fn split_once_at(&self, at: u8) -> Option<(&[u8], &[u8])> {
+        let place = self.iter().position(|&byte| byte == at)?;
+        Some((&self[..place], &self[place + 1..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes_is_understood() {
+        let mut sample = MemorySample::default();
+        let status = "Name:\tVmRSS: 7\nVmRSS:\t    2612 kB\nRssAnon:\t     116 kB\nRssFile:\t    1496 kB\n\
+                      RssShmem:\t    1000 kB\nVmSwap:\t       4 kB\nThreads:\t1\n";
+        parse_status(status.as_bytes(), &mut sample);
+        let maps = "564b018ef000-564b018f1000 r--p 00000000 fe:00 247282                     /usr/bin/head\n\
+                    564b018f1000-564b018f2000 rw-p 00002000 fe:00 247282                     /usr/bin/head\n\
+                    564b01a00000-564b01a21000 rw-p 00000000 00:00 0                          [heap]\n\
+                    7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
+                    7f0000021000-7f0004000000 ---p 00000000 00:00 0 \n\
+                    7f1000000000-7f1000001000 rw-s 00000000 00:01 7                          /memfd:heapledger (deleted)\n\
+                    7f2000000000-7f2000003000 rw-p 00000000 00:00 0                          [anon:arena]\n\
+                    7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]\n";
+        parse_maps(maps.as_bytes(), &mut sample);
+        let expected = MemorySample {
+            time: Time(0),
+            resident: Bytes(2612 << 10),
+            resident_anonymous: Bytes(116 << 10),
+            resident_file: Bytes(2496 << 10),
+            heap: Bytes(0x21000),
+            mappings: Bytes(0x21000 + 0x3000),
+            swapped: Bytes(4 << 10),
+        };
+        assert_eq!(sample, expected);
+    }
+
+    #[test]
+    fn this_process_is_sampled() {
+        let memory = vec![1_u8; 64 << 20];
+        let mut prober = Prober::default();
+        let sample = prober.sample(std::process::id(), Time(5)).unwrap();
+        assert!(sample.resident_anonymous >= Bytes(memory.len() as u64) && sample.mappings >= Bytes(64 << 20));
+        assert!(sample.resident >= sample.resident_anonymous && sample.time == Time(5));
+        assert!(prober.sample(u32::MAX, Time(0)).is_none());
+    }
+
+    #[test]
+    fn long_runs_have_few_samples() {
+        let mut samples = Samples::new();
+        let (mut written, mut now) = (0, 0);
+        while now < 86_400_000_000_000 {
+            now = samples.next.0;
+            written +=
+                samples.add(MemorySample { time: Time(now), ..MemorySample::default() }).map_or(0, |it| it.len());
+        }
+        assert!((3_000..=4_352).contains(&written), "{written}");
+    }
+
+    #[test]
+    fn sampling_takes_a_hundredth_of_the_time() {
+        let mut budget = Budget::default();
+        assert!(budget.is_left());
+        budget.spend(Instant::now().checked_sub(Duration::from_millis(10)).unwrap());
+        assert!(!budget.is_left());
+        let next = budget.next.unwrap();
+        assert!(next > Instant::now() + Duration::from_millis(900));
+    }
+}
