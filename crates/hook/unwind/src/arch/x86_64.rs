@@ -24,6 +24,14 @@ pub struct Position {
     pub rbp: u64,
 }
 
+impl Position {
+    /// The frame's stack pointer.
+    #[inline(always)]
+    pub const fn sp(&self) -> u64 {
+        self.slot.wrapping_add(8)
+    }
+}
+
 /// How to step out of a frame, in 30 bits: words to the caller's return address 17 │ words from there to rbp 10 │ kind 3.
 ///
 /// The *return address* is the one that leads into the caller; from where the frame's own return address is, or, by
