@@ -8,9 +8,9 @@ use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::WORDS_MAX;
 use heapledger_wire::publish::Producer;
 
-use crate::hook;
 use crate::process::{self, Process};
 use crate::{arch, connect::Refusal};
+use crate::{hook, verify};
 
 /// [`ThreadBlock::gate`] of a block that is attached, with its thread outside the recorder.
 pub(crate) const GATE_OPEN: u64 = 1;
@@ -33,6 +33,9 @@ pub struct ThreadBlock {
     pub(crate) guard_word: u64,
     /// Calls until one is timed.
     pub(crate) until_measured: u64,
+    /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
+    /// something of each.
+    pub(crate) defects_counted: u64,
     pub(crate) outlet: Outlet,
     /// Whether the outlet's producer has been written.
     pub(crate) has_ring: bool,
@@ -48,6 +51,8 @@ pub struct ThreadBlock {
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
     pub(crate) walker: Walker,
+    /// What verifying stacks takes; null until then.
+    pub(crate) workspace: *mut verify::Workspace,
 }
 
 /// Where events go.
@@ -58,6 +63,9 @@ pub(crate) struct Outlet {
     /// Room for an extended event.
     pub(crate) words: [u64; WORDS_MAX],
 }
+
+/// [`ThreadBlock::defects_counted`] of a thread whose every stack is looked at.
+pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
 /// What this thread's TLS word says.
 pub(crate) enum Current {
@@ -117,6 +125,10 @@ impl ThreadBlock {
             self.outlet.producer.write(Producer::new(ring));
             self.has_ring = true;
             self.until_measured = 1;
+        }
+        if verify::is_wanted() {
+            verify::prepare();
+            self.defects_counted = INSPECT_ALL;
         }
         process.report_memory();
         hook::announce_thread(self).map_err(|_| Refusal::Gone)

@@ -19,9 +19,10 @@ use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
-use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, Outlet, ThreadBlock};
+use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, Outlet, ThreadBlock};
 use crate::connect::Refusal;
 use crate::process::{self, Process};
+use crate::verify;
 
 /// `malloc(size)` returned `address`.
 ///
@@ -310,6 +311,13 @@ pub fn scratch(length: usize) -> *mut u8 {
     block.scratch
 }
 
+/// Writes what [`verify`] has found, while an event is being written.
+pub(crate) fn write_mismatch(block: &mut ThreadBlock, event: &Extended<'_>) {
+    if block.write_extended(arch::ticks(), event).is_err() {
+        process::turn_off();
+    }
+}
+
 /// Says which thread writes to the block's ring from now on.
 pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
     block.begin();
@@ -593,19 +601,22 @@ impl ThreadBlock {
     unsafe fn capture(&mut self, caller: Position) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
         let id = unsafe { self.walker.capture(caller, &mut self.outlet) };
-        if self.walker.defects.count() != 0 {
-            self.count_defects();
+        if self.walker.defects.count() != self.defects_counted {
+            self.inspect(&caller, id);
         }
         id
     }
 
+    /// After a capture with a defect; after every one where stacks are verified.
     #[cold]
     #[inline(never)]
-    fn count_defects(&mut self) {
+    fn inspect(&mut self, caller: &Position, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
-        if let Some(counters) = Process::get().and_then(Process::counters) {
-            counters.stacks_truncated.fetch_add(truncated, Ordering::Relaxed);
-            counters.stacks_dropped.fetch_add(lost, Ordering::Relaxed);
+        if truncated + lost > 0 {
+            count_defects(truncated, lost);
+        }
+        if self.defects_counted == INSPECT_ALL {
+            verify::check(self, caller, id);
         }
     }
 
@@ -706,6 +717,7 @@ impl Outlet {
 impl Sink for Outlet {
     #[inline(never)]
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+        verify::note_node(id, parent, kind, address);
         if self.producer().write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
             process::turn_off();
         }
@@ -785,5 +797,13 @@ fn count_lost(process: &Process, is_nested: bool) {
     if let Some(counters) = process.counters() {
         let counter = if is_nested { &counters.lost_nested } else { &counters.lost_no_ring };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn count_defects(truncated: u64, lost: u64) {
+    if let Some(counters) = Process::get().and_then(Process::counters) {
+        counters.stacks_truncated.fetch_add(truncated, Ordering::Relaxed);
+        counters.stacks_dropped.fetch_add(lost, Ordering::Relaxed);
     }
 }

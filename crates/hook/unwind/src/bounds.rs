@@ -22,6 +22,11 @@ pub fn set_first_top(address: u64) {
     FIRST_TOP.store(address, Ordering::Relaxed);
 }
 
+/// Where the first thread's stack ends.
+pub fn first_top() -> u64 {
+    FIRST_TOP.load(Ordering::Relaxed)
+}
+
 /// The verified part of a thread's own stack. Zeroed is valid: nothing verified yet.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -51,7 +56,7 @@ impl OwnStack {
             }
             return false;
         }
-        let first_top = FIRST_TOP.load(Ordering::Relaxed);
+        let first_top = first_top();
         let own_top = arch::thread_pointer() as u64 & !7;
         let (near, far) = if own_top < first_top { (own_top, first_top) } else { (first_top, own_top) };
         for top in [near, far] {

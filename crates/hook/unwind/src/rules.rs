@@ -81,6 +81,12 @@ impl Cache {
         self.entry(return_address).load(Ordering::Relaxed) ^ mark(return_address)
     }
 
+    /// The cached rule of a return address.
+    pub fn get(self, return_address: u64) -> Option<Rule> {
+        let bits = self.bits(return_address);
+        (bits < 1 << Rule::BITS).then(|| Rule::from_bits(bits as u32))
+    }
+
     #[inline(always)]
     fn entry(self, return_address: u64) -> &'static AtomicU64 {
         // SAFETY: the index has 16 bits, and there are 2^16 entries.
@@ -137,7 +143,14 @@ fn evaluate(lookup: u64, module: &modules::Found, context: &mut Context) -> Opti
     }
     let bases = bases.set_eh_frame(frames_at);
     let frames: EhFrame<EndianSlice<'_, NativeEndian>> = EhFrame::new(bytes(frames_at), NativeEndian);
-    let description = header.table()?.fde_for_address(&frames, &bases, lookup, EhFrame::cie_from_offset).ok()?;
+    let table = header.table()?;
+    let describe = |address: u64| table.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok();
+    let Some(description) = describe(lookup) else {
+        // Nothing calls from just before a function: whoever made the stack put the function's address there, for the
+        // outermost frame to return to. So `makecontext` does with `__start_context`.
+        let is_start = |address: u64| describe(address).is_some_and(|next| next.initial_address() == address);
+        return is_start(lookup.wrapping_add(1)).then_some(Rule::END);
+    };
     let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
     let is_signal = description.is_signal_trampoline();
     let row = description.unwind_info_for_address(&frames, &bases, context, lookup).ok()?;

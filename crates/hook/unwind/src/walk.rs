@@ -19,7 +19,7 @@ use crate::arch::{Exit, Position, Rule, Saved, leave};
 use crate::bounds::OwnStack;
 use crate::rules::{self, Context};
 use crate::tree::{self, Place, View};
-use crate::{Sink, modules};
+use crate::{Sink, bounds, modules};
 
 /// Frames remembered, and the most a stack can have.
 pub const FRAMES_MAX: usize = 1024;
@@ -230,7 +230,8 @@ impl Walker {
                     }
                     Exit::End => break 'frames 0,
                     Exit::Lost => {
-                        self.defects.lost += 1;
+                        // Where a thread's stack begins, whatever there is has no caller: the dynamic linker's start.
+                        self.defects.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
                         break 'frames 0;
                     }
                 }

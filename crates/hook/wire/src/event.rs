@@ -151,6 +151,10 @@ pub mod code {
     pub const POOL_FREE: u16 = 261;
     /// A point in time with a name: UTF-8, NUL-padded to whole words.
     pub const MARKER: u16 = 262;
+    /// A stack that is not what the C library says (`--verify-stacks`). Words: the stack's id; the index of the first
+    /// frame that differs; how many frames follow of ours, and of the other; ours as addresses to look up, the other's
+    /// as return addresses, both from the first few frames before the difference on, innermost first.
+    pub const STACK_MISMATCH: u16 = 263;
 }
 
 /// How a reallocation ended that did not simply return a block.

@@ -46,7 +46,7 @@ pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
 pub use moment::{Moment, Selection};
-pub use names::{Frame, FunctionId, FunctionName, Location, Names};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use profile::{Profile, Site};
 pub use rank::{Key, Rank, RankBy, rank};

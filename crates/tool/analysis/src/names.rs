@@ -33,6 +33,15 @@ pub struct Frame {
     pub inlined: bool,
 }
 
+/// A place in a stack, with what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What was recorded; `None` stands for a stack that could not be taken.
+    pub at: Option<StackFrame>,
+    /// The functions: one, and those that were inlined there, the innermost first. Never empty.
+    pub frames: Vec<Frame>,
+}
+
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
@@ -98,6 +107,27 @@ impl<'r, 'a> Names<'r, 'a> {
         let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
         frames.drain(..allocators.min(frames.len() - 1));
         frames
+    }
+
+    /// The [useful frames](Self::useful_frames) by the places that they are at, from the innermost to the outermost.
+    pub fn useful_places(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Place> {
+        let mut rest = self.useful_frames(stacks, stack);
+        let mut places = Vec::new();
+        // From the outside: what was left out is inside.
+        let recorded: Vec<StackFrame> = stacks.frames(stack).collect();
+        for at in recorded.into_iter().rev() {
+            let length = self.look_up(at).len();
+            let frames = rest.split_off(rest.len().saturating_sub(length));
+            if frames.is_empty() {
+                break;
+            }
+            places.push(Place { at: Some(at), frames });
+        }
+        if !rest.is_empty() {
+            places.push(Place { at: None, frames: rest });
+        }
+        places.reverse();
+        places
     }
 
     /// The first of the [useful frames](Self::useful_frames). Looks no more addresses up than that needs.

@@ -195,6 +195,7 @@ impl<'r> Player<'r> {
                 events_lost_no_ring: recorded.events_lost_no_ring,
                 events_lost_unreadable: recorded.events_lost_unreadable,
                 events_late: recorded.events_late,
+                stacks: recorded.stacks,
                 ..Counts::default()
             },
             threads: Vec::new(),

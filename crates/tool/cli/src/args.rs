@@ -24,6 +24,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
@@ -71,6 +72,7 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
     Info(Info),
@@ -113,6 +115,15 @@ pub(crate) struct Record {
     /// What to do when events come faster than they can be taken
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
+
+    /// Compare every captured stack with what the program's C library says
+    ///
+    /// Each is checked frame by frame against glibc's `backtrace`, at the same place
+    /// in the program. That takes 10 microseconds and more for each allocation. How
+    /// many are equal is in the report and in `summary`; `info` shows both stacks of
+    /// the first that are not.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) verify_stacks: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -321,6 +332,41 @@ pub(crate) struct Flame {
 
     #[command(flatten)]
     pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Write the sites in the format of another tool
+///
+/// What each stack ever allocated, and what it holds at a moment, as blocks and
+/// bytes. Functions are named here and now: the file needs nothing else.
+///
+///     $ heapledger export --to pprof -o peak.pb.gz
+///     $ go tool pprof -top peak.pb.gz
+///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Export {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The format
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: crate::export::Format,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms
+    #[arg(long, value_name = "WHEN", value_parser = moment, default_value = "peak", help_heading = "What to show")]
+    pub(crate) at: Moment,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
+    pub(crate) process: Option<u32>,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,

@@ -1,9 +1,6 @@
 //! `heapledger flame`: a picture, or the lines that it is drawn from.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
 
 use heapledger_analysis::{Metric, Moment, Profile};
 use heapledger_reports::escape;
@@ -14,7 +11,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
 use crate::label::{Labels, WhatIsShown, shown_command};
-use crate::output::{Output, tell};
+use crate::output::Output;
 use crate::ranks::{expect_something, load};
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
@@ -41,7 +38,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         (Metric::Blocks, _) => "blocks",
         (Metric::Temporaries, _) => "temporary allocations",
     };
-    let write = |mut out: &mut dyn Write| -> io::Result<()> {
+    out.save(&arguments.output, |mut out| {
         if arguments.collapsed {
             return lines.iter().try_for_each(|(stack, figure)| writeln!(out, "{stack} {figure}"));
         }
@@ -52,18 +49,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         options.hash = true;
         let lines: Vec<String> = lines.iter().map(|(stack, figure)| format!("{stack} {figure}")).collect();
         flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)
-    };
-    if arguments.output == Path::new("-") {
-        write(out.stream())?;
-        return Ok(());
-    }
-    let cannot = |error: io::Error| {
-        Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", arguments.output.display()), error)
-    };
-    let mut file = BufWriter::new(File::create(&arguments.output).map_err(cannot)?);
-    write(&mut file).and_then(|()| file.flush()).map_err(cannot)?;
-    tell(format_args!("heapledger: wrote {}", crate::input::shown(&arguments.output)));
-    Ok(())
+    })
 }
 
 /// Each stack as `outer;…;inner`, and its figure.

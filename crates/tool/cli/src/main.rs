@@ -14,6 +14,7 @@ mod anonymize;
 mod args;
 mod error;
 mod exit;
+mod export;
 mod flame;
 mod format;
 mod info;
@@ -22,6 +23,7 @@ mod label;
 mod leaks;
 mod lost;
 mod merge;
+mod mismatch;
 mod new_file;
 mod output;
 mod preload;
@@ -70,6 +72,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),

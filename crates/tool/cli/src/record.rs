@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
         OnFull::Drop => collect::OnFull::Drop,
@@ -69,6 +70,9 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.on_full == OnFull::Drop {
         options.push("--on-full drop".to_owned());
+    }
+    if arguments.verify_stacks {
+        options.push("--verify-stacks".to_owned());
     }
     options.join(" ")
 }

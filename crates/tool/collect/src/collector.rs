@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
     Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
-    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, Time, Timeline,
+    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, StackCounts, Time, Timeline,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
@@ -24,7 +24,7 @@ use heapledger_wire::session::ImageCounters;
 use crate::clock::{Clock, Reading};
 use crate::error::Error;
 use crate::forks::Forks;
-use crate::image::{Image, Shared};
+use crate::image::{Image, Noted, Shared};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::lost::Lost;
 use crate::memory::{Budget, Prober};
@@ -519,7 +519,7 @@ impl Collector {
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
         let can_be_reused = is_gone && !slot.has_forked && !image.has_forked();
-        let (counts, sites) = image.finish(&mut self.shared, time, slot.lost());
+        let (counts, sites) = image.finish(&mut self.shared, time, &slot.noted());
         slot.common = None;
         let rings = std::mem::take(&mut slot.retired).into_iter().filter_map(Arc::into_inner);
         if can_be_reused {
@@ -574,9 +574,9 @@ impl Collector {
         self.note_private_bytes();
         let before = Time(now.0.saturating_sub(interval));
         for slot in &mut self.slots {
-            let lost = slot.lost();
+            let noted = slot.noted();
             if let Stage::Running(image) = &mut slot.stage {
-                image.flush(&mut self.shared, before, lost);
+                image.flush(&mut self.shared, before, &noted);
             }
         }
         self.write_settled_sites(false);
@@ -737,14 +737,26 @@ pub(crate) enum Failed {
 }
 
 impl Slot {
-    fn lost(&self) -> Lost {
-        self.common.as_deref().map_or(self.lost, |common| self.lost.with(image_counters(common)))
+    fn noted(&self) -> Noted {
+        let Some(counters) = self.common.as_deref().map(image_counters) else {
+            return Noted { lost: self.lost, stacks: StackCounts::default() };
+        };
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let stacks = StackCounts {
+            truncated: read(&counters.stacks_truncated),
+            dropped: read(&counters.stacks_dropped),
+            verified: read(&counters.stacks_verified),
+            mismatched: read(&counters.stacks_mismatched),
+            unasked: read(&counters.stacks_unasked),
+            outlasting: read(&counters.stacks_outlasting),
+        };
+        Noted { lost: self.lost.with(counters), stacks }
     }
 
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
             Stage::New | Stage::Absent => Counts::default(),
-            Stage::Running(image) => image.counts(self.lost()),
+            Stage::Running(image) => image.counts(&self.noted()),
             Stage::Over => self.counts,
         }
     }

@@ -7,7 +7,7 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, Thread as ThreadRecord, Time, Timeline,
+    Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
 
@@ -47,6 +47,13 @@ impl Shared {
             self.writer.send(Job::Records(records));
         }
     }
+}
+
+/// What an image's events do not tell: the program and the collector have counted it elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Noted {
+    pub(crate) lost: Lost,
+    pub(crate) stacks: StackCounts,
 }
 
 /// A thread of an image.
@@ -543,7 +550,7 @@ impl Image {
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
         let time = self.events_end();
-        let counts = self.counts(Lost::default());
+        let counts = self.counts(&Noted::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -591,10 +598,10 @@ impl Image {
     }
 
     /// Brings the file up to date if it is older than `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, lost: Lost) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, noted: &Noted) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(lost) }));
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) }));
         } else if self.tree.has_open() {
             self.flush_nodes(shared, false);
         }
@@ -602,8 +609,8 @@ impl Image {
         self.flush_threads(shared);
     }
 
-    /// The totals so far; what was lost was lost elsewhere.
-    pub(crate) fn counts(&self, lost: Lost) -> Counts {
+    /// The totals so far.
+    pub(crate) fn counts(&self, noted: &Noted) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
         let mut counts = Counts {
             allocations: counts.allocations,
@@ -624,14 +631,15 @@ impl Image {
             blocks_inherited_live_end: counts.blocks_inherited,
             events_late: self.events_late,
             threads: self.threads.len() as u64,
+            stacks: noted.stacks,
             ..Counts::default()
         };
-        lost.enter(&mut counts);
+        noted.lost.enter(&mut counts);
         counts
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
-    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, lost: Lost) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, noted: &Noted) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -644,7 +652,7 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(lost);
+        let counts = self.counts(noted);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {

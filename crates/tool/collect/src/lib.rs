@@ -78,6 +78,8 @@ pub struct Options {
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
+    /// Have every stack compared with what the program's C library says.
+    pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
     /// and go on together with the command. Only one recording of a process can at a time.
     pub handle_signals: bool,
@@ -110,6 +112,7 @@ impl Options {
             on_full: OnFull::Wait,
             library: library.into(),
             ring_capacity: 256 << 10,
+            verify_stacks: false,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             options_text: String::new(),
@@ -118,10 +121,11 @@ impl Options {
 
     /// The mode in which the session begins.
     fn mode(&self) -> u32 {
-        match self.on_full {
+        let on_full = match self.on_full {
             OnFull::Wait => 0,
             OnFull::Drop => mode::DROPS,
-        }
+        };
+        on_full | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
     }
 
     fn ring_capacity(&self) -> usize {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 
-use crate::harness::{Build, Job, Recording, Scratch, build, exited, installed, number, program, skipped, wait_until};
+use crate::harness::{
+    Build, Job, MemoryGroup, Recording, Scratch, build, exited, installed, number, program, skipped, wait_until,
+};
 
 #[test]
 fn answers_of_the_malloc_family() {
@@ -256,17 +258,70 @@ fn how_long_a_killed_collector_is_waited_for() {
     for limit in ["", "ulimit -n 4; "] {
         let mark = scratch.file(&format!("mark{}", limit.len()));
         let file = scratch.file(&format!("recording{}.hl", limit.len()));
-        let line = format!("{limit}exec \"$PROGRAMS/pauses\" {} 1500", mark.display());
+        let line = format!("{limit}exec \"$PROGRAMS/pauses\" {} 3000", mark.display());
         let running = Job::shell(&line).start(Some(&file));
         let told = || fs::read_to_string(&mark).unwrap_or_default();
         wait_until("the program runs", || told() == "ready\n");
-        std::thread::sleep(Duration::from_millis(300));
+        // Once a second, what there is is written.
+        let written = || Recording::open(file.clone()).total("allocations");
+        wait_until("there are calls in the file", || written() > 10_000);
         kill_process(running.pid(), Signal::KILL).unwrap();
         wait_until("the program has ended", || told().lines().count() == 2);
         let longest: i64 = told().lines().nth(1).unwrap().parse().unwrap();
         assert!(longest < LONGEST_MS, "{limit:?}: a call took {longest} ms");
         let recording = Recording::open(file);
-        assert!(recording.summary["complete"] == false && recording.total("allocations") > 10_000, "{recording:?}");
+        assert_eq!(recording.summary["complete"], false, "{recording:?}");
+    }
+}
+
+/// The program's memory group is full. What is shared with the collector is the collector's: it is in another group.
+#[test]
+fn a_full_memory_group() {
+    /// What the recorder takes of the program's own memory: per thread, and beside.
+    const PRIVATE: u64 = 16 * (100 << 10) + (512 << 10);
+    /// Groups are charged in portions, on each processor.
+    const PORTIONS: u64 = 512 << 10;
+    let scratch = Scratch::new();
+    let Some(group) = MemoryGroup::new() else { return };
+    program("hog");
+    let told = scratch.file("told");
+    let job = Job::shell(&format!("{}\"$PROGRAMS/hog\" 24 16 {}", group.enter(), told.display()));
+    let bare = job.bare();
+    group.limit(group.peak() + PRIVATE + PORTIONS);
+    let (recorded, recording) = job.recorded(&scratch);
+    assert_eq!((bare, &*recorded.text()), (recorded.clone(), "fine\n"), "{recording:?}");
+    assert!(recording.assert_whole().total("allocations") >= 24 + 16 * 20_000, "{recording:?}");
+    let rings = recording.summary["costs"]["ring_bytes"].as_u64().unwrap();
+    assert!(rings > PRIVATE + PORTIONS, "the bound proves nothing: {recording:?}");
+}
+
+/// The kernel kills the program for the memory that it takes: all that it did is in the recording.
+#[test]
+fn a_program_that_is_killed_for_its_memory() {
+    let scratch = Scratch::new();
+    let Some(group) = MemoryGroup::new() else { return };
+    group.limit(40 << 20);
+    let told = scratch.file("told");
+    let hog = format!("{} 200 1 {}", program("hog").display(), told.display());
+    let (outcome, recording) = Job::shell(&format!("{}{hog}", group.enter())).both(&scratch);
+    assert_eq!(outcome.status.signal(), Some(9), "{outcome:?}");
+    let megabytes = || i64::from_ne_bytes(fs::read(&told).unwrap()[8..16].try_into().unwrap());
+    let killed = recording.assert_whole().process_named("hog");
+    assert_eq!(
+        (number(killed, "blocks_live_end"), &killed["exit"]),
+        (megabytes(), &json!({"signal": 9})),
+        "{recording:?}"
+    );
+    assert!((30..=40).contains(&megabytes()), "{recording:?}");
+
+    // The recorder in the same group: whom the kernel kills is its choice.
+    let file = scratch.file("together.hl");
+    let words = Job::new(hog.split(' ')).recording_words(&file);
+    let outcome = Job::shell(&format!("{}{words}", group.enter())).bare();
+    assert_eq!(outcome.status.signal(), Some(9), "{outcome:?}");
+    let recording = Recording::open(file);
+    if recording.summary["complete"] == true {
+        assert_eq!(number(recording.process_named("hog"), "blocks_live_end"), megabytes(), "{recording:?}");
     }
 }
 

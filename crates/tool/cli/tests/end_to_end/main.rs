@@ -7,6 +7,7 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod command;
+mod export;
 mod harness;
 mod hazards;
 mod modes;
@@ -16,3 +17,4 @@ mod real;
 mod rewrite;
 mod stacks;
 mod truth;
+mod verified;

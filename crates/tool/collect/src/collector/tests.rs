@@ -797,7 +797,7 @@ fn a_collector_that_dies_leaves_a_readable_file() {
     bench.collector.order.clock = Clock::new(Reading::now(), Reading::now());
     let now = bench.collector.now();
     let Stage::Running(image) = &mut bench.collector.slots[0].stage else { panic!() };
-    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), Lost::default());
+    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), &Noted::default());
     bench.collector.shared.flush_records();
     own.malloc(2_000, 0x9000_0000, 10, 1);
     bench.round();
