@@ -24,6 +24,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger timeline               what was live over time
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
@@ -72,6 +73,7 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Timeline(Timeline),
     Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
@@ -372,6 +374,40 @@ pub(crate) struct Export {
     pub(crate) symbols: Symbols,
 }
 
+/// Draw what was live over time
+///
+/// A plot for the terminal, or a picture. Each column shows the most that was live
+/// in its part of the time. Beside it stands what the system counted of the same
+/// processes, where `record` looked: resident memory, what of it belongs to no
+/// file, the brk heap, and private mappings without a file (what malloc takes by
+/// mmap among them). So it shows whether what is live is also resident, and
+/// whether what was freed went back to the system.
+///
+///     $ heapledger timeline
+///     $ heapledger timeline --svg live.svg
+///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --json | jq .peak
+///
+/// Memory that processes share is counted for each of them. The plot is in plain
+/// ASCII where the locale is not UTF-8.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Timeline {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
+    pub(crate) process: Option<u32>,
+
+    /// Write a picture to this file, - for stdout
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
 /// Make one recording of several
 ///
 /// The processes of all stand side by side, with the times at which they really
@@ -499,6 +535,19 @@ pub(crate) struct Target {
     pub(crate) force: bool,
 }
 
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct Range {
+    /// From this time on, such as 1.5s or 200ms [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) from: Option<Time>,
+
+    /// Up to this time [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) to: Option<Time>,
+}
+
 /// Of what, and when.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to show")]
@@ -588,8 +637,12 @@ fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
         "end" => Ok(Moment::End),
-        time => Ok(Moment::At(Time(u64::try_from(duration(time)?.as_nanos()).unwrap_or(u64::MAX)))),
+        text => time(text).map(Moment::At),
     }
+}
+
+fn time(text: &str) -> Result<Time, String> {
+    duration(text).map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// A number and a unit; seconds without one.
