@@ -28,7 +28,7 @@ const INTERVAL_FIRST: u64 = TICK_NS as u64;
 /// Keeps of each interval of time the moment with the most live bytes and, where nothing happens in the next interval,
 /// its last moment: so what was live in the pause is known too. When there are too many intervals, their length doubles;
 /// there are never more than 4,096 samples.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Timeline {
     intervals: Vec<Interval>,
     length: u64,

@@ -16,4 +16,6 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod timeline;
 mod truth;
+mod verified;
