@@ -13,12 +13,12 @@ pub enum Error {
     /// No thread of the selected processes had this number, id or name.
     #[error("the recording has no thread {0}")]
     NoSuchThread(String),
-    /// The recording has totals only, and the question needs what happened call by call.
-    #[error("the recording has totals only, no events: it cannot tell threads, sizes, lifetimes, or other times")]
-    NoEvents,
     /// Nothing was recorded at that moment.
     #[error("the recording ends before that moment")]
     AfterEnd,
+    /// The question takes events, and the recording has none.
+    #[error("the recording has totals only, no events that could answer this")]
+    NoEvents,
     /// A replay needs more memory than there is.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,

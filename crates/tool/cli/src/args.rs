@@ -121,6 +121,15 @@ pub(crate) struct Record {
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
 
+    /// Keep totals of each stack, no events: a small file, however long the run
+    ///
+    /// The file is replaced every ten seconds at the most by one with all that is known
+    /// by then, so that a recorder that is killed leaves the last one. What takes
+    /// events (a moment that is neither the peak nor the end; threads; sizes) cannot be
+    /// asked of it.
+    #[arg(long)]
+    pub(crate) aggregate: bool,
+
     /// Compare every captured stack with what the program's C library says
     ///
     /// Each is checked frame by frame against glibc's `backtrace`, at the same place
@@ -663,7 +672,6 @@ pub(crate) struct Symbols {
 mod tests {
     use clap::CommandFactory;
     use heapledger_analysis::{Filter, Metric, Pattern, Selection};
-    use heapledger_recording::Time;
 
     use super::*;
 

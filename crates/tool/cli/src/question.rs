@@ -49,12 +49,7 @@ impl<'r, 'a> Question<'r, 'a> {
 
     /// Fails if the recording has no allocation at all: an empty table would say less.
     pub(crate) fn expect_something(self) -> Result<Self> {
-        let is_allocating = self.recording.footer().is_none_or(|footer| footer.counts.allocations.0 > 0);
-        if is_allocating || self.recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
-            return Ok(self);
-        }
-        let what = "nothing was recorded: the program made no allocator call that was seen";
-        Err(Failure::new(Exit::NothingRecorded, what).hint("a program that is statically linked cannot be recorded"))
+        expect_something(self.recording).map(|()| self)
     }
 
     /// The answer, with a progress bar while it is looked for.
@@ -111,6 +106,16 @@ impl<'r, 'a> Question<'r, 'a> {
             }
         }
     }
+}
+
+/// Fails if the recording has no allocation at all.
+pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
+    let is_allocating = recording.footer().is_none_or(|footer| footer.counts.allocations.0 > 0);
+    if is_allocating || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
+        return Ok(());
+    }
+    let what = "nothing was recorded: the program made no allocator call that was seen";
+    Err(Failure::new(Exit::NothingRecorded, what).hint("a program that is statically linked cannot be recorded"))
 }
 
 /// When, for a sentence.

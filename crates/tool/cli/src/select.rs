@@ -175,21 +175,20 @@ pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
         "end" => Ok(Moment::End),
-        text => match time(text) {
-            Ok(time) => Ok(Moment::At(time)),
-            Err(_) => Err("expected peak, end, or a time such as 1.5s, 200ms or 2min".to_owned()),
-        },
+        text => time(text).map(Moment::At).map_err(|_| format!("expected peak, end, or a time: {EXAMPLES}")),
     }
 }
 
-/// A moment by its time.
+/// A time of a recording.
 pub(crate) fn time(text: &str) -> Result<Time, String> {
     duration(text).map(|time| Time(nanoseconds(time)))
 }
 
+const EXAMPLES: &str = "1.5s, 200ms or 2min";
+
 /// A number and a unit; seconds without one.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let unknown = || format!("`{text}` is no time such as 1.5s, 200ms or 2min");
+    let unknown = || format!("`{text}` is no time such as {EXAMPLES}");
     let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
     let seconds = match unit {
         "ns" => 1e-9,
