@@ -512,12 +512,26 @@ pub(crate) struct What {
 }
 
 /// Where the names of functions come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions")]
 pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     pub(crate) debug_dir: Vec<PathBuf>,
+
+    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    ///
+    /// For a recording of another machine, or of a program that has been replaced since: files are known by
+    /// their build ids, and by their names where they have none. Can be given more than once.
+    ///
+    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
+    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    pub(crate) search: Vec<PathBuf>,
+
+    /// Whether servers may be asked.
+    #[arg(skip = true)]
+    pub(crate) download: bool,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -16,4 +16,5 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod symbols;
 mod truth;
