@@ -51,7 +51,7 @@ pub use ids::{Call, ImageId, Live, ModuleId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
     Clock, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart, Mapping, Module,
-    Pause, ProcessCounts, Record, RunCosts, Session, Thread,
+    Pause, ProcessCounts, Record, RunCosts, Session, StackCounts, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};

@@ -283,6 +283,43 @@ pub struct Counts {
     pub events_lost_unreadable: u64,
     /// Frees of blocks that were allocated while recording was paused; not among `frees_unknown`.
     pub frees_paused: Blocks,
+    /// How well stacks could be captured.
+    pub stacks: StackCounts,
+}
+
+/// Stacks that are not whole; and how stacks compare with those of the C library, where that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    /// Captured stacks of which only the innermost frames were kept, because they were too deep.
+    pub truncated: u64,
+    /// Captured stacks without their outer frames, because a frame has no usable unwind information.
+    pub dropped: u64,
+    /// Captured stacks that are frame by frame what glibc's `backtrace` found at the same place.
+    pub verified: u64,
+    /// Captured stacks that are not.
+    pub mismatched: u64,
+    /// Captured stacks that were not compared, because glibc could not be asked.
+    pub unasked: u64,
+    /// Captured stacks that go on where glibc's end, and are the same up to there.
+    pub outlasting: u64,
+}
+
+impl StackCounts {
+    /// Adds those of another image or process.
+    pub fn add(&mut self, other: &StackCounts) {
+        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting } = other;
+        self.truncated = self.truncated.saturating_add(*truncated);
+        self.dropped = self.dropped.saturating_add(*dropped);
+        self.verified = self.verified.saturating_add(*verified);
+        self.mismatched = self.mismatched.saturating_add(*mismatched);
+        self.unasked = self.unasked.saturating_add(*unasked);
+        self.outlasting = self.outlasting.saturating_add(*outlasting);
+    }
+
+    /// Whether stacks were compared, or were to be.
+    pub fn were_verified(&self) -> bool {
+        self.verified | self.mismatched | self.unasked | self.outlasting != 0
+    }
 }
 
 /// The totals of the session and what the recording itself cost. The last chunk of a complete file.

@@ -121,6 +121,15 @@ messages! {
         22 events_lost_no_ring [uint64]: u64,
         23 events_lost_unreadable [uint64]: u64,
         24 frees_paused [uint64]: u64,
+        25 stacks [message, optional]: Option<StackCounts>,
+    }
+    messages::StackCounts {
+        1 truncated [uint64]: u64,
+        2 dropped [uint64]: u64,
+        3 verified [uint64]: u64,
+        4 mismatched [uint64]: u64,
+        5 unasked [uint64]: u64,
+        6 outlasting [uint64]: u64,
     }
     messages::Footer {
         1 time [uint64]: u64,
@@ -286,7 +295,7 @@ macro_rules! nested {
     )*};
 }
 
-nested!(messages::Counts, messages::RunCosts, ids::Live);
+nested!(messages::Counts, messages::StackCounts, messages::RunCosts, ids::Live);
 
 macro_rules! optional_nested {
     ($($of:ident :: $name:ident),*) => {$(

@@ -6,10 +6,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use heapledger_core::lock::Lock;
 use heapledger_record::connect::Address;
 use heapledger_record::process::{self, Library};
-use heapledger_record::{block::ThreadBlock, hook};
+use heapledger_record::{block::ThreadBlock, hook, verify};
 
 use crate::family::NEXT;
-use crate::next::{Scope, lookup};
+use crate::next::{Scope, lookup, lookup_in};
 use crate::{environment, exec};
 
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
@@ -90,8 +90,16 @@ fn join() {
 /// Runs before `main`, after the C library's own start.
 extern "C" fn constructor() {
     initialise();
+    if !process::is_on() {
+        return;
+    }
+    watch_forks();
+    verify_stacks();
+}
+
+fn watch_forks() {
     let register = lookup(Scope::Next, c"__register_atfork");
-    if register == 0 || !process::is_on() {
+    if register == 0 {
         return;
     }
     type Handler = extern "C" fn();
@@ -104,6 +112,35 @@ extern "C" fn constructor() {
             unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
         });
     });
+}
+
+/// Makes glibc's `backtrace` ready where the session wants stacks verified. Its first call loads a library: now nobody
+/// holds the dynamic linker's lock.
+fn verify_stacks() {
+    if !verify::is_wanted() {
+        return;
+    }
+    let address = lookup_in(b"libc.so.6", c"backtrace");
+    if address == 0 {
+        return;
+    }
+    // SAFETY: glibc's function of this name, whose type this is.
+    let backtrace = unsafe { core::mem::transmute::<usize, verify::Backtrace>(address) };
+    let mut found = 0;
+    with_guard(|sp| {
+        hook::internally(sp, || {
+            let mut addresses = [core::ptr::null_mut(); 4];
+            // SAFETY: there is room for so many addresses.
+            found = unsafe { backtrace(addresses.as_mut_ptr(), 4) };
+        });
+    });
+    // A program finds 0 in `errno` when it starts.
+    set_errno(0);
+    let unwinder = lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
+    if found > 0 && unwinder != 0 {
+        // SAFETY: glibc's, and called above.
+        unsafe { verify::start(backtrace, unwinder as u64) };
+    }
 }
 
 #[used]

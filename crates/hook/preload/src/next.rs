@@ -65,6 +65,26 @@ pub(crate) fn lookup(scope: Scope, name: &CStr) -> usize {
     0
 }
 
+/// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name; 0
+/// when there is none.
+pub(crate) fn lookup_in(file: &[u8], name: &CStr) -> usize {
+    // SAFETY: as in `lookup`.
+    let mut map = unsafe { _r_debug.map };
+    // SAFETY: as in `lookup`.
+    while let Some(object) = unsafe { map.as_ref() } {
+        let path = match object.name.is_null() {
+            true => &[],
+            // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry.
+            false => unsafe { CStr::from_ptr(object.name) }.to_bytes(),
+        };
+        if path.rsplit(|&byte| byte == b'/').next() == Some(file) {
+            return Symbols::of(object).and_then(|symbols| symbols.find(name)).unwrap_or(0);
+        }
+        map = object.next;
+    }
+    0
+}
+
 /// An object's dynamic symbols.
 struct Symbols {
     bias: u64,

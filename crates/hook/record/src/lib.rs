@@ -2,7 +2,8 @@
 //!
 //! - [`hook`]: what the malloc family calls, before a free and after an allocation.
 //! - [`block`]: a thread's state; [`process`]: the process's; [`connect`]: the handshake with the collector.
-//! - [`arch`]: the TLS word.
+//! - [`verify`]: captured stacks against glibc's.
+//! - [`arch`]: the TLS word, a call on another stack.
 //!
 //! The crate is told by [`process::start`] which session to join; until then, and when it cannot join, every hook
 //! returns at once.
@@ -13,3 +14,4 @@ pub mod block;
 pub mod connect;
 pub mod hook;
 pub mod process;
+pub mod verify;

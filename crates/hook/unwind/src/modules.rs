@@ -32,6 +32,13 @@ pub struct Found {
     link_map: *const LinkMap,
 }
 
+impl Found {
+    /// Whether it covers an address.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 /// `struct dl_find_object` of glibc's `<dlfcn.h>`.
 #[repr(C)]
 struct DlFindObject {

@@ -22,6 +22,8 @@ pub type Words<'words> = &'words [u64];
 
 /// Sizes from here on need an extended event.
 pub const COMPACT_SIZE_END: u64 = 1 << 38;
+/// Steps from here on need a sync event.
+pub const STEP_END: u64 = 1 << 16;
 /// The longest event, in words.
 pub const WORDS_MAX: usize = 1 << 10;
 
@@ -88,6 +90,15 @@ pub const fn realloc_end(step: u64, address: u64, size: u64, stack: StackId) -> 
     [first(REALLOC_END, step, address), second(size, stack)]
 }
 
+/// A compact event that was made with the step 0, so much later.
+#[inline(always)]
+pub const fn later<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
+    if let Some(first) = words.first_mut() {
+        *first |= step << 4;
+    }
+    words
+}
+
 /// A stack-tree node. `address` is what to look up: the return address less one for callers.
 #[inline(always)]
 pub const fn node(id: StackId, parent: StackId, kind: NodeKind, address: u64) -> [u64; 2] {
@@ -140,6 +151,10 @@ pub mod code {
     pub const POOL_FREE: u16 = 261;
     /// A point in time with a name: UTF-8, NUL-padded to whole words.
     pub const MARKER: u16 = 262;
+    /// A stack that is not what the C library says (`--verify-stacks`). Words: the stack's id; the index of the first
+    /// frame that differs; how many frames follow of ours, and of the other; ours as addresses to look up, the other's
+    /// as return addresses, both from the first few frames before the difference on, innermost first.
+    pub const STACK_MISMATCH: u16 = 263;
 }
 
 /// How a reallocation ended that did not simply return a block.

@@ -33,6 +33,8 @@ pub mod mode {
     pub const DROPS: u32 = 2;
     /// No allocation has been recorded yet, so that no free is worth recording. Only together with [`PAUSED`].
     pub const IDLE: u32 = 4;
+    /// Programs compare their stacks with those of their C library. Fixed for the session.
+    pub const VERIFIES_STACKS: u32 = 8;
 }
 
 /// Memory shared by the collector and every process of the session.
@@ -171,8 +173,16 @@ pub struct ImageCounters {
     pub lost_no_ring: AtomicU64,
     /// Stacks cut because they were deeper than the recorder follows.
     pub stacks_truncated: AtomicU64,
-    /// Stacks given up because the tree was full.
+    /// Stacks without their outer frames, because a frame had no usable unwind information.
     pub stacks_dropped: AtomicU64,
+    /// Stacks that are what glibc's `backtrace` says.
+    pub stacks_verified: AtomicU64,
+    /// Stacks that are not.
+    pub stacks_mismatched: AtomicU64,
+    /// Stacks that could not be compared, because glibc could not be asked.
+    pub stacks_unasked: AtomicU64,
+    /// Stacks of which glibc's ends first.
+    pub stacks_outlasting: AtomicU64,
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ pub enum Error {
     /// Nothing was recorded at that moment.
     #[error("the recording ends before that moment")]
     AfterEnd,
+    /// The question takes events, and the recording has none.
+    #[error("the recording has totals only, no events that could answer this")]
+    NoEvents,
     /// A replay needs more memory than there is.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,

@@ -4,6 +4,7 @@
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`History`]: what was live over time.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
@@ -27,6 +28,7 @@ mod amount;
 mod breakdown;
 mod calls;
 mod error;
+mod history;
 mod moment;
 mod names;
 mod overview;
@@ -45,6 +47,7 @@ pub use amount::{Amount, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
+pub use history::{Change, History, Mark};
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};

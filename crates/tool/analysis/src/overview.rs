@@ -141,6 +141,7 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
     blocks(&mut sum.frees_paused, counts.frees_paused);
     sum.events_late = sum.events_late.saturating_add(counts.events_late);
     sum.threads = sum.threads.saturating_add(counts.threads);
+    sum.stacks.add(&counts.stacks);
 }
 
 /// Adds what is live at the end.

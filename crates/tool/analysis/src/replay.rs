@@ -73,6 +73,9 @@ pub(crate) fn replay(
     mut group: impl FnMut(Origin) -> StackId,
     progress: Progress<'_>,
 ) -> Result<Replayed, Error> {
+    if recording.session().is_some_and(|session| session.totals_only) {
+        return Err(Error::NoEvents);
+    }
     let mut session = ledger::Session::new();
     let mut replayed = Replayed::default();
     let mut players: Vec<Option<Player<'_>>> = Vec::new();
@@ -195,6 +198,7 @@ impl<'r> Player<'r> {
                 events_lost_no_ring: recorded.events_lost_no_ring,
                 events_lost_unreadable: recorded.events_lost_unreadable,
                 events_late: recorded.events_late,
+                stacks: recorded.stacks,
                 ..Counts::default()
             },
             threads: Vec::new(),

@@ -24,6 +24,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger timeline               what was live over time
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
@@ -72,6 +73,7 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Timeline(Timeline),
     Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
@@ -115,6 +117,24 @@ pub(crate) struct Record {
     /// What to do when events come faster than they can be taken
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
+
+    /// Keep totals of each stack, no events: a small file, however long the run
+    ///
+    /// The file is replaced every ten seconds at the most by one with all that is known
+    /// by then, so that a recorder that is killed leaves the last one. What takes
+    /// events (a moment that is neither the peak nor the end; threads; sizes) cannot be
+    /// asked of it.
+    #[arg(long)]
+    pub(crate) aggregate: bool,
+
+    /// Compare every captured stack with what the program's C library says
+    ///
+    /// Each is checked frame by frame against glibc's `backtrace`, at the same place
+    /// in the program. That takes 10 microseconds and more for each allocation. How
+    /// many are equal is in the report and in `summary`; `info` shows both stacks of
+    /// the first that are not.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) verify_stacks: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -363,6 +383,40 @@ pub(crate) struct Export {
     pub(crate) symbols: Symbols,
 }
 
+/// Draw what was live over time
+///
+/// A plot for the terminal, or a picture. Each column shows the most that was live
+/// in its part of the time. Beside it stands what the system counted of the same
+/// processes, where `record` looked: resident memory, what of it belongs to no
+/// file, the brk heap, and private mappings without a file (what malloc takes by
+/// mmap among them). So it shows whether what is live is also resident, and
+/// whether what was freed went back to the system.
+///
+///     $ heapledger timeline
+///     $ heapledger timeline --svg live.svg
+///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --json | jq .peak
+///
+/// Memory that processes share is counted for each of them. The plot is in plain
+/// ASCII where the locale is not UTF-8.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Timeline {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+
+    /// Only the process with this pid
+    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
+    pub(crate) process: Option<u32>,
+
+    /// Write a picture to this file, - for stdout
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
 /// Make one recording of several
 ///
 /// The processes of all stand side by side, with the times at which they really
@@ -490,6 +544,19 @@ pub(crate) struct Target {
     pub(crate) force: bool,
 }
 
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct Range {
+    /// From this time on, such as 1.5s or 200ms [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) from: Option<Time>,
+
+    /// Up to this time [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) to: Option<Time>,
+}
+
 /// Of what, and when.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to show")]
@@ -593,8 +660,12 @@ fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
         "end" => Ok(Moment::End),
-        time => Ok(Moment::At(Time(u64::try_from(duration(time)?.as_nanos()).unwrap_or(u64::MAX)))),
+        text => time(text).map(Moment::At),
     }
+}
+
+fn time(text: &str) -> Result<Time, String> {
+    duration(text).map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// A number and a unit; seconds without one.

@@ -16,6 +16,7 @@ use crate::format::{bytes, count, duration, time, utc};
 use crate::input::{Input, shown};
 use crate::label::{Labels, seconds, shown_command};
 use crate::lost::{self, LostJson};
+use crate::mismatch::{self, Mismatch, STACK_MISMATCH, mismatches};
 use crate::output::Output;
 use crate::summary::DamageJson;
 
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events_lost: recording.footer().map(|footer| LostJson::new(&footer.counts)),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
+            stack_mismatches: mismatches(&recording),
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
             chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
             damage: damage.iter().map(DamageJson::from).collect(),
@@ -48,6 +50,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     threads(&recording, out)?;
     modules(&recording, &labels, out)?;
     markers(&recording, out)?;
+    mismatch::print(&recording, out)?;
     chunks(&input, &recording, out)?;
     if !damage.is_empty() {
         out.line("")?;
@@ -156,13 +159,14 @@ fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(threads.len(), out)
 }
 
-/// What the program wrote through the bridge. Damage is said elsewhere.
+/// What the program wrote through the bridge. Damage and stacks that differ are said elsewhere.
 fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotation> + 'a {
     recording
         .images()
         .iter()
         .flat_map(|image| recording.annotations(image.image))
         .filter_map(|annotation| annotation.ok())
+        .filter(|annotation| annotation.code != STACK_MISMATCH)
 }
 
 fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
@@ -316,6 +320,7 @@ struct InfoJson {
     events_lost: Option<LostJson>,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
+    stack_mismatches: Vec<Mismatch>,
     annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
     damage: Vec<DamageJson>,

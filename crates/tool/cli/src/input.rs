@@ -105,6 +105,8 @@ impl Input {
             }
             analysis::Error::AfterEnd => Failure::new(Exit::Usage, error)
                 .hint(format_args!("`heapledger info {}` says how long it is", self.path.display())),
+            analysis::Error::NoEvents => Failure::new(Exit::Usage, error)
+                .hint("it was made by `heapledger record --aggregate`; a recording made without that option can tell"),
             other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),
         }
     }

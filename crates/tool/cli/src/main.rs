@@ -23,8 +23,11 @@ mod label;
 mod leaks;
 mod lost;
 mod merge;
+mod mismatch;
 mod new_file;
 mod output;
+mod picture;
+mod plot;
 mod preload;
 mod progress;
 mod ranks;
@@ -36,6 +39,7 @@ mod snapshots;
 mod summary;
 mod target;
 mod temporary;
+mod timeline;
 mod top;
 mod tree;
 
@@ -71,6 +75,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),

@@ -25,7 +25,8 @@ pub(crate) fn load(input: &Input, recording: &Recording<'_>, selection: Selectio
 
 /// Fails if the recording has no allocation at all: an empty table would say less.
 pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
-    if recording.footer().is_none() || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
+    let tells = |kind| matches!(kind, ChunkKind::Events | ChunkKind::Sites);
+    if recording.footer().is_none() || recording.chunks().iter().any(|chunk| tells(chunk.kind)) {
         return Ok(());
     }
     Err(Failure::new(Exit::NothingRecorded, "nothing was recorded: the program made no allocator call that was seen")

@@ -32,10 +32,12 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
         OnFull::Drop => collect::OnFull::Drop,
     };
+    options.totals_only = arguments.aggregate;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
         if let Progress::CommandEnded { running, waits: true, .. } = progress
@@ -69,6 +71,12 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.on_full == OnFull::Drop {
         options.push("--on-full drop".to_owned());
+    }
+    if arguments.aggregate {
+        options.push("--aggregate".to_owned());
+    }
+    if arguments.verify_stacks {
+        options.push("--verify-stacks".to_owned());
     }
     options.join(" ")
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
 use heapledger_collect::Outcome;
 use heapledger_core::Bytes;
-use heapledger_recording::{Footer, RunCosts};
+use heapledger_recording::{Footer, RunCosts, StackCounts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
@@ -37,6 +37,9 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
         }
         table(&outcome.output);
     }
+    if let Some(checks) = stack_checks(&outcome.footer.counts.stacks) {
+        tell(format_args!("heapledger: {checks}"));
+    }
     if !outcome.clock_reliable {
         warn("this machine's clock does not order events of different processors reliably");
     }
@@ -53,6 +56,20 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     if outcome.footer.counts.allocations.0 > 0 {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }
+}
+
+/// How stacks compare with the C library's, where that was asked for.
+pub(crate) fn stack_checks(stacks: &StackCounts) -> Option<String> {
+    if !stacks.were_verified() {
+        return None;
+    }
+    let mut text = format!("stacks: {} verified, {} mismatched", count(stacks.verified), count(stacks.mismatched));
+    let incomparable = [(stacks.unasked, "glibc could not be asked"), (stacks.outlasting, "glibc's end first")];
+    for (number, why) in incomparable.into_iter().filter(|(number, _)| *number > 0) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ", {} not comparable ({why})", count(number));
+    }
+    Some(text)
 }
 
 /// That there is nothing, and why.

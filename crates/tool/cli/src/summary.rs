@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heapledger_analysis::{ImageOverview, Overview, ProcessOverview, overview};
-use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording};
+use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording, StackCounts};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -52,6 +52,14 @@ struct CountsJson {
     frees_paused: u64,
     events_late: u64,
     threads: u64,
+    stacks_truncated: u64,
+    stacks_dropped: u64,
+    stacks_verified: u64,
+    stacks_mismatched: u64,
+    /// The sum of the two that follow.
+    stacks_incomparable: u64,
+    stacks_incomparable_unasked: u64,
+    stacks_incomparable_outlasting: u64,
 }
 
 impl CountsJson {
@@ -78,6 +86,13 @@ impl CountsJson {
             frees_paused: counts.frees_paused.0,
             events_late: counts.events_late,
             threads: counts.threads,
+            stacks_truncated: counts.stacks.truncated,
+            stacks_dropped: counts.stacks.dropped,
+            stacks_verified: counts.stacks.verified,
+            stacks_mismatched: counts.stacks.mismatched,
+            stacks_incomparable: counts.stacks.unasked.saturating_add(counts.stacks.outlasting),
+            stacks_incomparable_unasked: counts.stacks.unasked,
+            stacks_incomparable_outlasting: counts.stacks.outlasting,
         }
     }
 }
@@ -265,6 +280,7 @@ fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut 
     }
     fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
     fact("threads", count(counts.threads), String::new());
+    stacks(&counts.stacks, &mut fact);
     out.tree(&facts)?;
 
     if !totals.processes.is_empty() {
@@ -275,6 +291,24 @@ fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut 
         }
     }
     Ok(())
+}
+
+/// What is not as it should be about stacks, and how they compare with the C library's.
+fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
+    let of_interest = [
+        ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept"),
+        ("stacks incomplete", stacks.dropped, "a frame has no usable unwind information"),
+        ("stacks not comparable", stacks.unasked, "glibc could not be asked"),
+        ("stacks not comparable", stacks.outlasting, "glibc's end first"),
+    ];
+    if stacks.were_verified() {
+        fact("stacks verified", count(stacks.verified), "the same as glibc's".to_owned());
+        let note = if stacks.mismatched > 0 { "`heapledger info` shows the first of each process" } else { "" };
+        fact("stacks mismatched", count(stacks.mismatched), note.to_owned());
+    }
+    for (name, number, note) in of_interest.into_iter().filter(|(_, number, _)| *number > 0) {
+        fact(name, count(number), note.to_owned());
+    }
 }
 
 /// The processes, the largest first.

@@ -7,9 +7,9 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, Thread as ThreadRecord, Time, Timeline,
+    Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
 };
-use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
+use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
@@ -29,7 +29,9 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     /// Metadata that is not written yet.
     pub(crate) records: Vec<Record>,
-    /// Events in the file, or on their way there.
+    /// Whether events go to the file, not only to the ledgers.
+    pub(crate) keeps_events: bool,
+    /// Events so far.
     pub(crate) events: u64,
     /// What ends the recording.
     pub(crate) failure: Option<Error>,
@@ -47,6 +49,13 @@ impl Shared {
             self.writer.send(Job::Records(records));
         }
     }
+}
+
+/// What an image's events do not tell: the program and the collector have counted it elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Noted {
+    pub(crate) lost: Lost,
+    pub(crate) stacks: StackCounts,
 }
 
 /// A thread of an image.
@@ -85,10 +94,10 @@ struct Moment {
     time: Time,
 }
 
-/// The least number of events between two checkpoints, …
-const CHECKPOINT_EVENTS: u64 = 1 << 20;
-/// … and the least number of events for a block in a checkpoint.
-const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 8;
+/// The least number of events between two checkpoints: a replay from the last one takes about a second …
+const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
+/// … and the least number of events for a block in a checkpoint: they add little to the file.
+const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
 
 /// The state of a running image.
 #[derive(Debug)]
@@ -101,6 +110,9 @@ pub(crate) struct Image {
     nodes: NodesEncoder,
     annotations: AnnotationsEncoder,
     threads: Vec<Thread>,
+    /// Numbers of ended threads that are given to new ones: where there are no events, nobody can tell.
+    free_threads: Vec<ThreadId>,
+    threads_seen: u64,
     /// The latest thread with this id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
@@ -123,6 +135,8 @@ impl Image {
             nodes: NodesEncoder::new(start.image),
             annotations: AnnotationsEncoder::new(start.image),
             threads: Vec::new(),
+            free_threads: Vec::new(),
+            threads_seen: 0,
             by_tid: HashMap::new(),
             timeline: Timeline::new(),
             memory: Samples::new(),
@@ -274,6 +288,7 @@ impl Image {
             Extended::ThreadEnd => {
                 let thread = self.thread(line, time);
                 self.end_thread(shared, thread, time);
+                line.thread = None;
             }
             Extended::OnBehalf { thread } => {
                 let known = self.by_tid.get(&thread).copied();
@@ -297,7 +312,8 @@ impl Image {
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
             }
-            Extended::Annotation { code, payload } => {
+            // Of the verification's there are few.
+            Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
                 let thread = self.thread(line, time);
                 let payload = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let annotation = Annotation { image: self.id, thread, time, code: u32::from(code), payload };
@@ -444,7 +460,9 @@ impl Image {
             self.chunk_time = time;
         }
         let event = FileEvent { time, thread, call: Call::from(api), kind };
-        if let Err(error) = self.events.push(&event, extras, live) {
+        if shared.keeps_events
+            && let Err(error) = self.events.push(&event, extras, live)
+        {
             shared.fail(error.into());
         }
         self.timeline.add(time, live);
@@ -494,8 +512,14 @@ impl Image {
     }
 
     fn new_thread(&mut self, tid: u32, name: [u8; 16], is_announced: bool, time: Time) -> ThreadId {
-        let id = ThreadId(self.threads.len() as u32);
-        self.threads.push(Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None });
+        let thread = Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None };
+        self.threads_seen += 1;
+        let free = self.free_threads.pop();
+        let id = free.unwrap_or(ThreadId(self.threads.len() as u32));
+        match self.threads.get_mut(id.0 as usize) {
+            Some(free) => *free = thread,
+            None => self.threads.push(thread),
+        }
         self.by_tid.insert(tid, id);
         id
     }
@@ -507,6 +531,14 @@ impl Image {
         // It went without returning: its block was not touched.
         if let Some(pending) = thread.pending.take() {
             self.ledger.cancel_realloc(&mut shared.session, pending);
+        }
+        if !shared.keeps_events {
+            let tid = thread.tid;
+            self.ledger.end_thread(id);
+            if self.by_tid.get(&tid) == Some(&id) {
+                self.by_tid.remove(&tid);
+            }
+            self.free_threads.push(id);
         }
     }
 
@@ -543,7 +575,7 @@ impl Image {
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
         let time = self.events_end();
-        let counts = self.counts(Lost::default());
+        let counts = self.counts(&Noted::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -566,6 +598,9 @@ impl Image {
     }
 
     fn flush_threads(&mut self, shared: &mut Shared) {
+        if !shared.keeps_events {
+            return;
+        }
         for (number, thread) in self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.is_news) {
             thread.is_news = false;
             let name = thread.name.iter().copied().take_while(|&byte| byte != 0).collect();
@@ -591,19 +626,19 @@ impl Image {
     }
 
     /// Brings the file up to date if it is older than `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, lost: Lost) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, noted: &Noted) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(lost) }));
-        } else if self.tree.has_open() {
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) }));
+        } else if self.tree.has_open() || !shared.keeps_events {
             self.flush_nodes(shared, false);
         }
         self.flush_annotations(shared);
         self.flush_threads(shared);
     }
 
-    /// The totals so far; what was lost was lost elsewhere.
-    pub(crate) fn counts(&self, lost: Lost) -> Counts {
+    /// The totals so far.
+    pub(crate) fn counts(&self, noted: &Noted) -> Counts {
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
         let mut counts = Counts {
             allocations: counts.allocations,
@@ -623,15 +658,16 @@ impl Image {
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
             events_late: self.events_late,
-            threads: self.threads.len() as u64,
+            threads: self.threads_seen,
+            stacks: noted.stacks,
             ..Counts::default()
         };
-        lost.enter(&mut counts);
+        noted.lost.enter(&mut counts);
         counts
     }
 
     /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
-    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, lost: Lost) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, noted: &Noted) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -644,8 +680,26 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(lost);
+        let counts = self.counts(noted);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
+        let sites = self.sites(shared);
+        shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
+        (counts, sites)
+    }
+
+    /// What there is to say of it at this moment, for a file that is replaced later.
+    pub(crate) fn snapshot(&self, shared: &Shared, noted: &Noted) -> [Job; 4] {
+        let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) });
+        [
+            Job::Records(vec![counts]),
+            Job::Sites(self.id, self.sites(shared)),
+            Job::Timeline(Some(self.id), self.timeline.clone().finish()),
+            Job::Memory(self.id, self.memory.so_far().to_vec()),
+        ]
+    }
+
+    fn sites(&self, shared: &Shared) -> Vec<Site> {
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {
             stack: site.stack,
@@ -656,10 +710,7 @@ impl Image {
             live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
             live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
         });
-        let sites = sites.collect();
-        shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
-        shared.writer.send(Job::Memory(self.id, self.memory.take()));
-        (counts, sites)
+        sites.collect()
     }
 }
 

@@ -168,4 +168,5 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     total.frees_paused.0 += counts.frees_paused.0;
     total.events_late += counts.events_late;
     total.threads += counts.threads;
+    total.stacks.add(&counts.stacks);
 }

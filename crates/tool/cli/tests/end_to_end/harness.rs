@@ -309,12 +309,20 @@ pub(crate) struct Job {
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
     stdin: Vec<u8>,
+    patience: Duration,
 }
 
 impl Job {
     pub(crate) fn new<Item: AsRef<OsStr>>(line: impl IntoIterator<Item = Item>) -> Self {
         let line = line.into_iter().map(|item| item.as_ref().to_owned()).collect();
-        Job { line, options: vec!["--quiet".into()], environment: vec![], directory: None, stdin: vec![] }
+        Job {
+            line,
+            options: vec!["--quiet".into()],
+            environment: vec![],
+            directory: None,
+            stdin: vec![],
+            patience: PATIENCE,
+        }
     }
 
     /// A fixture and its arguments, separated by spaces.
@@ -340,6 +348,12 @@ impl Job {
 
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
+        self
+    }
+
+    /// How long it may take until it counts as hanging.
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -384,13 +398,13 @@ impl Job {
     }
 
     pub(crate) fn bare(&self) -> Outcome {
-        Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin).outcome()
+        Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin, self.patience).outcome()
     }
 
     /// Starts the recording and returns while it runs.
     pub(crate) fn start(&self, output: Option<&Path>) -> Running {
         let line = self.recording_line(output);
-        Running::start(&self.command(&line), self.command(&line), &self.stdin)
+        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
     }
 
     pub(crate) fn recorded(&self, scratch: &Scratch) -> (Outcome, Recording) {
@@ -420,6 +434,7 @@ impl Job {
 pub(crate) struct Running {
     child: Child,
     line: String,
+    patience: Duration,
     stdout: mpsc::Receiver<Vec<u8>>,
     stderr: mpsc::Receiver<Vec<u8>>,
 }
@@ -435,13 +450,13 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(shown: &Command, mut command: Command, stdin: &[u8]) -> Self {
+    fn start(shown: &Command, mut command: Command, stdin: &[u8], patience: Duration) -> Self {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown:?}: {error}"));
         let (mut input, stdin) = (child.stdin.take().unwrap(), stdin.to_owned());
         std::thread::spawn(move || _ = input.write_all(&stdin));
         let stdout = read_all(child.stdout.take().unwrap());
         let stderr = read_all(child.stderr.take().unwrap());
-        Running { child, line: format!("{shown:?}"), stdout, stderr }
+        Running { child, line: format!("{shown:?}"), patience, stdout, stderr }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -450,7 +465,7 @@ impl Running {
 
     /// Waits for the end of the command and of its output.
     pub(crate) fn outcome(mut self) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
@@ -475,7 +490,7 @@ impl Running {
             .filter(|line| line.split_whitespace().any(|word| word == group))
             .collect::<Vec<_>>()
             .join("\n");
-        panic!("{} {how} after {PATIENCE:?}\n{family}", self.line);
+        panic!("{} {how} after {:?}\n{family}", self.line, self.patience);
     }
 }
 

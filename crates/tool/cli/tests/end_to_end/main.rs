@@ -17,4 +17,6 @@ mod real;
 mod rewrite;
 mod stacks;
 mod symbols;
+mod timeline;
 mod truth;
+mod verified;

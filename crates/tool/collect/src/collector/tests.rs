@@ -13,6 +13,7 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 
 use super::*;
+use crate::destination::Destination;
 
 /// A session without broker and command: the test posts the news.
 struct Bench {
@@ -42,7 +43,7 @@ impl Bench {
     fn new() -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
-        let writer = Writer::start(std::fs::File::create(&file).unwrap()).unwrap();
+        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap())).unwrap();
         let page = Arc::new(crate::session::page(0).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
@@ -797,7 +798,7 @@ fn a_collector_that_dies_leaves_a_readable_file() {
     bench.collector.order.clock = Clock::new(Reading::now(), Reading::now());
     let now = bench.collector.now();
     let Stage::Running(image) = &mut bench.collector.slots[0].stage else { panic!() };
-    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), Lost::default());
+    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), &Noted::default());
     bench.collector.shared.flush_records();
     own.malloc(2_000, 0x9000_0000, 10, 1);
     bench.round();

@@ -1,0 +1,248 @@
+//! `record --verify-stacks`: every captured stack against what glibc's `backtrace` says at the same place.
+//!
+//! Compared is what the recording will say: the nodes that have been announced, from the stack's id to the root.
+//! `backtrace` runs on a stack of ours, since the program's may be too small for it, and finds its way back to the
+//! program's by the unwind information of [`arch::call_on`]. It is loaded early, when nobody can hold the dynamic
+//! linker's lock; from then on it takes no lock and allocates nothing, except where a program registers unwind
+//! information of its own. An allocation that it then makes is recorded as the program's; and since its lock may be held
+//! by the very frames that we come from, it is never asked about a stack that goes through libgcc_s.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_core::{NodeKind, StackId, sys};
+use heapledger_unwind::arch::Position;
+use heapledger_unwind::walk::FRAMES_MAX;
+use heapledger_unwind::{modules, rules};
+use heapledger_wire::event::{Extended, code};
+use heapledger_wire::session::mode;
+
+use crate::block::ThreadBlock;
+use crate::process::{self, Process};
+use crate::{arch, hook};
+
+/// glibc's `backtrace`.
+pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
+
+/// Frames compared: more than a stack of ours can have, and the recorder's own before them.
+const LENGTH: usize = 2 * FRAMES_MAX;
+/// Frames of the recorder between the program and `backtrace`, at the most.
+const OWN_MAX: usize = 16;
+/// Stacks with a mismatch that an image describes.
+const TOLD_MAX: usize = 8;
+/// Frames of a described stack.
+const TOLD_FRAMES: usize = 64;
+/// Of these, frames before the one that differs.
+const TOLD_BEFORE: usize = 8;
+/// For `backtrace`, and for a signal handler that interrupts it.
+const STACK_LENGTH: usize = 256 << 10;
+
+static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
+/// An address in libgcc_s.
+static UNWINDER: AtomicU64 = AtomicU64::new(0);
+/// The described stacks; 0 is none.
+static TOLD: [AtomicU32; TOLD_MAX] = [const { AtomicU32::new(0) }; TOLD_MAX];
+/// The announced nodes, by id, in segments that are mapped as they are needed.
+static NODES: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
+const SEGMENTS: usize = 1024;
+const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
+type Segment = [Node; SEGMENT_NODES];
+/// Whether nodes are noted.
+static IS_NOTING: AtomicBool = AtomicBool::new(false);
+
+/// A node as it was announced. Zeroed: not yet.
+#[repr(C)]
+struct Node {
+    address: AtomicU64,
+    /// Parent 32 │ kind 8 │ … │ 1 at the top.
+    rest: AtomicU64,
+}
+
+/// What a thread needs to verify its stacks. Zeroed memory is valid.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(crate) struct Workspace {
+    /// Addresses to look up, innermost first.
+    ours: [u64; LENGTH],
+    /// Return addresses, innermost first.
+    theirs: [u64; LENGTH],
+    told: [u64; 4 + 2 * TOLD_FRAMES],
+    stack: [u8; STACK_LENGTH],
+}
+
+/// Whether this session verifies stacks. Only while introduced.
+pub fn is_wanted() -> bool {
+    hook::session_is_live() && process::page().mode() & mode::VERIFIES_STACKS != 0
+}
+
+/// From now on `backtrace` can be asked. `unwinder` is an address in the library that does its work.
+///
+/// # Safety
+///
+/// It is glibc's, and has been called once, so that it has loaded what it needs.
+pub unsafe fn start(backtrace: Backtrace, unwinder: u64) {
+    UNWINDER.store(unwinder, Ordering::Relaxed);
+    BACKTRACE.store(backtrace as usize, Ordering::Release);
+}
+
+/// Before a thread's first capture: from now on nodes are noted.
+pub(crate) fn prepare() {
+    IS_NOTING.store(true, Ordering::Relaxed);
+}
+
+/// A node is being announced.
+#[inline(always)]
+pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    if IS_NOTING.load(Ordering::Relaxed) {
+        note(id, parent, kind, address);
+    }
+}
+
+/// Without memory the node stays unknown.
+#[cold]
+#[inline(never)]
+fn note(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    let (segment, _) = place(id);
+    if segment.load(Ordering::Acquire).is_null() {
+        let Ok(memory) = sys::map_private(size_of::<Segment>()) else { return };
+        sys::dont_dump(memory, size_of::<Segment>());
+        if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // SAFETY: mapped just now; nobody else has its address.
+            unsafe { sys::unmap(memory, size_of::<Segment>()) };
+        }
+    }
+    if let Some(node) = node(id) {
+        node.address.store(address, Ordering::Relaxed);
+        node.rest.store(u64::from(parent.0) | (kind as u64) << 32 | 1 << 63, Ordering::Release);
+    }
+}
+
+fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
+    let id = (id.0 & StackId::MAX.0) as usize;
+    (&NODES[id / SEGMENT_NODES % SEGMENTS], id % SEGMENT_NODES)
+}
+
+fn node(id: StackId) -> Option<&'static Node> {
+    let (segment, index) = place(id);
+    // SAFETY: null, or a mapping of this type, never unmapped once it is here; zeroes are valid atomics.
+    unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
+}
+
+/// Compares a stack that was captured just now.
+#[cold]
+#[inline(never)]
+pub(crate) fn check(block: &mut ThreadBlock, caller: &Position, id: StackId) {
+    let Some(counters) = Process::get().and_then(Process::counters) else { return };
+    let counter = match ask(block, caller, id) {
+        None => &counters.stacks_unasked,
+        Some(Stacks { ours, is_cut, theirs }) => {
+            let both = ours.len().min(theirs.len());
+            match (0..both).find(|&index| !is_same(ours, theirs, index)) {
+                None if ours.len() == theirs.len() || is_cut && both == ours.len() => &counters.stacks_verified,
+                None if both == theirs.len() && both > 0 => &counters.stacks_outlasting,
+                difference => {
+                    tell(block, id, difference.unwrap_or(both), ours, theirs);
+                    &counters.stacks_mismatched
+                }
+            }
+        }
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A stack as it was captured, and as `backtrace` finds it.
+struct Stacks {
+    /// Addresses to look up.
+    ours: &'static [u64],
+    /// Whether its outer frames were cut off.
+    is_cut: bool,
+    /// Return addresses.
+    theirs: &'static [u64],
+}
+
+/// Both stacks. `None`: `backtrace` cannot be asked.
+fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks> {
+    let backtrace = BACKTRACE.load(Ordering::Acquire);
+    if backtrace == 0 {
+        return None;
+    }
+    if block.workspace.is_null() {
+        let memory = sys::map_private(size_of::<Workspace>()).ok()?;
+        sys::dont_dump(memory, size_of::<Workspace>());
+        block.workspace = memory.cast();
+    }
+    let space = block.workspace;
+    // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its parts are lent once at a
+    // time, here and in `tell`.
+    let (ours, is_cut) = read_back(id, unsafe { &mut (*space).ours })?;
+    let unwinder = modules::find(UNWINDER.load(Ordering::Relaxed))?;
+    if ours.iter().any(|&address| unwinder.contains(address)) {
+        return None;
+    }
+    // SAFETY: as above. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the end of the stack, which
+    // is aligned, since the workspace is and has a length in multiples of 16.
+    let (theirs, count) = unsafe {
+        let count = arch::call_on(backtrace, (&raw mut (*space).theirs).cast(), LENGTH as i32, space.add(1).cast());
+        (&(*space).theirs, count)
+    };
+    let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
+    // Before the program's frame are those of the recorder.
+    let first = all.iter().take(OWN_MAX).position(|&address| address == caller.return_address);
+    Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
+}
+
+/// The frames that lead from a node to the root, innermost first, as addresses to look up, and whether outer ones were
+/// cut off. `None`: there was no memory to note them.
+fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static [u64], bool)> {
+    let (mut at, mut length, mut is_cut) = (id, 0, false);
+    while at != StackId::ROOT {
+        let node = node(at)?;
+        let rest = node.rest.load(Ordering::Acquire);
+        if rest == 0 {
+            return None;
+        }
+        let kind = rest >> 32 & 0xff;
+        is_cut |= kind == NodeKind::Truncated as u64;
+        if kind == NodeKind::Frame as u64 {
+            *room.get_mut(length)? = node.address.load(Ordering::Relaxed);
+            length += 1;
+        }
+        at = StackId(rest as u32);
+    }
+    Some((room.get(..length)?, is_cut))
+}
+
+/// Whether both have the same frame at this place. Where a signal interrupted a frame, it goes on at the very address;
+/// everywhere else behind a call.
+fn is_same(ours: &[u64], theirs: &[u64], index: usize) -> bool {
+    let (Some(&our), Some(&their)) = (ours.get(index), theirs.get(index)) else { return false };
+    let inner = index.checked_sub(1).and_then(|inner| ours.get(inner));
+    // A rule that has been displaced from the cache may have been one.
+    let is_interrupted = || {
+        inner.is_some_and(|&inner| {
+            rules::cache().and_then(|cache| cache.get(inner.wrapping_add(1))).is_none_or(|rule| rule.is_signal())
+        })
+    };
+    our.wrapping_add(1) == their || our == their && is_interrupted()
+}
+
+/// Describes a stack, if it is one of the first with a mismatch: see [`code::STACK_MISMATCH`].
+fn tell(block: &mut ThreadBlock, id: StackId, at: usize, ours: &[u64], theirs: &[u64]) {
+    let take = |place: &AtomicU32| place.compare_exchange(0, id.0, Ordering::Relaxed, Ordering::Relaxed);
+    let is_new = |told: Result<u32, u32>| told.is_ok();
+    // The first place that is not another stack's.
+    if !TOLD.iter().map(take).find(|&told| is_new(told) || told == Err(id.0)).is_some_and(is_new) {
+        return;
+    }
+    // SAFETY: `ask` has mapped the workspace; nothing else lends this part of it.
+    let told = unsafe { &mut (*block.workspace).told };
+    let from = at.saturating_sub(TOLD_BEFORE);
+    let shown = |stack: &'_ [u64]| stack.len().saturating_sub(from).min(TOLD_FRAMES);
+    let (our_count, their_count) = (shown(ours), shown(theirs));
+    let head = [u64::from(id.0), at as u64, our_count as u64, their_count as u64];
+    let frames = ours.iter().skip(from).take(our_count).chain(theirs.iter().skip(from).take(their_count));
+    told.iter_mut().zip(head.iter().chain(frames)).for_each(|(to, from)| *to = *from);
+    let payload = told.get(..head.len() + our_count + their_count).unwrap_or(&[]);
+    hook::write_mismatch(block, &Extended::Annotation { code: code::STACK_MISMATCH, payload });
+}
