@@ -12,6 +12,7 @@ mod harness;
 mod hazards;
 mod modes;
 mod processes;
+mod questions;
 mod readme;
 mod real;
 mod rewrite;
