@@ -663,6 +663,20 @@ pub(crate) struct Symbols {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     pub(crate) debug_dir: Vec<PathBuf>,
 
+    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    ///
+    /// For a recording of another machine, or of a program that has been replaced since: files are known by
+    /// their build ids, and by their names where they have none. Can be given more than once.
+    ///
+    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
+    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    pub(crate) search: Vec<PathBuf>,
+
+    /// Whether servers may be asked.
+    #[arg(skip = true)]
+    pub(crate) download: bool,
+
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) sysroot: Option<PathBuf>,

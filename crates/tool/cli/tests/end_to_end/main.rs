@@ -18,6 +18,7 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod symbols;
 mod timeline;
 mod truth;
 mod verified;
