@@ -4,13 +4,13 @@
 //! per "stack", exact shares of the peaks included, is a breakdown by that.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
-    Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageId, Live,
-    LiveBlock, Recording, Sample, Site, Time, Timeline,
+    Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason,
+    ImageId, Live, LiveBlock, Recording, Sample, Site, Time, Timeline,
 };
 
 use crate::error::Error;
@@ -95,6 +95,9 @@ pub(crate) fn replay(
 
     let mut buffer = EventsBuffer::default();
     let mut timeline = Timeline::new();
+    if let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0) {
+        note(&mut timeline, begins, session.live());
+    }
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
         let Some(player) = players[at].as_mut() else { continue };
@@ -170,8 +173,12 @@ struct Player<'r> {
     position: usize,
     /// Allocations before this serial are those of the checkpoint.
     first: Serial,
+    /// What the checkpoint gave, by group.
+    carried: HashMap<StackId, Live>,
     /// When the image is over, if that is still to come.
     end: Option<Time>,
+    /// Whether that is right behind the end of the recording.
+    runs_on: bool,
     ended: bool,
     /// What the ledger does not count.
     counts: Counts,
@@ -194,7 +201,10 @@ impl<'r> Player<'r> {
     ) -> Result<Option<Player<'r>>, Error> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
-        let end = recording.image_end(image).map(|end| end.time);
+        let end = recording.image_end(image);
+        // What is still running when the recording ends is so at that very moment: it is over only behind that.
+        let runs_on = end.is_some_and(|end| end.reason == ImageEndReason::Detached);
+        let end = end.map(|end| Time(end.time.0.saturating_add(runs_on.into())));
         let is_over = |from: Time| end.is_some_and(|end| end < from);
         if start.is_some_and(|start| start.time > until) || span.from.is_some_and(is_over) {
             return Ok(None);
@@ -209,7 +219,9 @@ impl<'r> Player<'r> {
             freed_sizes: Vec::new(),
             position: 0,
             first: Serial(0),
+            carried: HashMap::new(),
             end,
+            runs_on,
             ended: false,
             counts: Counts {
                 blocks_inherited_live_end: start.map_or(Blocks(0), |start| start.inherited_blocks),
@@ -231,16 +243,16 @@ impl<'r> Player<'r> {
         };
 
         let mut from = Time(0);
-        if let Some(checkpoint) = span.from.and_then(|from| recording.checkpoint_before(image, from)) {
+        let checkpoint = span.from.and_then(|from| recording.checkpoint_before(image, from));
+        // What a recording that begins in mid-run begins with.
+        if let Some(checkpoint) = checkpoint.or_else(|| recording.carried(image)) {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
             // One that cannot be read is as good as none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
                 for block in blocks {
-                    let origin =
-                        Origin { image, serial: block.serial, call: None, size: block.size, stack: block.stack };
-                    player.allocate(session, from, ThreadId(0), block.serial, block.size, group(origin))?;
+                    player.carry(session, from, &block, group)?;
                 }
             }
         }
@@ -251,6 +263,26 @@ impl<'r> Player<'r> {
         });
         player.chunks = chunks.collect::<Vec<_>>().into_iter().peekable();
         Ok(Some(player))
+    }
+
+    /// Enters a block that was allocated before. The ledger counts its allocation, which is taken back in the end; and it
+    /// forgets who allocated last, so that a free of the block is never temporary.
+    fn carry(
+        &mut self,
+        session: &mut ledger::Session,
+        time: Time,
+        block: &LiveBlock,
+        group: &mut impl FnMut(Origin) -> StackId,
+    ) -> Result<(), Error> {
+        let &LiveBlock { serial, size, stack } = block;
+        let stack = group(Origin { image: self.image, serial, call: None, size, stack });
+        self.allocate(session, time, ThreadId(0), serial, size, stack)?;
+        self.ledger.free(session, ThreadId(0), NO_BLOCK);
+        let carried = self.carried.entry(stack).or_default();
+        carried.blocks.0 += 1;
+        carried.bytes.0 = carried.bytes.0.saturating_add(size.0);
+        note(&mut self.timeline, time, self.ledger.live());
+        Ok(())
     }
 
     fn events_left(&self) -> u64 {
@@ -295,10 +327,10 @@ impl<'r> Player<'r> {
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
-            let end = self.end.take();
+            let end = self.end.take().unwrap_or_default();
             self.ended = true;
             self.ledger.end(session);
-            note(timeline, end.unwrap_or_default(), session.live());
+            note(timeline, Time(end.0.saturating_sub(self.runs_on.into())), session.live());
             return Ok(());
         }
         while let Some(&event) = self.events.get(self.position)
@@ -393,12 +425,16 @@ impl<'r> Player<'r> {
 
     fn finish(self, session: &ledger::Session) -> ReplayedImage {
         let (live, counted) = (self.ledger.live(), self.ledger.counts());
+        let carried = self.carried.values().fold(Live::default(), |sum, carried| Live {
+            bytes: Bytes(sum.bytes.0.saturating_add(carried.bytes.0)),
+            blocks: Blocks(sum.blocks.0 + carried.blocks.0),
+        });
         let counts = Counts {
-            allocations: counted.allocations,
+            allocations: Blocks(counted.allocations.0.saturating_sub(carried.blocks.0)),
             reallocations: counted.reallocations,
             frees: counted.frees,
             failed: counted.failed,
-            bytes_allocated: counted.bytes_allocated,
+            bytes_allocated: Bytes(counted.bytes_allocated.0.saturating_sub(carried.bytes.0)),
             bytes_live_max: live.bytes_live_max,
             bytes_live_max_time: Time(live.bytes_live_max_time.0),
             blocks_at_bytes_max: live.blocks_at_bytes_max,
@@ -409,6 +445,12 @@ impl<'r> Player<'r> {
             ..self.counts
         };
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
+        for site in &mut sites {
+            if let Some(carried) = self.carried.get(&site.stack) {
+                site.allocations.0 = site.allocations.0.saturating_sub(carried.blocks.0);
+                site.bytes_allocated.0 = site.bytes_allocated.0.saturating_sub(carried.bytes.0);
+            }
+        }
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
         let timeline = self.timeline.finish();

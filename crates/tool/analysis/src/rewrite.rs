@@ -1,4 +1,4 @@
-//! Recordings made of recordings: [`merge`], [`anonymize`].
+//! Recordings made of recordings: [`merge`], [`trim`], [`anonymize`].
 //!
 //! All of them write a [`Draft`]: metadata, nodes and events, which is what a recorder leaves that did not come to its
 //! end. Where that changes totals, the draft is then replayed like any unfinished recording, and gets the totals, sites
@@ -21,9 +21,11 @@ mod anonymize;
 mod merge;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 pub use anonymize::{Kept, anonymize};
 pub use merge::merge;
+pub use trim::trim;
 
 /// Why a recording could not be made of others.
 #[derive(Debug, thiserror::Error)]

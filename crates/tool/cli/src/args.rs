@@ -79,6 +79,7 @@ pub(crate) enum Verb {
     Diff(Diff),
     Export(Export),
     Merge(Merge),
+    Trim(Trim),
     Anonymize(Anonymize),
     Info(Info),
     Completions(Completions),
@@ -529,6 +530,30 @@ pub(crate) struct Merge {
     /// The recordings
     #[arg(value_name = "FILE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Cut a part of the time out of a recording
+///
+/// The new recording answers for itself: what was live when its time begins is in
+/// it, with the stacks that allocated it, and all times are those of the whole
+/// recording. Totals are of the part alone: calls are those made in it, while the
+/// peak and what is live count what was there before, too. Processes that were over
+/// by then, or began later, are not in it.
+///
+///     $ heapledger trim --from 10s --to 20s -o part.hl run.hl
+///     $ heapledger trim --from 1h -o end.hl run.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Trim {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
 
     #[command(flatten)]
     pub(crate) target: Target,

@@ -46,6 +46,7 @@ mod temporary;
 mod timeline;
 mod top;
 mod tree;
+mod trim;
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -83,6 +84,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Diff(diff)) => diff::run(diff, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
+        Some(Verb::Trim(trim)) => trim::run(trim),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),

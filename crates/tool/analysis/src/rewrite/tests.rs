@@ -1,12 +1,12 @@
 //! What is made of random sessions has the figures that they have.
 
-use heapledger_recording::{Record, Recording};
+use heapledger_recording::{Counts, Record, Recording, Time};
 use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{steps, write};
-use crate::{Moment, Names, Overview, Profile, Selection, overview};
+use crate::{Amount, Moment, Names, Overview, Profile, Selection, overview};
 
 fn totals(recording: &Recording<'_>) -> Overview {
     overview(recording, &mut |_, _| ()).expect("totals")
@@ -73,6 +73,84 @@ proptest! {
             prop_assert_eq!(totals(&anonymous), totals(&recording));
             prop_assert!(anonymous.images().iter().all(|image| image.argv.len() == 1));
         }
+    }
+}
+
+fn trimmed(recording: &Recording<'_>, from: u64, to: u64) -> Vec<u8> {
+    let part = Time(from)..=Time(to);
+    let mut so_far = Vec::new();
+    let mut draft = Draft::new(&mut so_far);
+    trim(recording, part.clone(), &mut draft, &mut |_, _| ()).expect("a draft");
+    draft.flush().expect("a draft");
+    let mut bytes = Vec::new();
+    let mut draft = Draft::new(&mut bytes);
+    let (footer, damage) = trim(recording, part, &mut draft, &mut |_, _| ()).expect("a draft");
+    assert!(damage.is_empty(), "{damage:?}");
+    draft.count_and_finish(&Recording::open(&so_far).expect("a draft"), footer, &mut |_, _| ()).expect("a recording");
+    bytes
+}
+
+fn profile(recording: &Recording<'_>, moment: Moment) -> Profile {
+    let mut names = Names::new(recording, Symbolizer::new(Options::default()));
+    Profile::load(&mut names, &Selection::at(moment), &mut |_, _| ()).expect("a profile")
+}
+
+/// What every stack holds at a moment, by its frames.
+fn held(recording: &Recording<'_>, moment: Moment) -> Vec<(Vec<u64>, Amount)> {
+    let profile = profile(recording, moment);
+    let frames = |stack| profile.stacks.frames(stack).map(|frame| frame.offset).collect::<Vec<u64>>();
+    let mut held: Vec<_> = profile.sites.iter().map(|site| (frames(site.stack), site.amount)).collect();
+    held.sort_by(|a, b| a.0.cmp(&b.0));
+    held
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn parts_of_sessions_are_as_they_were(
+        steps in steps(120), cuts in prop::array::uniform2(any::<prop::sample::Index>())
+    ) {
+        let (whole, unfinished, truth) = write(&steps);
+        if truth.history.is_empty() {
+            return Ok(());
+        }
+        let [mut from, mut to] = cuts.map(|cut| cut.get(&truth.history).0.0);
+        if from > to {
+            std::mem::swap(&mut from, &mut to);
+        }
+        let end = Recording::open(&whole).unwrap().footer().unwrap().time.0;
+        for whole in [&whole, &unfinished] {
+            let whole = Recording::open(whole).unwrap();
+            let bytes = trimmed(&whole, from, to);
+            let part = Recording::open(&bytes).unwrap();
+            prop_assert!(part.verify().is_empty(), "{:?}", part.verify());
+            prop_assert_eq!(part.complete(), whole.complete());
+            for (time, _) in truth.history.iter().filter(|(time, _)| (from..=to).contains(&time.0)) {
+                prop_assert_eq!(held(&part, Moment::At(*time)), held(&whole, Moment::At(*time)), "{:?}", time);
+            }
+            // Counted again, it is the same: what is in the file says all.
+            let cut = &bytes[..bytes.len() - 40];
+            prop_assert_eq!(totals(&Recording::open(cut).unwrap()).counts, totals(&part).counts);
+            let peak = profile(&part, Moment::Peak).whole;
+            prop_assert_eq!(peak.bytes, totals(&part).counts.bytes_live_max);
+
+            // A part of a part is a part of the whole.
+            let again = trimmed(&part, from, to);
+            prop_assert_eq!(totals(&Recording::open(&again).unwrap()).counts, totals(&part).counts);
+        }
+        // Before and after a moment: nothing is lost between.
+        let whole = Recording::open(&whole).unwrap();
+        let (before, after) = (trimmed(&whole, 0, from), trimmed(&whole, from + 1, end));
+        let parts = [&before, &after].map(|part| totals(&Recording::open(part).unwrap()).counts);
+        let counts = totals(&whole).counts;
+        let sum = |figure: fn(&Counts) -> u64| parts.iter().map(figure).sum::<u64>();
+        prop_assert_eq!(sum(|it| it.allocations.0), counts.allocations.0);
+        prop_assert_eq!(sum(|it| it.frees.0), counts.frees.0);
+        prop_assert_eq!(sum(|it| it.failed.0), counts.failed.0);
+        prop_assert_eq!(sum(|it| it.bytes_allocated.0), counts.bytes_allocated.0);
+        prop_assert!(sum(|it| it.temporary_allocations.0) <= counts.temporary_allocations.0);
+        prop_assert_eq!(parts.iter().map(|it| it.bytes_live_max).max(), Some(counts.bytes_live_max));
     }
 }
 

@@ -197,3 +197,57 @@ fn files_are_replaced_whole_and_on_request_only() {
     assert_eq!(Recording::open(recording.path.clone()).total("allocations"), recording.total("allocations"));
     assert_eq!(listed(), before);
 }
+
+/// A part of the time answers like the whole, at every moment in it, and parts add up.
+#[test]
+fn parts_answer_like_the_whole() {
+    let scratch = Scratch::new();
+    let script = "our @kept; for my $round (1..8) { push @kept, map { \"$_\" x 20 } 1..3000; \
+                  splice @kept, 0, 1500; select undef, undef, undef, 0.03 }";
+    let line = format!("perl -e '{script}' & $PROGRAMS/forks >/dev/null; wait");
+    crate::harness::program("forks");
+    let (_, whole) = Job::shell(&line).recorded(&scratch);
+    let end = whole.ask("timeline", &[])["to_seconds"].as_f64().unwrap();
+    let seconds = |part: f64| format!("{:.9}s", end * part);
+    let cut = |from: f64, to: f64, name: &str| {
+        let options = ["--from", &seconds(from), "--to", &seconds(to)];
+        made("trim", &options, &scratch.file(name), &[&whole.path])
+    };
+
+    let part = cut(0.4, 0.7, "part.hl");
+    part.assert_whole();
+    for time in [0.4, 0.5, 0.55, 0.7] {
+        let (at, files) = (seconds(time), [&whole.path, &part.path].map(|path| path.to_str().unwrap()));
+        let line = ["diff", files[0], files[1], "--by", "site", "--at", &at, "--json"];
+        let answer: Value = serde_json::from_slice(&heapledger(line).stdout).unwrap();
+        assert!(number(&answer["before"]["total"], "bytes") > 100_000, "{answer:#}");
+        assert_eq!((number(&answer, "growth"), number(&answer, "rows_all")), (0, 0), "{answer:#}");
+        assert_eq!(answer["before"]["total"], answer["after"]["total"]);
+    }
+    answers(&part);
+    let timeline = part.ask("timeline", &[]);
+    assert!((timeline["from_seconds"].as_f64().unwrap() - end * 0.4).abs() < 1e-6, "{timeline:#}");
+    assert_eq!(number(&timeline["peak"], "bytes"), part.total("bytes_live_max"));
+
+    let before = cut(0.0, 0.5, "before.hl");
+    let options = ["--from", &format!("{:.9}s", end * 0.5 + 1e-9)];
+    let after = made("trim", &options, &scratch.file("after.hl"), &[&whole.path]);
+    for name in ["allocations", "reallocations", "frees", "failed", "bytes_allocated"] {
+        assert_eq!(before.total(name) + after.total(name), whole.total(name), "{name}: {before:?}{after:?}{whole:?}");
+    }
+    assert_eq!(after.total("bytes_live_end"), whole.total("bytes_live_end"));
+    assert_eq!(
+        before.total("bytes_live_max").max(after.total("bytes_live_max")),
+        whole.total("bytes_live_max"),
+        "{before:?}{after:?}"
+    );
+    // A part of a part.
+    let again =
+        made("trim", &["--from", &seconds(0.4), "--to", &seconds(0.6)], &scratch.file("again.hl"), &[&part.path]);
+    let direct = cut(0.4, 0.6, "direct.hl");
+    for name in SUMS.iter().chain(&["bytes_live_max"]) {
+        assert_eq!(again.total(name), direct.total(name), "{name}");
+    }
+    assert_eq!(make("trim", &["--from", "1h"], &scratch.file("x.hl"), &[&whole.path]).status, exited(2));
+    assert_eq!(make("merge", &[], &scratch.file("x.hl"), &[&whole.path, &part.path]).status, exited(2));
+}

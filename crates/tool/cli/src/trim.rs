@@ -1,0 +1,42 @@
+//! `heapledger trim`: a part of a recording's time.
+
+use heapledger_analysis::rewrite;
+use heapledger_recording::{Recording, Time};
+
+use crate::args::{Range, Trim};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::time;
+use crate::input::Input;
+use crate::new_file::NewFile;
+use crate::progress::Progress;
+
+pub(crate) fn run(arguments: &Trim) -> Result<()> {
+    let input = Input::find(arguments.file.as_deref())?;
+    let recording = input.open()?;
+    let (from, to) = part(&recording, arguments.range)?;
+    let target = NewFile::create(&arguments.target)?;
+    let mut draft = target.draft()?;
+    let mut progress = Progress::new();
+    let trimmed = rewrite::trim(&recording, from..=to, &mut draft, &mut |done, all| progress.events(done, all));
+    drop(progress);
+    let (footer, damage) = trimmed.map_err(|error| match error {
+        rewrite::Error::Analysis(error) => input.unanswered(error),
+        error => target.failed(error),
+    })?;
+    input.warn_of(&damage);
+    target.count_and_keep(draft, footer)
+}
+
+/// The part that was asked for, inside what there is.
+fn part(recording: &Recording<'_>, range: Range) -> Result<(Time, Time)> {
+    let begins = recording.session().map_or(Time(0), |session| session.begins);
+    let last = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
+    let ends = recording.footer().map(|footer| footer.time).or_else(last).unwrap_or(begins);
+    let (from, to) = (range.from.unwrap_or(begins).max(begins), range.to.unwrap_or(ends).min(ends));
+    if from > to {
+        let span = format!("the recording goes from {} to {}", time(begins), time(ends));
+        return Err(Failure::new(Exit::Usage, "there is nothing between these times").hint(span));
+    }
+    Ok((from, to))
+}
