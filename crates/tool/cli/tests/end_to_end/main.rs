@@ -8,6 +8,7 @@
 
 mod agreement;
 mod command;
+mod diff;
 mod export;
 mod harness;
 mod hazards;
