@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use heapledger_collect::Request;
 
 use crate::args::{Arguments, Verb};
 use crate::error::Result;
@@ -12,6 +13,7 @@ use crate::output::{Output, tell};
 
 mod anonymize;
 mod args;
+mod control;
 mod error;
 mod exit;
 mod export;
@@ -65,10 +67,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(Exit::Ok.into())
 }
 
-/// Every verb but `record`: they write to stdout or a file, and change nothing.
+/// Every verb but `record`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         None => summary::run(&arguments.summary, out),
+        Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
+        Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
+        Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
         Some(Verb::Summary(summary)) => summary::run(summary, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
