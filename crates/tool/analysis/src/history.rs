@@ -9,7 +9,8 @@ use heapledger_recording::{
 };
 
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::filter::Filter;
+use crate::moment::Selection;
 use crate::replay::{Progress, Span, replay};
 
 /// What was live over time, and what else happened.
@@ -61,13 +62,20 @@ pub enum Change {
 impl History {
     /// The history of the selected processes. Takes no time, unless the recorder did not finish: then it is a replay.
     pub fn load(recording: &Recording<'_>, process: Option<u32>, progress: Progress<'_>) -> Result<History, Error> {
-        let images = Selection { process, moment: Moment::Peak }.images(recording)?;
+        let images = process.map(Filter::process).unwrap_or_default().images(recording)?;
         let mut history = History { pauses: recording.pauses().to_vec(), ..History::default() };
         history.begins = recording.session().map_or(Time(0), |session| session.begins);
         history.live = match recorded(recording, process, &images) {
             Some(live) => live,
             None => {
-                let replayed = replay(recording, &images, Span::default(), |origin| origin.stack, progress)?;
+                let replayed = replay(
+                    recording,
+                    &images,
+                    Span::default(),
+                    Selection::default().memory_max,
+                    |origin| origin.stack,
+                    progress,
+                )?;
                 history.damage.extend(replayed.damage);
                 replayed.timeline
             }

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use heapledger_collect::Request;
 
-use crate::args::{Arguments, Verb};
+use crate::args::{Arguments, Symbols, Verb};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
+use crate::select::Which;
 
 mod anonymize;
 mod args;
@@ -32,9 +33,11 @@ mod picture;
 mod plot;
 mod preload;
 mod progress;
+mod question;
 mod ranks;
 mod record;
 mod report;
+mod select;
 mod shell;
 #[cfg(test)]
 mod snapshots;
@@ -70,11 +73,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Every verb but `record`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
-        None => summary::run(&arguments.summary, out),
+        None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
+        Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
         Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
         Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
         Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
-        Some(Verb::Summary(summary)) => summary::run(summary, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),

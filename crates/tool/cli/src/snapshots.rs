@@ -297,6 +297,35 @@ temporary    share  of own  allocations
 }
 
 #[test]
+fn a_selection_is_told() {
+    assert_eq!(
+        printed("top FILE --size ..2k --function server+0x20 --during 12ms-15ms"),
+        "
+2.0 KiB in 2 blocks retained, live at 15.0 ms
+only: function server+0x20 · size up to 2.0 KiB · allocated during 12.0 ms to 15.0 ms (leaves nothing out)
+of 3.9 KiB in 4 blocks allocated in that time
+
+  bytes    share  blocks
+2.0 KiB  100.0 %       2  server+0x20
+"
+    );
+    assert_eq!(
+        printed("summary FILE --not-allocated-by *0x20"),
+        "
+FILE
+only: not allocated by *0x20 (leaves out 9.8 KiB in 10 blocks)
+
+       allocated  2.9 KiB  in 1 allocation
+live at the peak  2.9 KiB  in 1 block
+ live at the end  2.9 KiB  in 1 block
+"
+    );
+    let leaks: serde_json::Value = serde_json::from_str(&printed("leaks FILE --thread #0 --size 3000 --json")).unwrap();
+    assert_eq!(leaks["only"], serde_json::json!({ "threads": ["#0"], "size": { "min": 3000, "max": 3000 } }));
+    assert_eq!((&leaks["total"]["bytes"], &leaks["left_out"]["bytes"]), (&3000.into(), &5000.into()));
+}
+
+#[test]
 fn tree() {
     assert_eq!(
         printed("tree FILE"),
@@ -375,7 +404,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 1.0
+       file  FILE, format 2.0
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC

@@ -20,7 +20,7 @@ use crate::output::{Output, tell};
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
 use crate::progress::Progress;
-use crate::ranks::expect_something;
+use crate::question::expect_something;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;

@@ -96,10 +96,10 @@ struct Moment {
     time: Time,
 }
 
-/// The least number of events between two checkpoints, …
-const CHECKPOINT_EVENTS: u64 = 1 << 20;
-/// … and the least number of events for a block in a checkpoint.
-const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 8;
+/// The least number of events between two checkpoints: a replay from the last one takes about a second …
+const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
+/// … and the least number of events for a block in a checkpoint: they add little to the file.
+const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
 
 /// The state of a running image.
 #[derive(Debug)]
