@@ -15,6 +15,7 @@ use crate::select::Which;
 mod anonymize;
 mod args;
 mod control;
+mod diff;
 mod error;
 mod exit;
 mod export;
@@ -84,6 +85,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
         Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
+        Some(Verb::Diff(diff)) => diff::run(diff, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
