@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -70,6 +71,9 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Record(Record),
+    Start(Start),
+    Stop(Stop),
+    Status(Status),
     Summary(Summary),
     Top(Top),
     Tree(Tree),
@@ -135,6 +139,25 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// Record for so long only, such as 30s or 2min; the program goes on unrecorded
+    ///
+    /// Counted from the first moment at which allocations are recorded. The file is
+    /// complete then; `heapledger record` stays until the program has ended.
+    #[arg(long, value_name = "TIME", value_parser = crate::select::duration, verbatim_doc_comment)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Begin to record so long after the program was started
+    #[arg(long, value_name = "TIME", value_parser = crate::select::duration, conflicts_with = "start_paused")]
+    pub(crate) start_after: Option<Duration>,
+
+    /// Begin to record when told to: by `heapledger start`, or a signal
+    ///
+    /// SIGUSR1, sent to `heapledger record`, starts recording; SIGUSR2 pauses it. While
+    /// it is paused, frees of recorded blocks are still recorded, so that what is live
+    /// stays right; nothing else is.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) start_paused: bool,
+
     /// What to do when events come faster than they can be taken
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
@@ -161,6 +184,63 @@ pub(crate) struct Record {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Begin or go on to record a program that runs under `heapledger record`
+///
+///     $ heapledger record --start-paused -- ./server &
+///     $ heapledger start
+///     $ heapledger stop 4411
+///
+/// Takes effect at once, in all processes of the recording. What was allocated
+/// before is not in the recording; that it is freed later is counted apart. The
+/// same by a signal: `kill -USR1` to the process of `heapledger record`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// Pause the recording of a program that runs under `heapledger record`
+///
+///     $ heapledger stop
+///
+/// From now on allocations are not recorded, in any process of the recording;
+/// frees of recorded blocks are, so that what is live stays right. The program goes
+/// on. `heapledger start` resumes. The same by a signal: `kill -USR2` to the process
+/// of `heapledger record`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// List the recordings that are going on
+///
+/// Those of the same user; root sees all. Whether allocations are recorded at the
+/// moment, for how long it has run, and how much it has recorded.
+///
+///     $ heapledger status
+///     $ heapledger status 4411 --json
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// Which recording that is going on.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// The id of a recorded process or of its recorder, or the file [default: the only one]
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) target: Option<String>,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
 }
 
 /// What happens when a ring is full.

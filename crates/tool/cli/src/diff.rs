@@ -278,8 +278,8 @@ impl Comparison<'_, '_> {
             before: AmountJson::new(&it.before, moments[0]),
             after: AmountJson::new(&it.after, moments[1]),
             group: match (&it.rank_after, &it.rank_before) {
-                (Some(rank), _) => Some(GroupJson::new(&mut self.after.labels, &self.profiles[1].stacks, rank)),
-                (None, Some(rank)) => Some(GroupJson::new(&mut self.before.labels, &self.profiles[0].stacks, rank)),
+                (Some(rank), _) => Some(GroupJson::new(&mut self.after.labels, &self.profiles[1], rank)),
+                (None, Some(rank)) => Some(GroupJson::new(&mut self.before.labels, &self.profiles[0], rank)),
                 (None, None) => None,
             },
         });

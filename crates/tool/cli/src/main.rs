@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use heapledger_analysis::Relation;
+use heapledger_collect::Request;
 
 use crate::args::{Arguments, Symbols, Verb};
 use crate::error::Result;
@@ -14,6 +15,7 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+mod control;
 mod diff;
 mod error;
 mod exit;
@@ -74,7 +76,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Every verb but `record`: they write to stdout or a file, and change nothing.
+/// Every verb but `record`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     if let Some(Verb::Leaks(leaks)) = &arguments.verb {
         return leaks::run(leaks, out);
@@ -87,6 +89,9 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
         Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
+        Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
+        Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
+        Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
