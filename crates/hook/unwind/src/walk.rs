@@ -32,12 +32,15 @@ pub const FRAMES_FEWEST: usize = 256;
 
 /// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
 /// pointer.
+///
+/// The two are not side by side as in [`Position`]: copied in one piece right after it was written in two, a pair would
+/// have to wait for both stores to reach the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Frame {
     slot: u64,
-    return_address: u64,
     place: Place,
+    return_address: u64,
 }
 
 /// A new frame, and how the walk left it: by this rule, with this rbp.
