@@ -750,7 +750,10 @@ impl Sink for Outlet {
     #[inline(never)]
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
         verify::note_node(id, parent, kind, address);
-        if self.producer().write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
+        let (producer, words) = (self.producer(), event::node(id, parent, kind, address));
+        if !producer.write_unstamped_plainly(words)
+            && producer.write(process::page(), process::is_gone, &words).is_err()
+        {
             process::turn_off();
         }
     }
