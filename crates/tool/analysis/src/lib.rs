@@ -7,6 +7,7 @@
 //! - [`reallocations`]: which stacks change the sizes of blocks. [`relations`]: what goes through one function.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //! - [`History`]: what was live over time.
+//! - [`Shares`]: what groups of sites held over time.
 //! - [`diff`]: two profiles side by side.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
@@ -17,7 +18,7 @@
 //! all. What those totals cannot answer (threads, sizes, another moment, a recording that was cut short) comes from
 //! replaying the events through the same ledger that the recorder uses, with serials in the place of addresses. Both
 //! ways give the same answers, up to one thing: times of events are rounded, so that a replay cannot tell the order of
-//! calls of different processes within one tick (0.1 ms), on which the session's peak may depend a little.
+//! calls of different processes within one tick (0.5 ms), on which the session's peak may depend a little.
 //!
 //! # Memory
 //!
@@ -47,6 +48,7 @@ mod reallocations;
 mod relations;
 mod replay;
 pub mod rewrite;
+mod shares;
 mod sieve;
 mod stacks;
 mod suppressions;
@@ -74,5 +76,6 @@ pub use rank::{Key, Rank, RankBy, rank};
 pub use reallocations::{Reallocating, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};
 pub use replay::Progress;
+pub use shares::Shares;
 pub use stacks::{NodeId, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};

@@ -151,7 +151,10 @@ fn span(selection: &Selection, is_blind: bool) -> Span {
         Moment::Peak => Span::default(),
         // To the end: whether a block is temporary shows later.
         Moment::Total | Moment::End => Span { from: first, until: None },
-        Moment::At(time) if is_blind => Span { from: first.map(|first| first.min(time)), until: Some(time) },
+        // A checkpoint does not tell either when its blocks were allocated.
+        Moment::At(time) if is_blind || filter.allocated.is_some() => {
+            Span { from: first.map(|first| first.min(time)), until: Some(time) }
+        }
         Moment::At(time) => Span { from: Some(first.map_or(time, |first| first.min(time))), until: Some(time) },
     }
 }

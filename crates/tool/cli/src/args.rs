@@ -634,7 +634,12 @@ pub(crate) struct Export {
 ///     $ heapledger timeline
 ///     $ heapledger timeline --svg live.svg
 ///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --by function                  which function grows
+///     $ heapledger timeline --by site -n 5 --svg sites.svg
 ///     $ heapledger timeline --json | jq .peak
+///
+/// With --by, each column shows what was held at its end; that takes the events, and
+/// the longer, the more were recorded.
 ///
 /// Memory that processes share is counted for each of them. The plot is in plain
 /// ASCII where the locale is not UTF-8.
@@ -650,6 +655,18 @@ pub(crate) struct Timeline {
     /// Only this process, or one of several: its pid, or a pattern of its program's file name
     #[arg(short, long, value_name = "PROCESS", value_parser = select::process, help_heading = "What to show")]
     pub(crate) process: Vec<ProcessPattern>,
+
+    /// Show what the largest of these at the peak held over time: which one grows
+    #[arg(long, value_name = "WHAT", help_heading = "What to show")]
+    pub(crate) by: Option<DiffBy>,
+
+    /// How many of them
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=50), requires = "by")]
+    pub(crate) rows: u16,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
 
     /// Write a picture to this file, - for stdout
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
@@ -724,7 +741,7 @@ pub(crate) struct Diff {
     pub(crate) markdown: bool,
 }
 
-/// What `diff` sums up by.
+/// What `diff` and `timeline` sum up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiffBy {
     /// The function that wanted the memory

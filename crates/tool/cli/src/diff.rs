@@ -28,12 +28,7 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let (mut before, mut after) = (question(0)?, question(1)?);
     let profiles = [before.profile()?, after.profile()?];
 
-    let (by, depth) = match arguments.by {
-        DiffBy::Function => (RankBy::Function, Depth::Function),
-        DiffBy::Site => (RankBy::Site, Depth::Callers),
-        DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
-        DiffBy::Module => (RankBy::Module, Depth::Function),
-    };
+    let (by, depth) = arguments.by.resolve();
     let names = (&mut before.labels.names, &mut after.labels.names);
     let mut differences = diff((&profiles[0], names.0), (&profiles[1], names.1), by, metric);
     let all = differences.len();
@@ -400,6 +395,16 @@ impl GroupJson {
 }
 
 impl DiffBy {
+    /// What that is, and how much of a stack to show.
+    pub(crate) fn resolve(self) -> (RankBy, Depth) {
+        match self {
+            DiffBy::Function => (RankBy::Function, Depth::Function),
+            DiffBy::Site => (RankBy::Site, Depth::Callers),
+            DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
+            DiffBy::Module => (RankBy::Module, Depth::Function),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             DiffBy::Function => "function",

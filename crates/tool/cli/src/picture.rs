@@ -18,16 +18,21 @@ const AREA: usize = 320;
 const GAP: usize = 40;
 const BLOCKS: usize = 80;
 const LINE: usize = 18;
-const COLUMNS: usize = WIDTH - LEFT - RIGHT;
+pub(crate) const COLUMNS: usize = WIDTH - LEFT - RIGHT;
 
 const LIVE_COLOR: &str = "#4c78a8";
+/// Of layers; the last layer is that of all others.
+const LAYER_COLORS: [&str; 8] =
+    ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
+const OTHERS_COLOR: &str = "#bab0ac";
 const MEMORY_COLORS: [&str; 4] = ["#d62728", "#ff7f0e", "#2ca02c", "#9467bd"];
 
 /// The picture of a view.
 pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     let (programs, more) = view.listed();
     let listed = if view.programs.len() > 1 { programs.len() + 1 } else { 0 };
-    let height = TOP + AREA + GAP + BLOCKS + GAP + listed * LINE + 10;
+    let layers = if view.layers.is_empty() { 0 } else { view.layers.len() + 1 };
+    let height = TOP + AREA + GAP + BLOCKS + GAP + (layers + listed) * LINE + 10;
     let mut svg = String::new();
     let command = view.recording.images().first().map(crate::label::shown_command).unwrap_or_default();
     let heading = xml(&format!("{command}: {title}"));
@@ -45,8 +50,9 @@ pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     );
     let panel = Panel { view, svg: &mut svg };
     panel.draw(&programs);
+    key(view, &mut svg);
     if listed > 0 {
-        list(&programs, more, &mut svg);
+        list(&programs, more, layers, &mut svg);
     }
     svg.push_str("</svg>\n");
     svg
@@ -60,7 +66,8 @@ struct Panel<'v, 'r, 'a> {
 impl Panel<'_, '_, '_> {
     fn draw(mut self, programs: &[&Program]) {
         let live = self.view.live(COLUMNS);
-        let has_memory = !self.view.history.memory.is_empty();
+        // Beside layers it would only be confusing.
+        let has_memory = !self.view.history.memory.is_empty() && self.view.layers.is_empty();
         let memory: Vec<_> = match has_memory {
             true => MEMORY.iter().map(|&(name, figure)| (name, self.view.memory(COLUMNS, figure))).collect(),
             false => Vec::new(),
@@ -72,7 +79,11 @@ impl Panel<'_, '_, '_> {
 
         self.pauses();
         self.grid(&scale, binary_step(most), &bytes);
-        self.area(&live, &scale);
+        if self.view.layers.is_empty() {
+            self.area(&live, &scale);
+        } else {
+            self.layers(&scale);
+        }
         for ((_, values), color) in memory.iter().zip(MEMORY_COLORS) {
             let path = path(values, &scale, false);
             let _ = writeln!(self.svg, r#"<path d="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>"#);
@@ -125,9 +136,24 @@ impl Panel<'_, '_, '_> {
         );
     }
 
+    /// One upon the other, the largest at the bottom.
+    fn layers(&mut self, scale: &Scale) {
+        let mut sums = vec![0_u64; COLUMNS];
+        let mut outlines = Vec::new();
+        for (at, layer) in self.view.layers.iter().enumerate() {
+            sums.iter_mut().zip(&layer.bytes).for_each(|(sum, bytes)| *sum = sum.saturating_add(*bytes));
+            let values: Vec<Option<u64>> = sums.iter().copied().map(Some).collect();
+            outlines.push((path(&values, scale, true), layer_color(self.view, at)));
+        }
+        // Each covers the lower part of the one that was drawn before.
+        for (outline, color) in outlines.into_iter().rev() {
+            let _ = writeln!(self.svg, r#"<path d="{outline}" fill="{color}"/>"#);
+        }
+    }
+
     fn legend(&mut self, memory: &[(&str, Vec<Option<u64>>)]) {
-        let entries = [("live bytes", LIVE_COLOR)].into_iter();
-        let entries = entries.chain(memory.iter().zip(MEMORY_COLORS).map(|((name, _), color)| (*name, color)));
+        let live = self.view.layers.is_empty().then_some(("live bytes", LIVE_COLOR));
+        let entries = live.into_iter().chain(memory.iter().zip(MEMORY_COLORS).map(|((name, _), color)| (*name, color)));
         let mut x = LEFT;
         for (name, color) in entries {
             let _ = writeln!(self.svg, r#"<rect x="{x}" y="58" width="14" height="10" fill="{color}"/>"#);
@@ -196,9 +222,33 @@ impl Panel<'_, '_, '_> {
     }
 }
 
-/// The programs below the picture.
-fn list(programs: &[&Program], more: usize, svg: &mut String) {
+fn layer_color(view: &View<'_, '_>, at: usize) -> &'static str {
+    if at + 1 == view.layers.len() { OTHERS_COLOR } else { LAYER_COLORS[at % LAYER_COLORS.len()] }
+}
+
+/// What the layers are, below the picture: from top to bottom as they lie there.
+fn key(view: &View<'_, '_>, svg: &mut String) {
     let top = TOP + AREA + GAP + BLOCKS + GAP + LINE;
+    for (row, (at, layer)) in view.layers.iter().enumerate().rev().enumerate() {
+        let y = top + row * LINE;
+        let color = layer_color(view, at);
+        let most = bytes(layer.bytes.iter().copied().max().unwrap_or(0));
+        let _ = writeln!(
+            svg,
+            r##"<rect x="{LEFT}" y="{}" width="14" height="10" fill="{color}"/>
+<text x="{}" y="{y}" fill="#333">{}</text>
+<text x="{}" y="{y}" fill="#777" text-anchor="end">at most {most}</text>"##,
+            y - 9,
+            LEFT + 20,
+            xml(&cut(&layer.name, 105)),
+            WIDTH - RIGHT,
+        );
+    }
+}
+
+/// The programs below the picture, and below so many other lines.
+fn list(programs: &[&Program], more: usize, lines: usize, svg: &mut String) {
+    let top = TOP + AREA + GAP + BLOCKS + GAP + LINE + lines * LINE;
     let mut cell = |x: usize, row: usize, color: &str, text: &str| {
         let _ = writeln!(svg, r#"<text x="{x}" y="{}" fill="{color}">{}</text>"#, top + row * LINE, xml(text));
     };

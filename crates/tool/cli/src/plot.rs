@@ -46,12 +46,20 @@ pub(crate) struct Strip {
     name: &'static str,
     values: Vec<Option<u64>>,
     most: String,
+    /// What stands behind the largest figure.
+    note: String,
 }
 
 impl Strip {
+    /// The same with a text at its end.
+    pub(crate) fn note(mut self, note: &str) -> Strip {
+        self.note = note.to_owned();
+        self
+    }
+
     pub(crate) fn new(name: &'static str, values: Vec<Option<u64>>, format: impl Fn(u64) -> String) -> Strip {
         let most = format(largest(&values));
-        Strip { name, values, most }
+        Strip { name, values, most, note: String::new() }
     }
 }
 
@@ -118,7 +126,8 @@ impl Plot {
                 Some(value) => levels[(scaled(*value, most, 8)).max(1)],
             };
             let row: String = strip.values.iter().map(level).collect();
-            line(format!("{:>width$}  {row}  max {}", strip.name, strip.most, width = MARGIN - 2))?;
+            let text = format!("{:>width$}  {row}  max {}  {}", strip.name, strip.most, strip.note, width = MARGIN - 2);
+            line(text.trim_end().to_owned())?;
         }
         Ok(())
     }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use heapledger_analysis::{Change, Filter, History, Metric, Selection};
+use heapledger_analysis::{Change, Filter, History, Metric, Selection, Shares};
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
-use heapledger_reports::{Row, Tree};
+use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{Range, Symbols, Timeline};
+use crate::args::{DiffBy, Range, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, counted, time};
@@ -20,6 +20,7 @@ use crate::output::{Output, tell};
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
 use crate::question::Question;
+use crate::ranks::row;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -31,12 +32,20 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let filter = Filter { processes: arguments.process.clone(), ..Filter::default() };
     let selection = Selection { filter, ..Selection::default() };
-    let question = Question::new(&input, &recording, &Symbols::default(), selection, Metric::Bytes);
+    let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
     let mut question = question.expect_something()?;
     let history =
         question.answer(|names, selection, progress| History::load(names.recording(), selection, progress))?;
     input.warn_of(&history.damage);
-    let view = View::new(&recording, history, arguments.range)?;
+    let mut view = View::new(&recording, history, arguments.range)?;
+    if let Some(by) = arguments.by {
+        let columns = match (&arguments.svg, arguments.input.json) {
+            (None, false) => Plot::columns(out.width().unwrap_or(WIDTH)),
+            _ => picture::COLUMNS,
+        };
+        view.times = view.ends(columns);
+        view.layers = layers(&mut question, by, arguments.rows.into(), &view.times)?;
+    }
     let processes: Vec<String> = arguments.process.iter().map(ToString::to_string).collect();
 
     if arguments.input.json {
@@ -65,6 +74,33 @@ pub(crate) struct View<'r, 'a> {
     pub(crate) peak: Sample,
     /// In time order.
     pub(crate) programs: Vec<Program>,
+    /// What groups of sites held at each of the times, the largest first, and last what all others did. Empty if that
+    /// was not asked for.
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) times: Vec<Time>,
+}
+
+/// What a group of sites held over time.
+pub(crate) struct Layer {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u64>,
+}
+
+/// What the largest groups held at these times.
+fn layers(question: &mut Question<'_, '_>, by: DiffBy, rows: usize, times: &[Time]) -> Result<Vec<Layer>> {
+    let (by, depth) = by.resolve();
+    let shares =
+        question.answer(|names, selection, progress| Shares::load(names, selection, by, rows, times, progress))?;
+    question.input.warn_of(&shares.damage);
+    let mut layers = Vec::new();
+    for (rank, bytes) in shares.groups {
+        let row = row(&mut question.labels, &shares.profile.stacks, &rank, depth);
+        let texts = row.lines().iter().flat_map(|line| [line.text.as_str(), line.note.as_str()]);
+        let name = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("  ");
+        layers.push(Layer { name: escape(&name).into_owned(), bytes });
+    }
+    layers.push(Layer { name: "all others".to_owned(), bytes: shares.others });
+    Ok(layers)
 }
 
 /// A program that ran in the part.
@@ -95,7 +131,8 @@ impl<'r, 'a> View<'r, 'a> {
         }
         let programs = programs(recording, &history);
         let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
-        Ok(View { recording, from, to, history, peak, programs })
+        let (layers, times) = (Vec::new(), Vec::new());
+        Ok(View { recording, from, to, history, peak, programs, layers, times })
     }
 
     /// The largest of these figures in each of so many equal parts of the time: a figure holds until the next one.
@@ -146,6 +183,15 @@ impl<'r, 'a> View<'r, 'a> {
 
     pub(crate) fn memory(&self, columns: usize, figure: Figure) -> Vec<Option<u64>> {
         self.columns(&self.history.memory, columns, |sample| sample.time, |sample| figure(sample).0)
+    }
+
+    /// The last moment of each of so many equal parts of the time; of the one with the peak, the peak.
+    fn ends(&self, columns: usize) -> Vec<Time> {
+        let length = u128::from(self.to.0 - self.from.0);
+        let end = |column: u128| Time(self.from.0 + (length * (column + 1) / columns as u128) as u64);
+        let mut ends: Vec<Time> = (0..columns as u128).map(end).collect();
+        ends[self.column(self.peak.time, columns)] = self.peak.time;
+        ends
     }
 
     /// In which of so many equal parts of the time a moment is.
@@ -219,6 +265,10 @@ fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<
     if has_memory {
         strips.extend(MEMORY.map(|(name, figure)| Strip::new(name, view.memory(columns, figure), bytes)));
     }
+    for layer in &view.layers {
+        let values = layer.bytes.iter().copied().map(Some).collect();
+        strips.push(Strip::new("", values, bytes).note(&layer.name));
+    }
     let (programs, more) = view.listed();
     let letters = programs.iter().enumerate().map(|(at, program)| {
         let column = (program.from >= view.from).then(|| view.column(program.from, columns));
@@ -281,6 +331,12 @@ struct TimelineJson {
     memory: Vec<Value>,
     programs: Vec<Value>,
     pauses: Vec<Value>,
+    /// When the groups were looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    times_seconds: Vec<f64>,
+    /// The largest first, and last all others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<Value>,
 }
 
 impl TimelineJson {
@@ -330,6 +386,8 @@ impl TimelineJson {
             live: has_first.then_some(&first).into_iter().chain(live).map(sample).collect(),
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(memory).collect(),
             programs: view.programs.iter().map(program).collect(),
+            times_seconds: view.times.iter().copied().map(seconds).collect(),
+            groups: view.layers.iter().map(|layer| json!({ "name": layer.name, "bytes": layer.bytes })).collect(),
             pauses: (view.history.pauses.iter())
                 .map(|pause| json!({ "from_seconds": seconds(pause.from), "until_seconds": pause.until.map(seconds) }))
                 .collect(),

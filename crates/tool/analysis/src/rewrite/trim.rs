@@ -25,7 +25,7 @@ use crate::replay::Progress;
 /// were over by then, or began later, are not in it. Of lost events it is not known when they were lost: their numbers
 /// are those of the whole recording. Chunks of a newer version are left out.
 ///
-/// Memory: 40 to 80 bytes for each block of one image that is live at once, and the nodes of that image.
+/// Memory: an entry of 24 bytes in a B-tree for each block of one image that is live at once, and the image's nodes.
 pub fn trim<W: Write>(
     recording: &Recording<'_>,
     part: RangeInclusive<Time>,

@@ -90,3 +90,32 @@ fn as_text_and_as_a_picture() {
     let rendered = Command::new(renderer).arg(&picture).output().unwrap();
     assert!(rendered.status.success() && rendered.stdout.len() > 5000, "{rendered:?}");
 }
+
+/// What the largest groups held adds up to what was live, and at the peak it is what `top` says.
+#[test]
+fn of_the_largest_groups() {
+    let scratch = Scratch::new();
+    let script = "our @kept; for (1..10) { push @kept, map { 'x' x 500 } 1..500; select undef, undef, undef, 0.02 } \
+                  select undef, undef, undef, 0.1; @kept = ();";
+    let (_, recording) = Job::new(["perl", "-e", script]).recorded(&scratch);
+    let top = recording.ask("top", &["--by", "module", "-n", "0"]);
+    let timeline = recording.ask("timeline", &["--by", "module", "-n", "2"]);
+    let groups: Vec<Vec<i64>> = (timeline["groups"].as_array().unwrap().iter())
+        .map(|group| group["bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_i64().unwrap()).collect())
+        .collect();
+    let times: Vec<f64> = timeline["times_seconds"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect();
+    assert!(times.is_sorted() && groups.iter().all(|group| group.len() == times.len()), "{times:?}");
+    let peak = times.iter().position(|&time| timeline["peak"]["time_seconds"] == time).unwrap();
+    let near = |a: i64, b: i64| (a - b).abs() * 100 <= a.max(b);
+    let sum = |at: usize| groups.iter().map(|group| group[at]).sum::<i64>();
+    assert!(near(sum(peak), number(&timeline["peak"], "bytes")), "{} {:#}", sum(peak), timeline["peak"]);
+    assert!(near(groups[0][peak], number(&top["rows"][0], "bytes")), "{groups:?} {top:#}");
+    assert!((0..times.len()).all(|at| sum(at) <= number(&timeline["peak"], "bytes") * 101 / 100));
+    // It grew all the time.
+    assert!(groups[0][peak / 4] < groups[0][peak / 2] && groups[0][peak / 2] < groups[0][peak], "{groups:?}");
+
+    let file = recording.path.to_str().unwrap();
+    let svg = heapledger(["timeline", file, "--by", "function", "--svg", "-"]).text();
+    assert!(svg.contains(">all others<"), "{svg}");
+    assert!(heapledger(["timeline", file, "--by", "site", "-n", "1"]).text().contains("all others"));
+}
