@@ -59,19 +59,25 @@ pub fn breakdown(
     // The ledger counts under a part's number instead of a stack; see the replay. Number 0 is the rest.
     let mut parts = vec![Part::Rest];
     let mut numbers: HashMap<Part, StackId> = HashMap::new();
+    let mut latest = (Part::Rest, StackId::ROOT);
     let number = |origin: Origin| {
         let part = match (by, origin.thread) {
             (By::Size, _) => Part::Size(origin.size),
             (By::Thread, Some(thread)) => Part::Thread(origin.image, thread),
             (By::Thread, None) => Part::Rest,
         };
+        if part == latest.0 {
+            return latest.1;
+        }
         if part == Part::Rest || parts.len() > StackId::MAX.0 as usize {
             return numbers.get(&part).copied().unwrap_or(StackId::ROOT);
         }
-        *numbers.entry(part).or_insert_with(|| {
+        let number = numbers.entry(part).or_insert_with(|| {
             parts.push(part);
             StackId(parts.len() as u32 - 1)
-        })
+        });
+        latest = (part, *number);
+        *number
     };
     let replayed = replay(recording, &images, span, number, progress)?;
 
