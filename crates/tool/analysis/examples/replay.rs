@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{By, Moment, Selection, breakdown};
+use heapledger_analysis::{By, Moment, Names, Selection, breakdown};
 use heapledger_recording::Recording;
+use heapledger_symbols::{Options, Symbolizer};
 
 fn main() {
     for path in std::env::args().skip(1) {
@@ -14,8 +15,10 @@ fn main() {
         let mut events = 0;
         let mut best = Duration::MAX;
         for _ in 0..5 {
+            let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+            let (selection, mut progress) = (Selection::at(Moment::Peak), |done, _| events = done);
             let start = cpu_time();
-            let parts = breakdown(&recording, By::Thread, Selection::at(Moment::Peak), &mut |done, _| events = done);
+            let parts = breakdown(&mut names, By::Thread, &selection, &mut progress);
             best = best.min(cpu_time() - start);
             assert!(parts.unwrap().damage.is_empty());
         }

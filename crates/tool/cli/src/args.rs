@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use heapledger_analysis::{Metric, Moment, Selection};
+use heapledger_analysis::{Moment, ProcessPattern};
 use heapledger_recording::Time;
+
+use crate::select::{self, AnyMetric, Limit, LiveMetric, What, Which, moment, percentage};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -25,15 +26,16 @@ const STYLES: Styles =
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
 ///     $ heapledger timeline               what was live over time
+///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
-/// show, because nothing was recorded. `heapledger record` ends as the program
-/// did; 101: it could not be started, 126: it is not executable, 127: there is no
-/// such program.
+/// show, because nothing was recorded; 104 `heapledger diff` found more growth
+/// than --fail-above allows. `heapledger record` ends as the program did; 101: it
+/// could not be started, 126: it is not executable, 127: there is no such program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -42,7 +44,7 @@ pub(crate) struct Arguments {
     pub(crate) verb: Option<Verb>,
 
     #[command(flatten)]
-    pub(crate) summary: Summary,
+    pub(crate) input: Input,
 
     /// When to use colours.
     ///
@@ -74,6 +76,7 @@ pub(crate) enum Verb {
     Temporary(Temporary),
     Flame(Flame),
     Timeline(Timeline),
+    Diff(Diff),
     Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
@@ -159,6 +162,11 @@ pub(crate) enum OnFull {
 ///
 ///     $ heapledger summary
 ///     $ heapledger summary build.hl --json | jq .bytes_live_max
+///     $ heapledger summary --during 10s-20s --thread worker
+///
+/// With options that select blocks, the totals are of these alone, and there is no
+/// list of processes. Retained is what was allocated --during a time and is still
+/// live at its end.
 ///
 /// Allocations are calls that returned a block; a reallocation is one more
 /// allocation and one more free. Bytes are those that were asked for. The peak is
@@ -169,6 +177,12 @@ pub(crate) enum OnFull {
 pub(crate) struct Summary {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
 }
 
 /// Show who holds or allocates the most
@@ -178,12 +192,16 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
+///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
+///     $ heapledger top --function 'json::*' --size 4k.. --lifetime 1s..
+///                                                  large blocks of a library that live long
 ///
 /// A site is a stack that allocates. Its function is the innermost one that is no
 /// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
 ///
-/// `thread`, `size` and a time with `--at` are answered from the events: that
-/// takes the longer, the more were recorded. All else takes no time.
+/// `--by thread` or `size`, a time with `--at`, and `--thread`, `--size`,
+/// `--lifetime` and `--during` are answered from the events: that takes the
+/// longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
@@ -270,6 +288,7 @@ pub(crate) struct Tree {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Leaks {
@@ -284,9 +303,8 @@ pub(crate) struct Leaks {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10)]
     pub(crate) rows: usize,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    pub(crate) process: Option<u32>,
+    #[command(flatten)]
+    pub(crate) which: Which,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -309,9 +327,8 @@ pub(crate) struct Temporary {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    pub(crate) process: Option<u32>,
+    #[command(flatten)]
+    pub(crate) which: Which,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -325,6 +342,7 @@ pub(crate) struct Temporary {
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
+///     $ heapledger flame --thread 'worker*' --at end -o workers.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -371,13 +389,12 @@ pub(crate) struct Export {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
-    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms
-    #[arg(long, value_name = "WHEN", value_parser = moment, default_value = "peak", help_heading = "What to show")]
-    pub(crate) at: Moment,
+    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
-    pub(crate) process: Option<u32>,
+    #[command(flatten)]
+    pub(crate) which: Which,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -408,13 +425,94 @@ pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) range: Range,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
-    pub(crate) process: Option<u32>,
+    /// Only this process, or one of several: its pid, or a pattern of its program's file name
+    #[arg(short, long, value_name = "PROCESS", value_parser = select::process, help_heading = "What to show")]
+    pub(crate) process: Vec<ProcessPattern>,
 
     /// Write a picture to this file, - for stdout
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+/// Compare two runs, or two moments of one
+///
+/// What grew most comes first, what shrank most last.
+///
+///     $ heapledger diff before.hl after.hl               functions that hold more at the peak
+///     $ heapledger diff before.hl after.hl --at end --by stack      leaks that are new
+///     $ heapledger diff before.hl after.hl --total --metric blocks  calls that are more
+///     $ heapledger diff run.hl --at 5s --at 20s          what grew between these times
+///     $ heapledger diff old.hl@end new.hl@1min           moments beside the names
+///     $ heapledger diff main.hl branch.hl --markdown --fail-above 5% > comment.md
+///
+/// Functions are the same if they have the same name, in a module of the same file
+/// name and, where that is known, in a source file of the same name: addresses,
+/// process ids and directories do not count, nor do versions of libraries. Where
+/// no names are known only the same build of a module can be compared, so keep the
+/// old programs, or their debug information, for --debug-dir.
+///
+/// Exit status: 104 if the whole grew by more than --fail-above allows.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Diff {
+    /// A recording and another one, or one with two moments; FILE@WHEN is FILE at that moment
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    pub(crate) by: DiffBy,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Leave out what differs by less: a share of the whole before (0.5%), or a figure (16KiB, 100)
+    #[arg(short, long, value_name = "LIMIT", value_parser = select::amount, default_value = "0")]
+    pub(crate) threshold: Limit,
+
+    /// Fail if the whole has grown by more: a share of it (10%), or a figure (1MiB, 100)
+    #[arg(long, value_name = "LIMIT", value_parser = select::amount)]
+    pub(crate) fail_above: Option<Limit>,
+
+    /// What was live at a moment: peak, end, or a time such as 1.5s; given twice, before and after [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total", help_heading = "What to show")]
+    pub(crate) at: Vec<Moment>,
+
+    /// All that was ever allocated, live or not
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) total: bool,
+
+    /// What to compare; temporary implies --total
+    #[arg(long, value_name = "WHAT", default_value = "bytes", help_heading = "What to show")]
+    pub(crate) metric: AnyMetric,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output", conflicts_with = "markdown")]
+    pub(crate) json: bool,
+
+    /// Print Markdown, such as for a comment on a change
+    #[arg(long, help_heading = "Output")]
+    pub(crate) markdown: bool,
+}
+
+/// What `diff` sums up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffBy {
+    /// The function that wanted the memory
+    Function,
+    /// The stack, shown by its innermost functions
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of that function
+    Module,
 }
 
 /// Make one recording of several
@@ -549,137 +647,45 @@ pub(crate) struct Target {
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Range {
     /// From this time on, such as 1.5s or 200ms [default: the beginning]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
     pub(crate) from: Option<Time>,
 
     /// Up to this time [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
     pub(crate) to: Option<Time>,
 }
 
-/// Of what, and when.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "What to show")]
-pub(crate) struct What {
-    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
-    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total")]
-    at: Option<Moment>,
-
-    /// All that was ever allocated, live or not
-    #[arg(long)]
-    total: bool,
-
-    /// What to order and sum up by; temporary implies --total
-    #[arg(long, value_name = "WHAT", default_value = "bytes")]
-    metric: AnyMetric,
-
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    process: Option<u32>,
-}
-
 /// Where the names of functions come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions")]
 pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     pub(crate) debug_dir: Vec<PathBuf>,
 
+    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    ///
+    /// For a recording of another machine, or of a program that has been replaced since: files are known by
+    /// their build ids, and by their names where they have none. Can be given more than once.
+    ///
+    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
+    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    pub(crate) search: Vec<PathBuf>,
+
+    /// Whether servers may be asked.
+    #[arg(skip = true)]
+    pub(crate) download: bool,
+
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) sysroot: Option<PathBuf>,
 }
 
-/// What to order and sum up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AnyMetric {
-    /// Bytes that were asked for
-    Bytes,
-    /// Blocks; with --total: allocations
-    Blocks,
-    /// Temporary allocations
-    Temporary,
-}
-
-/// What to order live blocks by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LiveMetric {
-    /// Bytes that were asked for
-    Bytes,
-    /// Blocks
-    Blocks,
-}
-
-impl What {
-    /// The selection, and what to compare by. Fails if the two do not go together.
-    pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
-        let moment = match (self.metric, self.at) {
-            (AnyMetric::Temporary, Some(_)) => {
-                return Err("temporary allocations are gone at once: there is no moment to count them at");
-            }
-            (AnyMetric::Temporary, None) => Moment::Total,
-            (_, Some(at)) => at,
-            (_, None) if self.total => Moment::Total,
-            (_, None) => Moment::Peak,
-        };
-        let metric = match self.metric {
-            AnyMetric::Bytes => Metric::Bytes,
-            AnyMetric::Blocks => Metric::Blocks,
-            AnyMetric::Temporary => Metric::Temporaries,
-        };
-        Ok((Selection { process: self.process, moment }, metric))
-    }
-}
-
-impl From<LiveMetric> for Metric {
-    fn from(metric: LiveMetric) -> Metric {
-        match metric {
-            LiveMetric::Bytes => Metric::Bytes,
-            LiveMetric::Blocks => Metric::Blocks,
-        }
-    }
-}
-
-/// `peak`, `end`, or a time.
-fn moment(text: &str) -> Result<Moment, String> {
-    match text {
-        "peak" => Ok(Moment::Peak),
-        "end" => Ok(Moment::End),
-        text => time(text).map(Moment::At),
-    }
-}
-
-fn time(text: &str) -> Result<Time, String> {
-    duration(text).map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
-}
-
-/// A number and a unit; seconds without one.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unknown = || "expected peak, end, or a time such as 1.5s, 200ms or 2min".to_owned();
-    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| unknown())?;
-    let seconds = match unit.trim() {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(unknown()),
-    };
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected a number from 0 to 100".to_owned()) }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use heapledger_analysis::{Filter, Metric, Pattern, Selection};
 
     use super::*;
 
@@ -695,8 +701,8 @@ mod tests {
     #[test]
     fn a_file_alone_is_summarised() {
         let arguments = parse("heapledger x.hl --json").unwrap();
-        assert!(arguments.verb.is_none() && arguments.summary.input.json);
-        assert_eq!(arguments.summary.input.file, Some("x.hl".into()));
+        assert!(arguments.verb.is_none() && arguments.input.json);
+        assert_eq!(arguments.input.file, Some("x.hl".into()));
         assert!(parse("heapledger").is_err());
         assert!(parse("heapledger x.hl y.hl").is_err());
     }
@@ -722,28 +728,29 @@ mod tests {
             Ok(Some(Verb::Top(top))) => top.what.resolve().map_err(str::to_owned),
             other => Err(format!("{other:?}")),
         };
-        let peak = Selection { process: None, moment: Moment::Peak };
-        assert_eq!(resolve(""), Ok((peak, Metric::Bytes)));
-        assert_eq!(resolve("--at end -p 7"), Ok((Selection { process: Some(7), moment: Moment::End }, Metric::Bytes)));
+        assert_eq!(resolve(""), Ok((Selection::at(Moment::Peak), Metric::Bytes)));
+        let of_7 = Selection { filter: Filter::process(7), ..Selection::at(Moment::End) };
+        assert_eq!(resolve("--at end -p 7"), Ok((of_7, Metric::Bytes)));
         assert_eq!(resolve("--total --metric blocks").unwrap().0.moment, Moment::Total);
         assert_eq!(resolve("--metric temporary").unwrap(), (Selection::at(Moment::Total), Metric::Temporaries));
         assert_eq!(resolve("--at 1.5s").unwrap().0.moment, Moment::At(Time(1_500_000_000)));
+        let of_time = |range| Filter { allocated: Some(range), ..Filter::default() };
+        for (line, moment, range) in [
+            ("--during 1s-2s", Moment::At(Time(2_000_000_000)), 1_000_000_000..=2_000_000_000),
+            ("--during 1s..", Moment::End, 1_000_000_000..=u64::MAX),
+            ("--during ..1s --total", Moment::Total, 0..=1_000_000_000),
+            ("--during 1s --at peak", Moment::Peak, 1_000_000_000..=1_000_000_000),
+        ] {
+            let expected = Selection { filter: of_time(range), ..Selection::at(moment) };
+            assert_eq!(resolve(line), Ok((expected, Metric::Bytes)), "{line}");
+        }
+        let filter =
+            resolve("--function a --function /b/ --not-module *.so --size 1k.. --lifetime ..1ms").unwrap().0.filter;
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text).unwrap()).collect::<Vec<_>>();
+        assert_eq!((filter.functions, filter.not_modules), (patterns(&["a", "/b/"]), patterns(&["*.so"])));
+        assert_eq!((filter.size, filter.lifetime), (Some(1024..=u64::MAX), Some(0..=1_000_000)));
         assert!(resolve("--metric temporary --at peak").is_err());
         assert!(resolve("--total --at peak").is_err());
         assert!(resolve("--at soon").is_err());
-    }
-
-    #[test]
-    fn times_and_percentages() {
-        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
-        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
-        assert_eq!(duration("0.5 min"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
-        for wrong in ["", "s", "1.2.3s", "-1s", "1y", "1e99s"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(percentage("2.5"), Ok(2.5));
-        assert_eq!(percentage("5%"), Ok(5.0));
-        assert!(percentage("101").is_err() && percentage("NaN").is_err());
     }
 }

@@ -99,6 +99,8 @@ impl Input {
     pub(crate) fn unanswered(&self, error: analysis::Error) -> Failure {
         match error {
             analysis::Error::Recording(error) => self.unreadable(error),
+            analysis::Error::NoSuchThread(_) => Failure::new(Exit::Usage, error)
+                .hint(format_args!("`heapledger info {}` lists the threads", self.path.display())),
             analysis::Error::NoSuchProcess(_) => {
                 let list = format!("`heapledger summary {}` lists the processes", self.path.display());
                 Failure::new(Exit::Usage, error).hint(list)

@@ -5,13 +5,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Verb};
+use crate::args::{Arguments, Symbols, Verb};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
+use crate::select::Which;
 
 mod anonymize;
 mod args;
+mod diff;
 mod error;
 mod exit;
 mod export;
@@ -30,9 +32,11 @@ mod picture;
 mod plot;
 mod preload;
 mod progress;
+mod question;
 mod ranks;
 mod record;
 mod report;
+mod select;
 mod shell;
 #[cfg(test)]
 mod snapshots;
@@ -68,14 +72,15 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Every verb but `record`: they write to stdout or a file, and change nothing.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
-        None => summary::run(&arguments.summary, out),
-        Some(Verb::Summary(summary)) => summary::run(summary, out),
+        None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
+        Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
         Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
+        Some(Verb::Diff(diff)) => diff::run(diff, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),

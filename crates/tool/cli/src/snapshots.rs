@@ -185,7 +185,7 @@ impl Write for Captured {
 fn printed(line: &str) -> String {
     let file = Scratch::new();
     let words = line.split_whitespace().map(|word| match word {
-        "FILE" => file.0.to_string_lossy().into_owned(),
+        word if word.starts_with("FILE") => word.replace("FILE", &file.0.to_string_lossy()),
         word => word.to_owned(),
     });
     let arguments = Arguments::try_parse_from(["heapledger".to_owned()].into_iter().chain(words)).unwrap();
@@ -294,6 +294,35 @@ temporary    share  of own  allocations
         5  100.0 %  45.5 %           11  server (4411)
 "
     );
+}
+
+#[test]
+fn a_selection_is_told() {
+    assert_eq!(
+        printed("top FILE --size ..2k --function server+0x20 --during 12ms-15ms"),
+        "
+2.0 KiB in 2 blocks retained, live at 15.0 ms
+only: function server+0x20 · size up to 2.0 KiB · allocated during 12.0 ms to 15.0 ms (leaves nothing out)
+of 3.9 KiB in 4 blocks allocated in that time
+
+  bytes    share  blocks
+2.0 KiB  100.0 %       2  server+0x20
+"
+    );
+    assert_eq!(
+        printed("summary FILE --not-allocated-by *0x20"),
+        "
+FILE
+only: not allocated by *0x20 (leaves out 9.8 KiB in 10 blocks)
+
+       allocated  2.9 KiB  in 1 allocation
+live at the peak  2.9 KiB  in 1 block
+ live at the end  2.9 KiB  in 1 block
+"
+    );
+    let leaks: serde_json::Value = serde_json::from_str(&printed("leaks FILE --thread #0 --size 3000 --json")).unwrap();
+    assert_eq!(leaks["only"], serde_json::json!({ "threads": ["#0"], "size": { "min": 3000, "max": 3000 } }));
+    assert_eq!((&leaks["total"]["bytes"], &leaks["left_out"]["bytes"]), (&3000.into(), &5000.into()));
 }
 
 #[test]
@@ -445,6 +474,54 @@ of no file  ████████████████████▁▁�
     assert_eq!(json["programs"][0]["exit"], serde_json::json!({ "code": 3 }));
     let picture = printed("timeline FILE --svg -");
     assert!(picture.contains("7.8 KiB at 2.0 s") && picture.contains(">resident<"), "{picture}");
+}
+
+#[test]
+fn diff() {
+    assert_eq!(
+        printed("diff FILE@1s FILE@peak"),
+        "
++2.9 KiB (+60.0 %)
+before: 4.9 KiB live at 1.0 s of FILE
+after:  7.8 KiB live at the peak (2.0 s) of FILE
+
+  change       before    after
++2.9 KiB  new     0 B  2.9 KiB  server+0x50
+"
+    );
+    assert_eq!(
+        printed("diff FILE --at end --at 1s --by site --metric blocks"),
+        "
+−1 (−16.7 %)
+before: 6 live at the end of FILE
+after:  5 live at 1.0 s of FILE
+
+change        before  after
+    −1  gone       1      0  server+0x50
+                             ← [2 in libx.so] ← server+0x10
+"
+    );
+    assert!(printed("diff FILE FILE --total --threshold 1%").ends_with("\nnothing differs\n"));
+    assert!(printed("diff FILE@1s FILE --threshold 50%").contains("+2.9 KiB  new"));
+    assert!(printed("diff FILE@1s FILE --threshold 61%").contains("and 1 that differ by less than the threshold"));
+    assert_eq!(
+        printed("diff FILE@1s FILE --markdown --by module"),
+        "
+**Memory: +2.9 KiB (+60.0 %)**
+
+| | |
+|---|---|
+| before | 4.9 KiB live at 1.0 s of `FILE` |
+| after | 7.8 KiB live at the peak (2.0 s) of `FILE` |
+
+| change | | before | after | |
+|---:|---:|---:|---:|---|
+| **+2.9 KiB** | +60.0 % | 4.9 KiB | 7.8 KiB | `server` |
+"
+    );
+    let json: serde_json::Value = serde_json::from_str(&printed("diff FILE@1s FILE --json --fail-above 3KiB")).unwrap();
+    assert_eq!((&json["growth"], &json["exceeded"]), (&serde_json::json!(3000), &serde_json::json!(false)));
+    assert_eq!(json["rows"][0]["stack"].as_array().unwrap().len(), 4);
 }
 
 #[test]

@@ -7,15 +7,18 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod command;
+mod diff;
 mod export;
 mod harness;
 mod hazards;
 mod modes;
 mod processes;
+mod questions;
 mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod symbols;
 mod timeline;
 mod truth;
 mod verified;
