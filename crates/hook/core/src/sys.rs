@@ -36,8 +36,8 @@ pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
     check(answer).map(ptr::with_exposed_provenance_mut)
 }
 
-/// Maps zeroed memory as [`map_private`] does, in large pages as far as the system has them: for tables that are read at
-/// random. What is touched of it is charged by 2 MiB then.
+/// Maps zeroed memory as [`map_private`] does, in large pages as far as the system has them: for tables that are read
+/// at random. What is touched of it is charged by 2 MiB then.
 pub fn map_private_huge(length: usize) -> Result<*mut u8, Errno> {
     let start = map_private(length)?;
     // SAFETY: the range was just mapped, and the advice changes nothing that can be read in it. Without large pages, or
