@@ -28,7 +28,8 @@ impl From<&Explanation> for ExplanationJson {
 pub(crate) fn run(arguments: &Explain, out: &mut Output) -> Result<()> {
     let Some(code) = &arguments.code else { return list(arguments.json, out) };
     let explanation = Code::parse(code).ok_or_else(|| {
-        Failure::new(Exit::Usage, format_args!("there is no code `{code}`")).hint("`heapledger explain` lists all codes")
+        Failure::new(Exit::Usage, format_args!("there is no code `{code}`"))
+            .hint("`heapledger explain` lists all codes")
     })?;
     if arguments.json {
         return out.json(&ExplanationJson::from(explanation));

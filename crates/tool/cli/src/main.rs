@@ -12,8 +12,11 @@ use crate::output::{Output, tell};
 
 mod anonymize;
 mod args;
+mod code;
+mod doctor;
 mod error;
 mod exit;
+mod explain;
 mod export;
 mod flame;
 mod format;
@@ -56,15 +59,19 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(Verb::Record(record)) = &arguments.verb {
         return record::run(record);
     }
+    if let Some(Verb::SelfTest) = &arguments.verb {
+        return Ok(doctor::be_the_self_test());
+    }
     let mut out = Output::new(arguments.color);
-    read(arguments, &mut out)?;
+    let exit = read(arguments, &mut out)?;
     out.finish()?;
-    Ok(Exit::Ok.into())
+    Ok(exit.into())
 }
 
 /// Every verb but `record`: they write to stdout or a file, and change nothing.
-fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
+fn read(arguments: &Arguments, out: &mut Output) -> Result<Exit> {
     match &arguments.verb {
+        Some(Verb::Doctor(doctor)) => return doctor::run(doctor, out),
         None => summary::run(&arguments.summary, out),
         Some(Verb::Summary(summary)) => summary::run(summary, out),
         Some(Verb::Top(top)) => top::run(top, out),
@@ -76,8 +83,10 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
+        Some(Verb::Explain(explain)) => explain::run(explain, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
-        Some(Verb::Record(_)) => Ok(()),
+        Some(Verb::Record(_) | Verb::SelfTest) => Ok(()),
     }
+    .map(|()| Exit::Ok)
 }
