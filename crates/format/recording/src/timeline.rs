@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 /// The most intervals that are kept.
-const INTERVALS_MAX: usize = 4096;
+const INTERVALS_MAX: usize = 2048;
 /// The length of an interval at first, in nanoseconds: the resolution of the times of events.
 const INTERVAL_FIRST: u64 = TICK_NS as u64;
 
@@ -27,8 +27,8 @@ const INTERVAL_FIRST: u64 = TICK_NS as u64;
 ///
 /// Keeps of each interval of time the moment with the most live bytes and, where nothing happens in the next interval,
 /// its last moment: so what was live in the pause is known too. When there are too many intervals, their length doubles;
-/// there are never more than 8,192 samples.
-#[derive(Debug)]
+/// there are never more than 4,096 samples.
+#[derive(Clone, Debug)]
 pub struct Timeline {
     intervals: Vec<Interval>,
     length: u64,

@@ -155,7 +155,7 @@ fn unknown_extras_are_nothing_to_say() {
     let newer = resealed(&file, |kind, _, contents| {
         if kind == ChunkKind::Events {
             // The last column: two more triples, for the last event (the one before says something already), tag 100.
-            let at = (0..contents.len()).find(|&at| contents[at..].starts_with(&[7, 0, 1, 0])).unwrap();
+            let at = (0..contents.len()).find(|&at| contents[at..].starts_with(&[13, 0, 1, 0])).unwrap();
             contents[at + 4] += 6;
             contents.extend([1, 100, 5, 0, 100, 6]);
         }

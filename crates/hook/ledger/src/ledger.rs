@@ -234,6 +234,13 @@ impl Ledger {
         Ok(child)
     }
 
+    /// A thread is over: its number may be given to another one.
+    pub fn end_thread(&mut self, thread: ThreadId) {
+        if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
+            *latest = 0;
+        }
+    }
+
     /// The image is over, by exit or exec: its live blocks leave the session. They remain here to be read. Events
     /// that come later still count here, no longer in the session.
     pub fn end(&mut self, session: &mut Session) {

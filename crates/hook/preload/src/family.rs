@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::Api;
 use heapledger_record::hook;
-use heapledger_unwind::arch::Registers;
+use heapledger_unwind::arch::Position;
 use heapledger_wire::event::ReallocOutcome;
 
 use crate::init;
@@ -68,13 +68,13 @@ macro_rules! next {
 const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
 
-/// The registers of the calling frame: `sp` points at its return address.
+/// The calling frame: `sp` points at its return address.
 #[inline(always)]
-fn caller(sp: u64, rbp: u64) -> Registers {
+fn caller(sp: u64, rbp: u64) -> Position {
     // SAFETY: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk has
     // passed on the stack pointer of its own entry.
     let return_address = unsafe { core::ptr::with_exposed_provenance::<u64>(sp as usize).read() };
-    Registers { lookup: return_address.wrapping_sub(1), sp: sp.wrapping_add(8), rbp }
+    Position { slot: sp, return_address, rbp }
 }
 
 /// Defines an exported thunk that adds rsp and rbp to one, two or three arguments.

@@ -31,8 +31,13 @@ pub struct ThreadBlock {
     pub(crate) gate: u64,
     /// What the word below the guard held: the return address of the call that is being recorded.
     pub(crate) guard_word: u64,
-    pub(crate) producer: MaybeUninit<Producer>,
-    /// Whether `producer` has been written.
+    /// Calls until one is timed.
+    pub(crate) until_measured: u64,
+    /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
+    /// something of each.
+    pub(crate) defects_counted: u64,
+    pub(crate) outlet: Outlet,
+    /// Whether the outlet's producer has been written.
     pub(crate) has_ring: bool,
     /// Set while we call the C library: calls that come back are not the program's.
     pub(crate) is_internal: bool,
@@ -40,21 +45,23 @@ pub struct ThreadBlock {
     rounds: u32,
     /// Attempts to obtain a ring.
     pub(crate) attempts: u32,
-    /// Calls until one is timed.
-    pub(crate) until_measured: u64,
     /// Next on the list of free blocks.
     pub(crate) next: *mut ThreadBlock,
     /// Memory for the arguments of an exec: a vfork child leaves it behind.
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
-    /// Room for an extended event.
-    pub(crate) words: [u64; WORDS_MAX],
     pub(crate) walker: Walker,
-    /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
-    /// something of each.
-    pub(crate) defects_counted: u64,
     /// What verifying stacks takes; null until then.
     pub(crate) workspace: *mut verify::Workspace,
+}
+
+/// Where events go.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Outlet {
+    pub(crate) producer: MaybeUninit<Producer>,
+    /// Room for an extended event.
+    pub(crate) words: [u64; WORDS_MAX],
 }
 
 /// [`ThreadBlock::defects_counted`] of a thread whose every stack is looked at.
@@ -115,8 +122,9 @@ impl ThreadBlock {
     pub(crate) fn attach(&mut self, process: &Process) -> Result<(), Refusal> {
         if !self.has_ring {
             let ring = process.obtain_ring()?;
-            self.producer.write(Producer::new(ring));
+            self.outlet.producer.write(Producer::new(ring));
             self.has_ring = true;
+            self.until_measured = 1;
         }
         if verify::is_wanted() {
             verify::prepare();

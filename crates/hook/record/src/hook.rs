@@ -9,7 +9,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use heapledger_core::arch;
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_unwind::Sink;
-use heapledger_unwind::arch::Registers;
+use heapledger_unwind::arch::Position;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
@@ -19,7 +19,7 @@ use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
-use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, ThreadBlock};
+use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, Outlet, ThreadBlock};
 use crate::connect::Refusal;
 use crate::process::{self, Process};
 use crate::verify;
@@ -28,25 +28,31 @@ use crate::verify;
 ///
 /// # Safety
 ///
-/// `caller` are the registers of the calling frame (see [`heapledger_unwind::walk::Walker::capture`]). The same for all
-/// functions here that take them.
+/// `caller` is the calling frame (see [`heapledger_unwind::walk::Walker::capture`]). The same for all functions here that
+/// take one.
 #[inline(always)]
-pub unsafe fn malloc(address: u64, size: u64, caller: Registers) {
+pub unsafe fn malloc(address: u64, size: u64, caller: Position) {
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
         // SAFETY: passed on.
         return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
     }
-    let Some(block) = enter(caller.sp) else {
-        return outside_allocation(Api::Malloc, address, size, 0, 0);
-    };
-    if block.skips(Kind::Allocation) {
-        return;
-    }
-    let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
-    let written = block.write_compact(ticks, |step| event::malloc(step, address, size, stack));
-    block.finish(ticks, written);
+    if unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
+        // SAFETY: passed on.
+        unsafe { malloc_rarely(address, size, caller) };
+    }
+}
+
+/// # Safety
+///
+/// See [`malloc`].
+#[cold]
+#[inline(never)]
+unsafe fn malloc_rarely(address: u64, size: u64, caller: Position) {
+    // SAFETY: passed on.
+    if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
+        outside_allocation(Api::Malloc, address, size, 0, 0);
+    }
 }
 
 /// `calloc(count, each)` returned `address`.
@@ -55,7 +61,7 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Registers) {
 ///
 /// See [`malloc`].
 #[inline(always)]
-pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Registers) {
+pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Position) {
     // It succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each);
     let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
@@ -66,17 +72,24 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Registers) {
         // SAFETY: passed on.
         return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
     }
-    let Some(block) = enter(caller.sp) else {
-        return outside_allocation(Api::Calloc, address, size, 0, count);
-    };
-    if block.skips(Kind::Allocation) {
-        return;
-    }
-    let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
-    let written = block.write_compact(ticks, |step| event::calloc(step, address, count_small, each_small, stack));
-    block.finish(ticks, written);
+    if unsafe { !after(caller, |stack| event::calloc(0, address, count_small, each_small, stack)) } {
+        // SAFETY: passed on.
+        unsafe { calloc_rarely(address, count_small, each_small, caller) };
+    }
+}
+
+/// # Safety
+///
+/// See [`malloc`].
+#[cold]
+#[inline(never)]
+unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Position) {
+    // SAFETY: passed on.
+    if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
+        let size = u64::from(count) * u64::from(each);
+        outside_allocation(Api::Calloc, address, size, 0, u64::from(count));
+    }
 }
 
 /// Any allocation, with all its arguments.
@@ -85,8 +98,8 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Registers) {
 ///
 /// See [`malloc`].
 #[inline(never)]
-pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Registers) {
-    let Some(block) = enter(caller.sp) else {
+pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Position) {
+    let Some(block) = enter(caller.sp()) else {
         return outside_allocation(api, address, size, alignment, count);
     };
     if block.skips(Kind::Allocation) {
@@ -107,8 +120,8 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 /// See [`malloc`].
 #[cold]
 #[inline(never)]
-pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Registers) {
-    let Some(block) = enter(caller.sp) else {
+pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Position) {
+    let Some(block) = enter(caller.sp()) else {
         return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count });
     };
     if block.skips(Kind::Allocation) {
@@ -125,18 +138,19 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: R
 /// return address, or another value that stays until the function returns.
 #[inline(always)]
 pub fn free(address: u64, sp: u64) {
+    if !is_compact_address(address) || !before(sp, event::free(0, address)) {
+        free_rarely(address, sp);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn free_rarely(address: u64, sp: u64) {
     if !is_compact_address(address) {
-        return free_with(Api::Free, address, 0, 0, sp);
+        free_with(Api::Free, address, 0, 0, sp);
+    } else if !before_rarely(sp, event::free(0, address)) {
+        outside(&Extended::Free { api: Api::Free, address, size: 0, alignment: 0 });
     }
-    let Some(block) = enter(sp) else {
-        return outside_free(Api::Free, address);
-    };
-    if block.skips(Kind::Free) {
-        return;
-    }
-    let ticks = block.begin_after_loads();
-    let written = block.write_compact(ticks, |step| event::free(step, address));
-    block.finish(ticks, written);
 }
 
 /// Any free, with all its arguments, is about to happen.
@@ -157,19 +171,26 @@ pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
 /// A reallocation of `address` is about to happen.
 #[inline(always)]
 pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
-    let Some(block) = enter(sp) else {
-        return outside(&Extended::ReallocBegin { api, address });
-    };
-    if block.skips(Kind::Free) {
-        return;
+    if !is_compact_address(address) || !before(sp, event::realloc_begin(0, address)) {
+        reallocation_begins_rarely(api, address, sp);
     }
-    let ticks = block.begin_after_loads();
-    let written = if is_compact_address(address) {
-        block.write_compact(ticks, |step| event::realloc_begin(step, address))
-    } else {
-        block.write_extended(ticks, &Extended::ReallocBegin { api, address })
-    };
-    block.finish(ticks, written);
+}
+
+#[cold]
+#[inline(never)]
+fn reallocation_begins_rarely(api: Api, address: u64, sp: u64) {
+    let event = Extended::ReallocBegin { api, address };
+    if !is_compact_address(address) {
+        let Some(block) = enter(sp) else { return outside(&event) };
+        if block.skips(Kind::Free) {
+            return;
+        }
+        let ticks = block.begin_after_loads();
+        let written = block.write_extended(ticks, &event);
+        block.finish(ticks, written);
+    } else if !before_rarely(sp, event::realloc_begin(0, address)) {
+        outside(&event);
+    }
 }
 
 /// The reallocation that this thread began last has ended.
@@ -184,9 +205,33 @@ pub unsafe fn reallocation_ends(
     address: u64,
     size: u64,
     count: u64,
-    caller: Registers,
+    caller: Position,
 ) {
-    let Some(block) = enter(caller.sp) else {
+    let is_compact = api == Api::Realloc
+        && outcome == ReallocOutcome::Returned
+        && size < COMPACT_SIZE_END
+        && is_compact_address(address);
+    // SAFETY: passed on.
+    if !is_compact || unsafe { !after(caller, |stack| event::realloc_end(0, address, size, stack)) } {
+        // SAFETY: passed on.
+        unsafe { reallocation_ends_rarely(api, outcome, address, size, count, caller) };
+    }
+}
+
+/// # Safety
+///
+/// See [`malloc`].
+#[cold]
+#[inline(never)]
+unsafe fn reallocation_ends_rarely(
+    api: Api,
+    outcome: ReallocOutcome,
+    address: u64,
+    size: u64,
+    count: u64,
+    caller: Position,
+) {
+    let Some(block) = enter(caller.sp()) else {
         let stack = StackId::ROOT;
         return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
     };
@@ -200,11 +245,10 @@ pub unsafe fn reallocation_ends(
         && outcome == ReallocOutcome::Returned
         && size < COMPACT_SIZE_END
         && is_compact_address(address);
-    let written = if is_compact {
-        block.write_compact(ticks, |step| event::realloc_end(step, address, size, stack))
-    } else {
-        block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count })
-    };
+    if is_compact {
+        return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
+    }
+    let written = block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count });
     block.finish(ticks, written);
 }
 
@@ -295,8 +339,84 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
     }
 }
 
-/// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
+/// Records an event with a stack, after what it tells of, where nothing is out of the ordinary. Otherwise false; then
+/// nothing has happened.
+///
+/// # Safety
+///
+/// See [`malloc`].
 #[inline(always)]
+unsafe fn after<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u64; N]) -> bool {
+    let Some(block) = enter_plainly(caller.sp()) else { return false };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let words = event(unsafe { block.capture(caller) });
+    if block.producer().write_plainly(ticks, words) {
+        block.finish_plainly(ticks);
+    } else {
+        block.write_and_finish(ticks, &mut { words });
+    }
+    true
+}
+
+/// As [`after`], in all other cases; false where the thread cannot use a ring.
+///
+/// # Safety
+///
+/// See [`malloc`].
+unsafe fn after_rarely<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u64; N]) -> bool {
+    let Some(block) = enter(caller.sp()) else { return false };
+    if block.skips(Kind::Allocation) {
+        return true;
+    }
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let mut words = event(unsafe { block.capture(caller) });
+    block.write_and_finish(ticks, &mut words);
+    true
+}
+
+/// Records an event before what it tells of, where nothing is out of the ordinary. Otherwise false; then nothing has
+/// happened.
+#[inline(always)]
+fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
+    let Some(block) = enter_plainly(sp) else { return false };
+    let ticks = block.begin_after_loads();
+    let is_written = block.producer().write_plainly(ticks, words);
+    if is_written {
+        block.finish_plainly(ticks);
+    } else {
+        block.producer().end();
+        block.leave();
+    }
+    is_written
+}
+
+/// As [`before`], in all other cases; false where the thread cannot use a ring.
+fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
+    let Some(block) = enter(sp) else { return false };
+    if block.skips(Kind::Free) {
+        return true;
+    }
+    let ticks = block.begin_after_loads();
+    block.write_and_finish(ticks, &mut words);
+    true
+}
+
+/// Closes the gate of this thread's block, if it is open, and the session in its usual mode.
+#[inline(always)]
+fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
+    let Current::Block(block) = block::current() else { return None };
+    // SAFETY: as in `enter`.
+    let block = unsafe { &mut *block.as_ptr() };
+    if block.gate != GATE_OPEN || process::page().mode() != 0 {
+        return None;
+    }
+    block.close(sp);
+    Some(block)
+}
+
+/// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
 fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
     if let Current::Block(block) = block::current() {
         // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate
@@ -428,7 +548,7 @@ impl ThreadBlock {
     #[inline(always)]
     pub(crate) fn producer(&mut self) -> &mut Producer {
         // SAFETY: called with the gate closed by `enter` or while attaching, when `has_ring` says that it was written.
-        unsafe { self.producer.assume_init_mut() }
+        unsafe { self.outlet.producer.assume_init_mut() }
     }
 
     /// Marks the ring busy, then takes the stamp.
@@ -445,33 +565,42 @@ impl ThreadBlock {
     }
 
     /// Ends an event that began at `ticks`, and opens the gate, unless the collector is gone.
-    #[inline(always)]
     fn finish(&mut self, ticks: u64, written: Result<(), Gone>) {
-        self.until_measured = self.until_measured.wrapping_sub(1);
-        if self.until_measured >= MEASURED_ONE_IN {
-            self.until_measured = MEASURED_ONE_IN - 1;
-            let spent = arch::ticks().saturating_sub(ticks);
-            self.producer().ring().add_measured(spent);
-        }
-        self.producer().end();
         if written.is_ok() {
-            self.leave();
+            self.finish_plainly(ticks);
         } else {
+            self.producer().end();
             self.gate = GATE_UNATTACHED;
             process::turn_off();
         }
+    }
+
+    /// Ends an event that began at `ticks` and has been written, and opens the gate.
+    #[inline(always)]
+    fn finish_plainly(&mut self, ticks: u64) {
+        self.until_measured = self.until_measured.wrapping_sub(1);
+        if self.until_measured == 0 {
+            self.measure(ticks);
+        }
+        self.producer().end();
+        self.leave();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn measure(&mut self, began: u64) {
+        self.until_measured = MEASURED_ONE_IN;
+        let spent = arch::ticks().saturating_sub(began);
+        self.producer().ring().add_measured(spent);
     }
 
     /// # Safety
     ///
     /// See [`malloc`].
     #[inline(always)]
-    unsafe fn capture(&mut self, caller: Registers) -> StackId {
-        // SAFETY: the gate is closed, so the producer is written (see `producer`).
-        let producer = unsafe { self.producer.assume_init_mut() };
-        let mut sink = RingSink { producer, words: &mut self.words };
+    unsafe fn capture(&mut self, caller: Position) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
-        let id = unsafe { self.walker.capture(caller, process::first_top(), &mut sink) };
+        let id = unsafe { self.walker.capture(caller, &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
             self.inspect(&caller, id);
         }
@@ -481,7 +610,7 @@ impl ThreadBlock {
     /// After a capture with a defect; after every one where stacks are verified.
     #[cold]
     #[inline(never)]
-    fn inspect(&mut self, caller: &Registers, id: StackId) {
+    fn inspect(&mut self, caller: &Position, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
@@ -491,24 +620,22 @@ impl ThreadBlock {
         }
     }
 
-    /// Writes an event whose first word has a time step, after a sync event where the step is too large.
-    #[inline(always)]
-    fn write_compact<const N: usize>(&mut self, ticks: u64, event: impl Fn(u64) -> [u64; N]) -> Result<(), Gone> {
+    /// Writes a compact event that was made with the step 0, after a sync event where the step is too large, and ends it.
+    #[cold]
+    #[inline(never)]
+    fn write_and_finish(&mut self, ticks: u64, words: &mut [u64]) {
         let producer = self.producer();
-        let step = match producer.step(ticks) {
-            Some(step) => step,
-            None => {
-                synchronise(producer, ticks)?;
-                0
+        let written = synchronise(producer, ticks).and_then(|step| {
+            if let Some(first) = words.first_mut() {
+                *first |= event::later([0], step)[0];
             }
-        };
-        producer.write(process::page(), process::is_gone, &event(step))
+            producer.write(process::page(), process::is_gone, words)
+        });
+        self.finish(ticks, written);
     }
 
     fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
-        // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
-        let producer = unsafe { self.producer.assume_init_mut() };
-        write_extended(producer, ticks, event, &mut self.words)
+        self.outlet.write_extended(ticks, event)
     }
 }
 
@@ -556,11 +683,13 @@ fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Op
     Ok(takes(producer, kind)?.then_some(event))
 }
 
-#[cold]
-#[inline(never)]
-fn synchronise(producer: &mut Producer, ticks: u64) -> Result<(), Gone> {
+/// The step to an event at `ticks`, after a sync event where it is too large.
+fn synchronise(producer: &mut Producer, ticks: u64) -> Result<u64, Gone> {
+    if let Some(step) = producer.step(ticks) {
+        return Ok(step);
+    }
     producer.last = units(ticks);
-    producer.write(process::page(), process::is_gone, &event::sync(producer.last))
+    producer.write(process::page(), process::is_gone, &event::sync(producer.last)).map(|()| 0)
 }
 
 fn write_extended(producer: &mut Producer, ticks: u64, event: &Extended<'_>, words: &mut [u64]) -> Result<(), Gone> {
@@ -572,17 +701,24 @@ fn write_extended(producer: &mut Producer, ticks: u64, event: &Extended<'_>, wor
     }
 }
 
-/// Announces nodes and modules in the thread's ring.
-struct RingSink<'block> {
-    producer: &'block mut Producer,
-    words: &'block mut [u64; WORDS_MAX],
+impl Outlet {
+    fn producer(&mut self) -> &mut Producer {
+        // SAFETY: as in `ThreadBlock::producer`.
+        unsafe { self.producer.assume_init_mut() }
+    }
+
+    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
+        // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
+        write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
+    }
 }
 
-impl Sink for RingSink<'_> {
+/// Announces nodes and modules in the thread's ring.
+impl Sink for Outlet {
     #[inline(never)]
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
         verify::note_node(id, parent, kind, address);
-        if self.producer.write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
+        if self.producer().write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
             process::turn_off();
         }
     }
@@ -607,7 +743,9 @@ impl Sink for RingSink<'_> {
             build_id: Packed { words: build_words.get(..build_count).unwrap_or(&[]), length: build_id.len() },
             path: Packed { words: path_words.get(..path_count).unwrap_or(&[]), length: path.len() },
         };
-        if write_extended(self.producer, arch::ticks(), &event, words).is_err() {
+        // SAFETY: as in `ThreadBlock::producer`; `words` is borrowed too.
+        let producer = unsafe { self.producer.assume_init_mut() };
+        if write_extended(producer, arch::ticks(), &event, words).is_err() {
             process::turn_off();
         }
     }
@@ -617,11 +755,6 @@ impl Sink for RingSink<'_> {
 fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64) {
     let stack = StackId::ROOT;
     outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 });
-}
-
-#[cold]
-fn outside_free(api: Api, address: u64) {
-    outside(&Extended::Free { api, address, size: 0, alignment: 0 });
 }
 
 /// Writes an event of a thread that cannot use a ring of its own to the common ring, without its stack.

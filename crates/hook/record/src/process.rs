@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
-use heapledger_unwind::{rules, tree};
+use heapledger_unwind::{bounds, rules, tree};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{ImageCounters, RequestKind, SessionPage};
@@ -51,8 +51,6 @@ struct Fixed {
     address: Address,
     library: Library,
     key: u32,
-    /// The top of the first thread's stack.
-    first_top: u64,
 }
 
 struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
@@ -74,7 +72,8 @@ static BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
 /// The functions of `library` are those of the process's C library, and `first_top` is the address where the first
 /// thread's stack began.
 pub unsafe fn start(address: Address, library: Library, first_top: u64) {
-    let fixed = Fixed { address, library, key: 0, first_top };
+    bounds::set_first_top(first_top);
+    let fixed = Fixed { address, library, key: 0 };
     // SAFETY: nobody reads before `STATE_ON`.
     unsafe { (*FIXED.0.get()).write(fixed) };
     let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
@@ -124,10 +123,6 @@ pub(crate) fn watch_thread_exit(block: *const ThreadBlock) {
     let fixed = fixed();
     // SAFETY: the C library's function; the key is ours.
     unsafe { (fixed.library.set_specific)(fixed.key, block) };
-}
-
-pub(crate) fn first_top() -> u64 {
-    fixed().first_top
 }
 
 fn fixed() -> &'static Fixed {

@@ -12,7 +12,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
-use heapledger_unwind::arch::Registers;
+use heapledger_unwind::arch::Position;
 use heapledger_unwind::walk::FRAMES_MAX;
 use heapledger_unwind::{modules, rules};
 use heapledger_wire::event::{Extended, code};
@@ -132,7 +132,7 @@ fn node(id: StackId) -> Option<&'static Node> {
 /// Compares a stack that was captured just now.
 #[cold]
 #[inline(never)]
-pub(crate) fn check(block: &mut ThreadBlock, caller: &Registers, id: StackId) {
+pub(crate) fn check(block: &mut ThreadBlock, caller: &Position, id: StackId) {
     let Some(counters) = Process::get().and_then(Process::counters) else { return };
     let counter = match ask(block, caller, id) {
         None => &counters.stacks_unasked,
@@ -162,7 +162,7 @@ struct Stacks {
 }
 
 /// Both stacks. `None`: `backtrace` cannot be asked.
-fn ask(block: &mut ThreadBlock, caller: &Registers, id: StackId) -> Option<Stacks> {
+fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
     if backtrace == 0 {
         return None;
@@ -188,7 +188,7 @@ fn ask(block: &mut ThreadBlock, caller: &Registers, id: StackId) -> Option<Stack
     };
     let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
     // Before the program's frame are those of the recorder.
-    let first = all.iter().take(OWN_MAX).position(|&address| address == caller.lookup.wrapping_add(1));
+    let first = all.iter().take(OWN_MAX).position(|&address| address == caller.return_address);
     Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
 }
 
@@ -220,8 +220,9 @@ fn is_same(ours: &[u64], theirs: &[u64], index: usize) -> bool {
     let inner = index.checked_sub(1).and_then(|inner| ours.get(inner));
     // A rule that has been displaced from the cache may have been one.
     let is_interrupted = || {
-        inner
-            .is_some_and(|&inner| rules::cache().and_then(|cache| cache.get(inner)).is_none_or(|rule| rule.is_signal()))
+        inner.is_some_and(|&inner| {
+            rules::cache().and_then(|cache| cache.get(inner.wrapping_add(1))).is_none_or(|rule| rule.is_signal())
+        })
     };
     our.wrapping_add(1) == their || our == their && is_interrupted()
 }

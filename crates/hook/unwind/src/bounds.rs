@@ -4,6 +4,8 @@
 //! other's is the thread control block, which glibc puts there. From a stack pointer upwards the pages are checked
 //! once, and remembered. Any other stack (signal stack, fiber) is checked page by page on every walk.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use heapledger_core::{arch, sys};
 
 const PAGE: u64 = 4096;
@@ -11,6 +13,19 @@ const PAGE: u64 = 4096;
 const OWN_PAGES_MAX: u64 = 1 << 16;
 /// The most pages of a foreign stack that one walk reads: 1 MiB.
 const FOREIGN_PAGES_MAX: u64 = 256;
+
+/// The top of the first thread's stack.
+static FIRST_TOP: AtomicU64 = AtomicU64::new(0);
+
+/// Says where the first thread's stack ends, as the C library has it at start.
+pub fn set_first_top(address: u64) {
+    FIRST_TOP.store(address, Ordering::Relaxed);
+}
+
+/// Where the first thread's stack ends.
+pub fn first_top() -> u64 {
+    FIRST_TOP.load(Ordering::Relaxed)
+}
 
 /// The verified part of a thread's own stack. Zeroed is valid: nothing verified yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,11 +45,10 @@ impl OwnStack {
         address.wrapping_sub(self.low) < self.high.wrapping_sub(self.low)
     }
 
-    /// Tries to make `sp` part of the verified range, checking every page between. `first_top` is the top of the
-    /// first thread's stack.
+    /// Tries to make `sp` part of the verified range, checking every page between.
     #[cold]
     #[inline(never)]
-    pub fn grow_to(&mut self, sp: u64, first_top: u64) -> bool {
+    pub fn grow_to(&mut self, sp: u64) -> bool {
         if self.high != 0 && sp < self.low {
             if is_contiguous(sp, self.low) {
                 self.low = sp & !(PAGE - 1);
@@ -42,6 +56,7 @@ impl OwnStack {
             }
             return false;
         }
+        let first_top = first_top();
         let own_top = arch::thread_pointer() as u64 & !7;
         let (near, far) = if own_top < first_top { (own_top, first_top) } else { (first_top, own_top) };
         for top in [near, far] {
@@ -55,8 +70,8 @@ impl OwnStack {
 
     /// What a walk from `sp` may read, and whether that is the thread's own stack.
     #[inline(always)]
-    pub fn stack_at(&mut self, sp: u64, first_top: u64) -> (Stack, bool) {
-        if self.contains(sp) || self.grow_to(sp, first_top) {
+    pub fn stack_at(&mut self, sp: u64) -> (Stack, bool) {
+        if self.contains(sp) || self.grow_to(sp) {
             (Stack { low: sp, high: self.high, pages_left: 0 }, true)
         } else {
             let mut stack = Stack { low: sp, high: sp, pages_left: 0 };
@@ -81,10 +96,15 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Whether every word from the stack pointer up to `end`, exclusive, may be read.
+    /// Whether the word at an aligned address above the stack pointer is known to be readable, without a look.
     #[inline(always)]
-    pub fn covers_up_to(&mut self, end: u64) -> bool {
-        end <= self.high || self.extend_to(end - 8)
+    pub fn covers_by_now(&self, address: u64) -> bool {
+        address < self.high
+    }
+
+    /// Whether this is the stack on which the walk has started.
+    pub fn starts_at(&self, sp: u64) -> bool {
+        self.low == sp
     }
 
     /// Whether an address is not below the stack pointer.

@@ -1,8 +1,7 @@
-//! The rule cache: lookup address → rule, computed on first sight from `.eh_frame`, shared by all threads, no locks.
+//! The rule cache: return address → rule, computed on first sight from `.eh_frame`, shared by all threads, no locks.
 //!
-//! One array of 64-bit entries, direct mapped: 32 bits of tag, 30 of rule. A multiplication by an odd number permutes
-//! the 48-bit addresses; its upper 16 bits choose the entry, the lower 32 are the tag, so an entry is exact. Entries
-//! are written and read whole, so a race can only lose one.
+//! One array of 64-bit entries, direct mapped: the lower 16 bits of an address choose the entry, which holds the rest
+//! of it and the rule, so an entry is exact. Entries are written and read whole, so a race can only lose one.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -18,8 +17,8 @@ use crate::arch::{RULES_MAX, Rule};
 use crate::modules;
 
 const ENTRIES: usize = 1 << 16;
-const PRESENT: u64 = 1 << 31;
-const RULE_MASK: u32 = (1 << Rule::BITS) - 1;
+/// Tells entries from the empty one, for any address that a program can have.
+const PRESENT: u64 = u64::MAX << 31;
 
 /// Bytes the cache takes when every page of it has been touched.
 pub const CACHE_LENGTH: usize = ENTRIES * 8;
@@ -55,7 +54,7 @@ pub fn clear() {
     let Some(cache) = cache() else { return };
     for index in 0..ENTRIES {
         // Untouched pages stay untouched.
-        let entry = cache.entry(index);
+        let entry = cache.entry(index as u64);
         if entry.load(Ordering::Relaxed) != 0 {
             entry.store(0, Ordering::Relaxed);
         }
@@ -75,35 +74,39 @@ pub fn cache() -> Option<Cache> {
 pub struct Cache(&'static [AtomicU64; ENTRIES]);
 
 impl Cache {
-    /// The cached rule of a lookup address.
+    /// The bits of the cached rule of a return address; something of more than [`Rule::BITS`] bits when there is none.
     #[inline(always)]
-    pub fn get(self, lookup: u64) -> Option<Rule> {
-        let (index, tag) = place(lookup);
-        let entry = self.entry(index).load(Ordering::Relaxed);
-        // One comparison: the tag and the mark of presence agree when nothing but the rule's bits is left.
-        (entry ^ (tag << 32 | PRESENT) < 1 << Rule::BITS).then(|| Rule::from_bits(entry as u32 & RULE_MASK))
+    pub fn bits(self, return_address: u64) -> u64 {
+        // All that the entry holds beside the rule is taken out when the address is the same; else some of it stays.
+        self.entry(return_address).load(Ordering::Relaxed) ^ mark(return_address)
+    }
+
+    /// The cached rule of a return address.
+    pub fn get(self, return_address: u64) -> Option<Rule> {
+        let bits = self.bits(return_address);
+        (bits < 1 << Rule::BITS).then(|| Rule::from_bits(bits as u32))
     }
 
     #[inline(always)]
-    fn entry(self, index: usize) -> &'static AtomicU64 {
+    fn entry(self, return_address: u64) -> &'static AtomicU64 {
         // SAFETY: the index has 16 bits, and there are 2^16 entries.
-        unsafe { self.0.get_unchecked(index & (ENTRIES - 1)) }
+        unsafe { self.0.get_unchecked(return_address as usize & (ENTRIES - 1)) }
     }
 }
 
-/// Computes the rule of a lookup address and keeps it. `None` when no module covers the address: then nothing is kept,
+/// Computes the rule of a return address and keeps it. `None` when no module covers the address: then nothing is kept,
 /// since one may be mapped there later.
 #[cold]
 #[inline(never)]
-pub fn compute(lookup: u64, context: &mut Context, sink: &mut dyn Sink) -> Option<Rule> {
+pub fn compute(return_address: u64, context: &mut Context, sink: &mut dyn Sink) -> Option<Rule> {
+    let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
     let module = modules::find(lookup)?;
     modules::announce(&module, epoch, sink);
     let rule = evaluate(lookup, &module, context).unwrap_or(Rule::UNSUPPORTED);
-    let (index, tag) = place(lookup);
     if let Some(cache) = cache() {
-        let entry = cache.entry(index);
-        entry.store(tag << 32 | PRESENT | u64::from(rule.bits()), Ordering::Relaxed);
+        let entry = cache.entry(return_address);
+        entry.store(mark(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
         // If the epoch has advanced meanwhile, the entry may be of a module that is gone: take it back.
         core::sync::atomic::fence(Ordering::SeqCst);
         if modules::epoch() != epoch {
@@ -114,9 +117,8 @@ pub fn compute(lookup: u64, context: &mut Context, sink: &mut dyn Sink) -> Optio
 }
 
 #[inline(always)]
-fn place(lookup: u64) -> (usize, u64) {
-    let mixed = lookup.wrapping_mul(0x9e37_79b9_7f4b) & ((1 << 48) - 1);
-    ((mixed >> 32) as usize, mixed & 0xffff_ffff)
+const fn mark(return_address: u64) -> u64 {
+    return_address << 16 ^ PRESENT
 }
 
 /// The binary search in `.eh_frame_hdr`, then one row of one description.

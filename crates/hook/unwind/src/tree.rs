@@ -4,8 +4,10 @@
 //! on each other; parent and address are compared after, so a hit is exact. A slot is two words:
 //!
 //! ```text
-//! address 48 │ hash 16, low bits        parent 26 │ id 26 │ hash 12, next bits
+//! address 47 │ hash 17        parent 26 │ 1 │ hash 5     id 26 │ 1 │ hash 5
 //! ```
+//!
+//! where the parts of the hash are of its lower bits, as many as the largest table needs.
 //!
 //! The first word is claimed by compare-and-swap, then the node is announced, then the second word is stored. Whoever
 //! meets a claimed slot without its second word passes on, and may make the same node again under another id: harmless,
@@ -20,8 +22,12 @@ use heapledger_core::{NodeKind, StackId, sys};
 use crate::Sink;
 
 const SLOTS_MIN: usize = 1 << 11;
-const HASH_BITS: u32 = 28;
+/// Bits of a path's hash that a slot's first word holds.
+const KEY_HASH_BITS: u32 = 17;
+/// The largest table: twice as many slots as there can be ids.
+const SLOTS_MAX: u64 = 1 << 27;
 
+#[derive(Debug)]
 #[repr(C)]
 struct Slot {
     key: AtomicU64,
@@ -29,6 +35,7 @@ struct Slot {
 }
 
 /// A table; the slots follow in the same mapping.
+#[derive(Debug)]
 #[repr(C, align(16))]
 struct Table {
     mask: u64,
@@ -90,46 +97,57 @@ pub unsafe fn forget_grower() {
 /// The child of `parent` for `address`: looked up, or made and announced.
 ///
 /// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones.
-#[inline(always)]
 pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
-    let mut view = View::now();
-    view.child(parent, kind, address, sink)
+    View::now().map_or(parent, |mut view| view.child(parent, kind, address, sink))
 }
 
 /// The table as it is now, for several look-ups.
 #[derive(Debug)]
-pub struct View(*const Table);
+pub struct View(&'static Table);
 
 impl View {
-    /// The current table.
+    /// The current table, once there is one.
     #[inline(always)]
-    pub fn now() -> View {
-        View(TABLE.load(Ordering::Acquire))
+    pub fn now() -> Option<View> {
+        // SAFETY: null, or a table: these are never unmapped.
+        unsafe { TABLE.load(Ordering::Acquire).as_ref() }.map(View)
     }
 
-    /// See [`child`].
+    /// See [`child`]. An address has 47 bits.
     #[inline(always)]
     pub fn child(&mut self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
         let hash = mix(parent.hash, address ^ (kind as u64) << 47);
-        // SAFETY: null, or a table: these are never unmapped.
-        if let Some(table) = unsafe { self.0.as_ref() } {
-            let key = key(address, hash);
-            let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
-            // Most are in the first slot; the rest of the search is out of line.
-            for index in first..first + 2 {
-                let slot = table.slot(index);
-                if slot.key.load(Ordering::Acquire) == key {
-                    let value = slot.value.load(Ordering::Relaxed);
-                    if value != 0 && value as u32 & StackId::MAX.0 == parent.id.0 {
-                        return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
-                    }
+        let (key, parent_half) = (key(address, hash), half(parent.id));
+        let first = u64::from(hash);
+        // Most are in the first slot; the rest of the search is out of line.
+        for index in first..first + 2 {
+            let slot = self.0.slot(index);
+            if slot.key.load(Ordering::Acquire) == key {
+                let value = slot.value.load(Ordering::Relaxed);
+                if value as u32 & HALF_MASK == parent_half {
+                    return Place { id: id_of((value >> 32) as u32), hash };
                 }
             }
         }
         let place = insert(parent, kind, address, hash, sink);
-        *self = View::now();
+        if let Some(now) = View::now() {
+            *self = now;
+        }
         place
     }
+}
+
+/// An id as halves of a slot's second word have it; never 0, as the word is before it is written.
+#[inline(always)]
+const fn half(id: StackId) -> u32 {
+    id.0 | 1 << 26
+}
+
+const HALF_MASK: u32 = (1 << 27) - 1;
+
+#[inline(always)]
+const fn id_of(half: u32) -> StackId {
+    StackId(half & StackId::MAX.0)
 }
 
 #[inline(always)]
@@ -139,8 +157,21 @@ fn mix(parent: u32, address: u64) -> u32 {
 
 /// Never 0 for a real frame: address 0 is no code.
 #[inline(always)]
-fn key(address: u64, hash: u32) -> u64 {
-    (address & ((1 << 48) - 1)) | u64::from(hash & 0xffff) << 48
+const fn key(address: u64, hash: u32) -> u64 {
+    address | (hash as u64) << 47
+}
+
+/// The second word: parent, id, and the bits of the hash that are not in the key.
+const fn value(parent: StackId, id: StackId, hash: u32) -> u64 {
+    let rest = (hash >> KEY_HASH_BITS) & 0x3ff;
+    let parent = half(parent) | (rest & 31) << 27;
+    let id = half(id) | rest >> 5 << 27;
+    parent as u64 | (id as u64) << 32
+}
+
+/// The hash of a slot's path, as far as tables need it.
+const fn hash_of(key: u64, value: u64) -> u64 {
+    key >> 47 | (value >> 27 & 31) << KEY_HASH_BITS | value >> 59 << (KEY_HASH_BITS + 5)
 }
 
 #[cold]
@@ -153,7 +184,7 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
     // SAFETY: tables are never unmapped.
     let table = unsafe { &*table };
     let key = key(address, hash);
-    let first = u64::from(hash) & ((1 << HASH_BITS) - 1);
+    let first = u64::from(hash);
     let mut claimed = None;
     for index in first..=first + table.mask {
         let slot = table.slot(index);
@@ -169,8 +200,8 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
         }
         if found == key {
             let value = slot.value.load(Ordering::Acquire);
-            if value != 0 && value & 0x3ff_ffff == u64::from(parent.id.0) {
-                return Place { id: StackId((value >> 26) as u32 & StackId::MAX.0), hash };
+            if value as u32 & HALF_MASK == half(parent.id) {
+                return Place { id: id_of((value >> 32) as u32), hash };
             }
         }
     }
@@ -182,8 +213,7 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
     let id = StackId(number);
     sink.node(id, parent.id, kind, address);
     if let Some(slot) = claimed {
-        let rest = u64::from(hash >> 16 & 0xfff);
-        slot.value.store(u64::from(parent.id.0) | u64::from(number) << 26 | rest << 52, Ordering::Release);
+        slot.value.store(value(parent.id, id, hash), Ordering::Release);
     }
     if u64::from(number) > table.mask / 2 {
         grow(table);
@@ -195,7 +225,7 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
 #[cold]
 fn grow(old: &Table) {
     let Some(_growing) = GROWING.try_lock() else { return };
-    if !ptr::eq(TABLE.load(Ordering::Acquire), old) || old.mask >= 1 << HASH_BITS {
+    if !ptr::eq(TABLE.load(Ordering::Acquire), old) || old.mask >= SLOTS_MAX - 1 {
         return;
     }
     let Some(new) = Table::map((old.mask as usize + 1) * 4) else { return };
@@ -207,7 +237,7 @@ fn grow(old: &Table) {
         if value == 0 {
             continue;
         }
-        let mut index = key >> 48 | (value >> 52) << 16;
+        let mut index = hash_of(key, value);
         while table.slot(index).key.load(Ordering::Relaxed) != 0 {
             index += 1;
         }

@@ -1,21 +1,25 @@
 //! Capture: from the caller's registers to a stack id.
 //!
-//! A [`Walker`] remembers the thread's previous stack, outermost frame first. For each frame it has the registers and
-//! the *link* to the caller: where the return address and the saved frame pointer were found. A new walk steps from the
-//! inside; when it reaches registers that equal those of a remembered frame, and the words of all links from there
-//! outwards are unchanged, then the same rules would read the same words: the rest of the stack is the remembered one.
-//! rbp only has to be equal where it is used before it is restored. Nothing is assumed, so the result is exact.
+//! A [`Walker`] remembers the thread's previous stack, outermost frame first: of each frame the return address that
+//! leads into it, and the word that held it. Where all these words are unchanged from the outermost frame up to some
+//! frame, a walk that comes to that frame would read them again: the rest of the stack is the remembered one. So a new
+//! walk steps from the inside until it meets such a frame, and only the frames before are new.
+//!
+//! Most rules go by rsp alone, and read nothing but return addresses. Where a frame is left by its rbp, the words that
+//! rbp was restored from have to be unchanged too: these few are kept apart, as [`Check`]s. rbp is of no interest where
+//! nobody uses it before it is restored. Nothing is assumed, so the result is exact.
 
+use core::hint::select_unpredictable;
 use core::mem::MaybeUninit;
 use core::ptr;
 
 use heapledger_core::{NodeKind, StackId};
 
-use crate::arch::{Registers, Rule, SLOT_LOST, SLOT_UNCHANGED, SLOT_UNKNOWN, step};
-use crate::bounds::{OwnStack, Stack};
+use crate::arch::{Exit, Position, Rule, Saved, leave};
+use crate::bounds::OwnStack;
 use crate::rules::{self, Context};
 use crate::tree::{self, Place, View};
-use crate::{Sink, modules};
+use crate::{Sink, bounds, modules};
 
 /// Frames remembered, and the most a stack can have.
 pub const FRAMES_MAX: usize = 1024;
@@ -26,18 +30,41 @@ pub const FRAMES_KEPT: usize = 768;
 /// When a cut stack has fewer frames than this left, it is walked anew.
 pub const FRAMES_FEWEST: usize = 256;
 
-/// A remembered frame.
+/// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
+/// pointer.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Frame {
-    registers: Registers,
-    /// Where the caller's rbp is to be found: a word of the stack, or, when it was not saved, our own copy (in `fresh`:
-    /// [`SLOT_UNCHANGED`]). [`SLOT_UNKNOWN`] when the link to the caller cannot be checked.
-    rbp_slot: u64,
-    /// In `fresh`: 1 when stepping out of this frame uses its rbp. Remembered: 1 when stepping out of it, or of an
-    /// outer frame that has the same rbp, does. Where it is 0, rbp may hold anything: compilers use it for data.
-    needs_rbp: u64,
+    slot: u64,
+    return_address: u64,
     place: Place,
+}
+
+/// A new frame, and how the walk left it: by this rule, with this rbp.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Step {
+    from: Position,
+    rule: u64,
+}
+
+/// The rbp of a remembered frame, and whether stepping out of it, or of an outer frame that has the same rbp, uses it.
+/// Where it does not, rbp may hold anything: compilers use it for data.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Base {
+    rbp: u64,
+    is_needed: bool,
+}
+
+/// A word, beside return addresses, that the way into a remembered frame depends on.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Check {
+    /// The index of that frame.
+    frame: usize,
+    address: u64,
+    value: u64,
 }
 
 /// Counters of what could not be captured whole.
@@ -64,51 +91,51 @@ impl Defects {
 #[repr(C)]
 pub struct Walker {
     own: OwnStack,
-    /// Remembered frames.
+    /// Remembered frames: they have the indices from 1 to this.
     length: usize,
+    /// Only of frames up to this index rbp may be needed.
+    bases_length: usize,
+    checks_length: usize,
     /// The module epoch they belong to, plus one: 0 is none.
     epoch: u32,
     /// Whether a context has been made in `context`.
     has_context: bool,
     /// Whether outer frames of the remembered stack were cut off.
     is_cut: bool,
-    /// The root of this epoch's stacks.
-    root: Place,
     /// What went wrong so far.
     pub defects: Defects,
-    frames: [MaybeUninit<Frame>; FRAMES_MAX],
-    /// New frames, innermost first.
-    fresh: [MaybeUninit<Frame>; FRAMES_MAX],
+    /// The remembered frames, from index 1. The first stands for what is beyond the outermost frame: no stack pointer
+    /// comes up to it, and its place is the root of this epoch's stacks.
+    frames: [Frame; FRAMES_MAX + 1],
+    bases: [Base; FRAMES_MAX + 1],
+    /// Ordered by frame: the outermost first.
+    checks: [Check; 2 * FRAMES_MAX],
+    /// Of the walk, innermost first.
+    steps: [Step; FRAMES_MAX],
     context: MaybeUninit<Context>,
 }
 
 impl Walker {
-    /// The stack that starts with the frame of these registers. `first_top` is the top of the first thread's stack.
+    /// The stack that starts with this frame.
     ///
     /// # Safety
     ///
-    /// `registers` are those of a live frame of the calling thread: `lookup + 1` the address it will continue at, `sp`
-    /// and `rbp` its registers then. The walker is used by one thread at a time.
+    /// `frame` is a live frame of the calling thread: its return address is where it will continue. The walker is used by
+    /// one thread at a time.
     #[inline(always)]
-    pub unsafe fn capture(&mut self, registers: Registers, first_top: u64, sink: &mut dyn Sink) -> StackId {
-        if self.epoch != modules::epoch().wrapping_add(1) {
-            self.start_epoch(sink);
-        }
-        self.walk(&registers, first_top, sink).unwrap_or_else(|| {
-            self.length = 0;
-            self.walk(&registers, first_top, sink).unwrap_or(StackId::ROOT)
-        })
+    pub unsafe fn capture(&mut self, frame: Position, sink: &mut dyn Sink) -> StackId {
+        self.walk::<true>(frame.slot, frame.return_address, frame.rbp, sink)
     }
 
     /// The walker's thread has ended, and another takes it over.
     pub fn start_thread(&mut self) {
         self.own = OwnStack::default();
-        self.length = 0;
+        self.forget();
     }
 
     /// Forgets the remembered stack: a walk was interrupted for good.
     pub fn forget(&mut self) {
-        self.length = 0;
+        (self.length, self.bases_length, self.checks_length) = (0, 0, 0);
     }
 
     /// Whether two addresses are both on the thread's own stack, as far as it has been verified.
@@ -116,237 +143,348 @@ impl Walker {
         self.own.contains(one) && self.own.contains(other)
     }
 
-    /// `None` when too little is left of a remembered stack that was cut.
+    /// The stack from this position on. A *plain* walk knows nothing of what is rare, so that it has few variables: where
+    /// it comes upon that, it leaves everything to one that is not.
     #[inline(never)]
-    fn walk(&mut self, start: &Registers, first_top: u64, sink: &mut dyn Sink) -> Option<StackId> {
-        let Some(cache) = rules::cache() else { return Some(StackId::ROOT) };
-        // Scalars, so that they stay in registers.
-        let (mut lookup, mut sp, mut rbp) = (start.lookup, start.sp, start.rbp);
-        let (mut stack, is_own) = self.own.stack_at(sp, first_top);
-        if !is_own {
-            self.length = 0;
+    fn walk<const PLAIN: bool>(
+        &mut self,
+        // Scalars, so that they come in registers.
+        mut slot: u64,
+        mut return_address: u64,
+        mut rbp: u64,
+        sink: &mut dyn Sink,
+    ) -> StackId {
+        let start = Position { slot, return_address, rbp };
+        let Some(cache) = rules::cache() else { return StackId::ROOT };
+        if self.epoch != modules::epoch().wrapping_add(1) {
+            self.start_epoch(sink);
         }
-        let mut candidates = self.intact(sp, &stack);
-        let mut candidate_sp = self.candidate_sp(candidates);
-        let mut fresh = 0;
-        let kept = loop {
+        let (mut stack, mut is_own) = self.own.stack_at(slot.wrapping_add(8));
+        if !is_own {
+            if PLAIN {
+                return self.walk_slowly(start, sink);
+            }
+            self.forget();
+        }
+        let mut candidate = self.intact(slot);
+        let mut candidate_slot = self.frame(candidate).slot;
+        let mut new = 0;
+        // How many of the new frames are not to be remembered.
+        let mut passing = 0;
+        let mut uses_rbp = false;
+        let kept = 'frames: loop {
             // Outwards the stack pointer grows: skip remembered frames that lie further in.
-            while candidate_sp < sp {
-                candidates -= 1;
-                candidate_sp = self.candidate_sp(candidates);
+            while candidate_slot < slot {
+                candidate -= 1;
+                candidate_slot = self.frame(candidate).slot;
             }
-            if candidate_sp == sp {
-                let candidate = self.frame(candidates - 1);
-                if candidate.registers.lookup == lookup && (candidate.registers.rbp == rbp || candidate.needs_rbp == 0)
-                {
-                    break candidates;
+            if candidate_slot == slot
+                && self.frame(candidate).return_address == return_address
+                && self.base_fits(candidate, rbp)
+            {
+                break candidate;
+            }
+            if new == FRAMES_MAX {
+                break FRAMES_MAX;
+            }
+            let mut bits = cache.bits(return_address);
+            let rule = Rule::from_bits(bits as u32);
+            self.set_step(new, Step { from: Position { slot, return_address, rbp }, rule: bits });
+            new += 1;
+            slot = 'caller: {
+                if bits < Rule::BY_RSP_END {
+                    let above = slot.wrapping_add(rule.distance());
+                    if stack.covers_by_now(above) {
+                        break 'caller above;
+                    }
+                } else if bits < Rule::BY_RBP_END {
+                    uses_rbp = true;
+                    let above = rbp.wrapping_add_signed(rule.offset_from_rbp()).wrapping_sub(8);
+                    // A wrong rbp may point anywhere.
+                    let is_sound = above > slot && above & 7 == 0;
+                    if is_sound && stack.covers_by_now(above) && stack.is_above_start(above - rule.saved()) {
+                        break 'caller above;
+                    }
                 }
-            }
-            if fresh == FRAMES_MAX {
-                return Some(self.truncate(0, fresh, sink));
-            }
-            let rule = match cache.get(lookup) {
-                Some(rule) => rule,
-                None => self.compute(lookup, sink),
+                if PLAIN {
+                    return self.walk_slowly(start, sink);
+                }
+                if bits >= 1 << Rule::BITS {
+                    match self.compute(return_address, sink) {
+                        Some(rule) => bits = u64::from(rule.bits()),
+                        None => {
+                            new -= 1;
+                            break 'frames 0;
+                        }
+                    }
+                    self.set_step(new - 1, Step { from: Position { slot, return_address, rbp }, rule: bits });
+                }
+                uses_rbp = true;
+                match leave(Position { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
+                    Exit::Caller(caller) => Position { slot, return_address, rbp } = caller,
+                    Exit::Interrupted(frame) => {
+                        Position { slot, return_address, rbp } = frame;
+                        // Neither is the interrupted frame: nothing of the stack leads there.
+                        passing = new + 1;
+                        is_own &= stack.starts_at(start.slot.wrapping_add(8));
+                    }
+                    Exit::End => break 'frames 0,
+                    Exit::Lost => {
+                        // Where a thread's stack begins, whatever there is has no caller: the dynamic linker's start.
+                        self.defects.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
+                        break 'frames 0;
+                    }
+                }
+                continue 'frames;
             };
-            let found = step(lookup, sp, rbp, rule, &mut stack);
-            self.set_fresh(fresh, lookup, sp, rbp, found.rbp_slot, found.uses_rbp);
-            fresh += 1;
-            if !found.is_caller() {
-                // Where a thread's stack begins, whatever there is has no caller: the dynamic linker's start.
-                self.defects.lost += u64::from(found.rbp_slot == SLOT_LOST && sp != first_top);
-                break 0;
-            }
-            (lookup, sp, rbp) = (found.caller.lookup, found.caller.sp, found.caller.rbp);
+            // SAFETY: covered: words of the stack above the start of the walk. Rules by rsp name words of their own frame.
+            let saved = unsafe { stack.read(slot.wrapping_sub(rule.saved())) };
+            rbp = select_unpredictable(rule.saved() == 0, rbp, saved);
+            // SAFETY: as before.
+            return_address = unsafe { stack.read(slot) };
         };
-        if kept + fresh > FRAMES_MAX {
-            return Some(self.truncate(kept, fresh, sink));
+        if kept + new > FRAMES_MAX || (self.is_cut && kept > 0 && kept + new < FRAMES_FEWEST) {
+            return self.walk_anew(start, kept, new, sink);
         }
-        if self.is_cut {
-            if kept == 0 {
-                self.is_cut = false;
-            } else if kept + fresh < FRAMES_FEWEST {
-                return None;
-            }
+        self.is_cut &= kept > 0;
+        if uses_rbp || self.needs_base(kept) {
+            self.note_bases(kept, new, rbp);
+        } else {
+            self.bases_length = self.bases_length.min(kept);
+            self.drop_checks(kept);
         }
-        let place = if kept == 0 { self.root } else { self.frame(kept - 1).place };
-        let id = self.append(place, kept, fresh, sink);
-        if !is_own {
+        let id = self.append(self.frame(kept).place, kept, new, sink);
+        if !PLAIN && !is_own {
             // The frames of another stack cannot be checked later: the stack may be gone.
-            self.length = 0;
+            self.forget();
+        } else if !PLAIN && passing > 0 {
+            self.length = (kept + new).saturating_sub(passing);
+            self.bases_length = self.bases_length.min(self.length);
         }
-        Some(id)
+        id
     }
 
-    /// How many remembered frames, from the outermost, are still what a walk would find once it reached them: their
-    /// links are intact. Frames below the stack pointer are not asked for.
-    #[inline(always)]
-    fn intact(&self, sp: u64, stack: &Stack) -> usize {
-        if self.length == 0 {
-            return 0;
-        }
-        let mut count = 1;
-        while count < self.length {
-            let slot = self.frame(count).rbp_slot;
-            let is_intact = if slot == SLOT_UNKNOWN {
-                self.leads_there(count, *stack)
-            } else {
-                // The word below the caller's sp is read: it has to be above ours.
-                self.frame(count - 1).registers.sp > sp && self.link_difference(count) == 0
-            };
-            if !is_intact {
-                break;
-            }
-            count += 1;
-        }
-        count
-    }
-
-    /// The stack pointer of the innermost of so many candidates; beyond all stacks when there are none.
-    #[inline(always)]
-    fn candidate_sp(&self, candidates: usize) -> u64 {
-        if candidates == 0 { u64::MAX } else { self.frame(candidates - 1).registers.sp }
-    }
-
-    /// Checks a link that is not made of two words by stepping once more.
     #[cold]
     #[inline(never)]
-    fn leads_there(&self, index: usize, mut stack: Stack) -> bool {
-        let (frame, caller) = (self.frame(index).registers, self.frame(index - 1).registers);
-        let Some(rule) = rules::cache().and_then(|cache| cache.get(frame.lookup)) else { return false };
-        let found = step(frame.lookup, frame.sp, frame.rbp, rule, &mut stack);
-        // The frame may have been taken over with another rbp than it has now.
-        found.is_caller() && !(found.uses_rbp && self.frame(index).needs_rbp == 0) && found.caller == caller
+    fn walk_slowly(&mut self, start: Position, sink: &mut dyn Sink) -> StackId {
+        self.walk::<false>(start.slot, start.return_address, start.rbp, sink)
     }
 
-    /// 0 when the words that led from a frame to its caller are unchanged. Not for unknown links.
-    #[inline(always)]
-    fn link_difference(&self, index: usize) -> u64 {
-        let (frame, caller) = (self.frame(index), self.frame(index - 1));
-        // SAFETY: both words were covered by the verified bounds of this thread's own stack when the link was made, and a
-        // thread's own stack stays mapped. What they hold may be anything. Or `rbp_slot` points to our own copy.
-        let (return_address, rbp) = unsafe { (read(caller.registers.sp - 8), read(frame.rbp_slot)) };
-        // What the caller does not need of its rbp may change.
-        let rbp_difference = (rbp ^ caller.registers.rbp) & caller.needs_rbp.wrapping_neg();
-        (return_address.wrapping_sub(1) ^ caller.registers.lookup) | rbp_difference
-    }
-
-    /// Remembers the fresh frames inside of the first `kept`, whose innermost has this place, and gives each its node.
-    #[inline(always)]
-    fn append(&mut self, mut place: Place, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
-        let mut at = kept;
-        let mut needs_rbp = if kept == 0 { 0 } else { self.frame(kept - 1).needs_rbp };
-        let mut tree = View::now();
-        for index in (0..fresh).rev() {
-            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, needs_rbp: uses_rbp, .. } =
-                *self.fresh_frame(index);
-            place = tree.child(place, NodeKind::Frame, lookup, sink);
-            // The caller's rbp is this frame's only where it was not saved.
-            needs_rbp = uses_rbp | if rbp_slot == SLOT_UNCHANGED { needs_rbp } else { 0 };
-            self.set_frame(at, lookup, sp, rbp, rbp_slot, needs_rbp, place);
-            at += 1;
-        }
-        self.length = at;
-        place.id
-    }
-
-    /// The stack is deeper than we follow: keep its innermost frames, under a node that says so.
+    /// The stack has more frames than we can remember, or too little is left of one that was cut.
     #[cold]
     #[inline(never)]
-    fn truncate(&mut self, kept: usize, fresh: usize, sink: &mut dyn Sink) -> StackId {
+    fn walk_anew(&mut self, start: Position, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
+        self.forget();
+        if kept > 0 && new < FRAMES_MAX {
+            return self.walk_slowly(start, sink);
+        }
+        // Keep the innermost frames, under a node that says so.
         self.defects.truncated += 1;
         self.is_cut = true;
-        let fresh = fresh.min(FRAMES_KEPT);
-        let remembered = kept.min(FRAMES_KEPT - fresh);
-        let mut place = tree::child(self.root, NodeKind::Truncated, 1, sink);
-        for index in 0..remembered {
-            let Frame { registers: Registers { lookup, sp, rbp }, rbp_slot, needs_rbp, .. } =
-                self.frame_to_move(kept - remembered + index);
-            place = tree::child(place, NodeKind::Frame, lookup, sink);
-            self.set_frame(index, lookup, sp, rbp, rbp_slot, needs_rbp, place);
+        let place = tree::child(self.frame(0).place, NodeKind::Truncated, 1, sink);
+        self.note_bases(0, FRAMES_KEPT, 0);
+        self.append(place, 0, FRAMES_KEPT, sink)
+    }
+
+    /// The index of the innermost remembered frame that is above or at this slot and to which the stack still leads from
+    /// the outside: all words between are unchanged. A frame at the slot itself is where the walk is: its own word is
+    /// for the walk to compare.
+    #[inline(always)]
+    fn intact(&self, slot: u64) -> usize {
+        let mut innermost = self.length;
+        while self.frame(innermost).slot < slot {
+            innermost -= 1;
         }
-        self.append(place, remembered, fresh, sink)
+        let last = innermost - usize::from(self.frame(innermost).slot == slot);
+        let mut intact = 'intact: {
+            let mut next = 1;
+            // By fours: deep stacks have more unchanged frames than all else.
+            while next + 3 <= last {
+                if !self.is_unchanged(next) {
+                    break 'intact next - 1;
+                }
+                if !self.is_unchanged(next + 1) {
+                    break 'intact next;
+                }
+                if !self.is_unchanged(next + 2) {
+                    break 'intact next + 1;
+                }
+                if !self.is_unchanged(next + 3) {
+                    break 'intact next + 2;
+                }
+                next += 4;
+            }
+            while next <= last {
+                if !self.is_unchanged(next) {
+                    break 'intact next - 1;
+                }
+                next += 1;
+            }
+            innermost
+        };
+        for index in 0..self.checks_length {
+            let Check { frame, address, value } = *self.check(index);
+            if frame >= intact {
+                break;
+            }
+            // SAFETY: see `is_unchanged`.
+            if unsafe { read(address) } != value {
+                intact = frame;
+            }
+        }
+        intact
+    }
+
+    /// Whether the word that leads into a remembered frame is.
+    #[inline(always)]
+    fn is_unchanged(&self, index: usize) -> bool {
+        let &Frame { slot, return_address, .. } = self.frame(index);
+        // SAFETY: the word was covered by the verified bounds of this thread's own stack when it was remembered, and a
+        // thread's own stack stays mapped. What it holds may be anything.
+        unsafe { read(slot) == return_address }
+    }
+
+    #[inline(always)]
+    fn needs_base(&self, index: usize) -> bool {
+        index <= self.bases_length && self.base(index).is_needed
+    }
+
+    #[inline(always)]
+    fn base_fits(&self, index: usize, rbp: u64) -> bool {
+        !self.needs_base(index) || self.base(index).rbp == rbp
+    }
+
+    /// Forgets what the ways into frames from this index on depended on: new frames lead there now.
+    #[inline(always)]
+    fn drop_checks(&mut self, from: usize) {
+        while self.checks_length > 0 && self.check(self.checks_length - 1).frame >= from {
+            self.checks_length -= 1;
+        }
+    }
+
+    /// Notes what the new frames inside of the first `kept` have to do with rbp; `rbp` is the last kept frame's.
+    #[inline(never)]
+    fn note_bases(&mut self, kept: usize, new: usize, rbp: u64) {
+        if let Some(bases) = self.bases.get_mut(self.bases_length + 1..=kept) {
+            bases.fill(Base { rbp: 0, is_needed: false });
+        }
+        self.drop_checks(kept);
+        let mut is_needed = kept > 0 && self.base(kept).is_needed;
+        let (mut slot, mut rbp) = (self.frame(kept).slot, rbp);
+        for index in (0..new).rev() {
+            let caller = kept + new - 1 - index;
+            let Step { from, rule } = *self.step(index);
+            let uses = Rule::from_bits(rule as u32).uses(from.rbp);
+            if let Some(address) = uses.cfa_at {
+                self.add_check(Check { frame: caller, address, value: slot.wrapping_add(8) });
+            }
+            let saved_at = match uses.saved {
+                Saved::Nowhere => None,
+                Saved::BelowReturnAddress(distance) => Some(slot.wrapping_sub(distance)),
+                Saved::At(address) => Some(address),
+            };
+            if let Some(address) = saved_at {
+                if is_needed {
+                    self.add_check(Check { frame: caller, address, value: rbp });
+                }
+                is_needed = false;
+            }
+            is_needed |= uses.rbp;
+            (slot, rbp) = (from.slot, from.rbp);
+            if let Some(base) = self.bases.get_mut(caller + 1) {
+                *base = Base { rbp, is_needed };
+            }
+        }
+        self.bases_length = kept + new;
+    }
+
+    fn add_check(&mut self, check: Check) {
+        // There is room for two of each frame.
+        if let Some(to) = self.checks.get_mut(self.checks_length) {
+            *to = check;
+            self.checks_length += 1;
+        }
+    }
+
+    /// Remembers the new frames inside of the first `kept`, under this place, and gives each its node.
+    #[inline(always)]
+    fn append(&mut self, mut place: Place, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
+        let (steps, room) = (self.steps.get(..new), self.frames.get_mut(kept + 1..));
+        let (Some(steps), Some(room), Some(mut tree)) = (steps, room, View::now()) else { return StackId::ROOT };
+        for (step, to) in steps.iter().rev().zip(room) {
+            let Position { slot, return_address, .. } = step.from;
+            place = tree.child(place, NodeKind::Frame, return_address.wrapping_sub(1), sink);
+            *to = Frame { slot, return_address, place };
+        }
+        self.length = kept + new;
+        place.id
     }
 
     #[cold]
     #[inline(never)]
     fn start_epoch(&mut self, sink: &mut dyn Sink) {
         let epoch = modules::epoch();
-        self.length = 0;
-        self.root =
+        self.forget();
+        let root =
             if epoch == 0 { Place::ROOT } else { tree::child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) };
+        if let Some(beyond) = self.frames.first_mut() {
+            *beyond = Frame { slot: u64::MAX, return_address: 0, place: root };
+        }
         self.epoch = epoch.wrapping_add(1);
     }
 
+    /// The rule of a return address that is not in the cache; `None` when it is none: 0 marks the end of a stack.
     #[cold]
     #[inline(never)]
-    fn compute(&mut self, lookup: u64, sink: &mut dyn Sink) -> Rule {
+    fn compute(&mut self, return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
+        /// One past the addresses that programs can have.
+        const USER_END: u64 = 1 << 47;
+        if return_address == 0 || return_address >= USER_END {
+            self.defects.lost += u64::from(return_address != 0);
+            return None;
+        }
         if !self.has_context {
             self.context.write(Context::new_in());
             self.has_context = true;
         }
         // SAFETY: written just above, or in an earlier call; zeroing a walker also zeroes `has_context`.
         let context = unsafe { self.context.assume_init_mut() };
-        rules::compute(lookup, context, sink).unwrap_or(Rule::UNSUPPORTED)
+        Some(rules::compute(return_address, context, sink).unwrap_or(Rule::UNSUPPORTED))
     }
 
     #[inline(always)]
     fn frame(&self, index: usize) -> &Frame {
-        debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers pass indices below `length` (or below `at` while appending), all of which have been written;
-        // and all bit patterns are valid `Frame`s.
-        unsafe { &*self.frames.as_ptr().add(index).cast::<Frame>() }
-    }
-
-    /// Writes a frame of `fresh` to its place among the remembered ones. Field by field: a copy in larger pieces would
-    /// have to wait for the smaller stores it reads.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "scalars, so that they stay in registers")]
-    fn set_frame(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, needs_rbp: u64, place: Place) {
-        debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers have checked that all frames fit; every field of the frame is written.
-        unsafe {
-            let to = self.frames.as_mut_ptr().add(index).cast::<Frame>();
-            (*to).registers.lookup = lookup;
-            (*to).registers.sp = sp;
-            (*to).registers.rbp = rbp;
-            let own_copy = (&raw mut (*to).registers.rbp).expose_provenance() as u64;
-            (*to).rbp_slot = if rbp_slot == SLOT_UNCHANGED { own_copy } else { rbp_slot };
-            (*to).needs_rbp = needs_rbp;
-            (*to).place = place;
-        }
-    }
-
-    /// A remembered frame as it would be in `fresh`: our own copy is not one of its new place.
-    #[inline(always)]
-    fn frame_to_move(&self, index: usize) -> Frame {
-        let mut frame = *self.frame(index);
-        if frame.rbp_slot == ptr::from_ref(&self.frame(index).registers.rbp).addr() as u64 {
-            frame.rbp_slot = SLOT_UNCHANGED;
-        }
-        frame
+        debug_assert!(index <= FRAMES_MAX);
+        // SAFETY: callers pass indices up to `length`, which is at most `FRAMES_MAX`.
+        unsafe { self.frames.get_unchecked(index) }
     }
 
     #[inline(always)]
-    fn fresh_frame(&self, index: usize) -> &Frame {
-        debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers pass indices below the number of fresh frames of this walk, all of which have been written.
-        unsafe { &*self.fresh.as_ptr().add(index).cast::<Frame>() }
+    fn base(&self, index: usize) -> &Base {
+        debug_assert!(index <= FRAMES_MAX);
+        // SAFETY: callers pass indices up to `bases_length`, which is at most `FRAMES_MAX`.
+        unsafe { self.bases.get_unchecked(index) }
     }
 
     #[inline(always)]
-    fn set_fresh(&mut self, index: usize, lookup: u64, sp: u64, rbp: u64, rbp_slot: u64, uses_rbp: bool) {
+    fn check(&self, index: usize) -> &Check {
+        debug_assert!(index < self.checks_length);
+        // SAFETY: callers pass indices below `checks_length`, which is at most the length of the array.
+        unsafe { self.checks.get_unchecked(index) }
+    }
+
+    #[inline(always)]
+    fn step(&self, index: usize) -> &Step {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`. `place` is not written: any bits are a `Place`,
-        // and the memory was zeroed when it was mapped.
-        unsafe {
-            let to = self.fresh.as_mut_ptr().add(index).cast::<Frame>();
-            (*to).registers.lookup = lookup;
-            (*to).registers.sp = sp;
-            (*to).registers.rbp = rbp;
-            (*to).rbp_slot = rbp_slot;
-            (*to).needs_rbp = u64::from(uses_rbp);
-        }
+        // SAFETY: callers pass indices below the number of steps of a walk, which is at most `FRAMES_MAX`.
+        unsafe { self.steps.get_unchecked(index) }
+    }
+
+    #[inline(always)]
+    fn set_step(&mut self, index: usize, step: Step) {
+        debug_assert!(index < FRAMES_MAX);
+        // SAFETY: the walk has checked that `index` is below `FRAMES_MAX`.
+        unsafe { *self.steps.get_unchecked_mut(index) = step };
     }
 }
 

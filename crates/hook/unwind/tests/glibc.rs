@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::sync::{LazyLock, Mutex};
 
 use heapledger_core::{NodeKind, StackId};
-use heapledger_unwind::arch::Registers;
+use heapledger_unwind::arch::Position;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::walk::{FRAMES_FEWEST, FRAMES_MAX, Walker};
-use heapledger_unwind::{Sink, rules, tree};
+use heapledger_unwind::{Sink, bounds, rules, tree};
 use proptest::prelude::*;
 
 unsafe extern "C" {
@@ -38,6 +38,8 @@ impl Sink for Nodes {
 /// The tree is the process's, the walker the thread's.
 static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(|| {
     assert!(rules::initialise() && tree::initialise());
+    // SAFETY: the C library sets it before any code of ours runs.
+    bounds::set_first_top(unsafe { __libc_stack_end } as u64);
     Mutex::default()
 });
 
@@ -62,7 +64,7 @@ fn check() {
         let nodes = &mut *NODES.lock().unwrap();
         let lost = walker.defects.lost;
         // SAFETY: these are this frame's registers, and the frame lives on.
-        let id = unsafe { walker.capture(Registers { lookup, sp, rbp }, __libc_stack_end as u64, nodes) };
+        let id = unsafe { walker.capture(Position { slot: sp - 8, return_address: lookup + 1, rbp }, nodes) };
         assert_eq!(walker.defects.lost, lost, "a frame without a rule");
         let (mut id, mut found, mut truncated) = (id, Vec::new(), false);
         while id != StackId::ROOT {

@@ -22,6 +22,8 @@ pub type Words<'words> = &'words [u64];
 
 /// Sizes from here on need an extended event.
 pub const COMPACT_SIZE_END: u64 = 1 << 38;
+/// Steps from here on need a sync event.
+pub const STEP_END: u64 = 1 << 16;
 /// The longest event, in words.
 pub const WORDS_MAX: usize = 1 << 10;
 
@@ -86,6 +88,15 @@ pub const fn realloc_begin(step: u64, address: u64) -> [u64; 1] {
 #[inline(always)]
 pub const fn realloc_end(step: u64, address: u64, size: u64, stack: StackId) -> [u64; 2] {
     [first(REALLOC_END, step, address), second(size, stack)]
+}
+
+/// A compact event that was made with the step 0, so much later.
+#[inline(always)]
+pub const fn later<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
+    if let Some(first) = words.first_mut() {
+        *first |= step << 4;
+    }
+    words
 }
 
 /// A stack-tree node. `address` is what to look up: the return address less one for callers.

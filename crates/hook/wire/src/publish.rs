@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::sys;
 
-use crate::event::{Words, units};
+use crate::event::{STEP_END, Words, later, units};
 use crate::ring::Ring;
 use crate::session::SessionPage;
 
@@ -16,6 +16,8 @@ pub struct Producer {
     head: u64,
     /// The consumer's position when it was last looked at.
     tail_seen: u64,
+    /// Up to here there is space, and no quarter of the ring ends.
+    plain_end: u64,
     /// The stamp of the last event, in units; compact events carry the difference.
     pub last: u64,
 }
@@ -27,7 +29,7 @@ pub struct Gone;
 impl Producer {
     /// A producer that continues where the ring stands. There must be one producer for a ring at a time.
     pub fn new(ring: Ring) -> Producer {
-        Producer { ring, head: ring.head(), tail_seen: ring.tail(), last: 0 }
+        Producer { ring, head: ring.head(), tail_seen: ring.tail(), plain_end: 0, last: 0 }
     }
 
     /// The ring.
@@ -48,11 +50,28 @@ impl Producer {
         self.ring.set_busy(false);
     }
 
+    /// Stamps, writes and publishes a compact event if nothing else is to be done. Otherwise false, and nothing has been
+    /// done: a sync event has to come first, or there may be no space, or the collector has to be woken. Then it is for
+    /// [`Producer::step`] and [`Producer::write`].
+    #[inline(always)]
+    pub fn write_plainly<const N: usize>(&mut self, ticks: u64, words: [u64; N]) -> bool {
+        let (ring, head, now) = (self.ring, self.head, units(ticks));
+        let (step, end) = (now.wrapping_sub(self.last), head + N as u64);
+        if step >= STEP_END || end > self.plain_end {
+            return false;
+        }
+        for (offset, word) in later(words, step).into_iter().enumerate() {
+            ring.put(head + offset as u64, word);
+        }
+        (self.head, self.last) = (end, now);
+        ring.publish(end);
+        true
+    }
+
     /// Writes and publishes an event, waiting for space where there is none. Wakes the collector when a quarter of the
     /// ring was crossed.
     ///
     /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone.
-    #[inline(always)]
     pub fn write(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, words: Words<'_>) -> Result<(), Gone> {
         let count = words.len() as u64;
         if self.head + count - self.tail_seen > self.ring.capacity() {
@@ -68,16 +87,17 @@ impl Producer {
         if crossed {
             session.ring_doorbell();
         }
+        let quarter_end = self.head | (quarter - 1);
+        self.plain_end = quarter_end.min(self.tail_seen + self.ring.capacity());
         Ok(())
     }
 
     /// The time difference a compact event carries for the stamp `ticks`, or `None` when a sync event must come first.
     /// Stamps never go backwards: a difference below zero counts as zero.
-    #[inline(always)]
     pub fn step(&mut self, ticks: u64) -> Option<u64> {
         let now = units(ticks);
         let step = now.saturating_sub(self.last);
-        if step >= 1 << 16 {
+        if step >= STEP_END {
             return None;
         }
         self.last += step;

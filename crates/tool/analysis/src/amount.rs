@@ -5,6 +5,8 @@ use std::ops::AddAssign;
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::Live;
 
+use crate::moment::Moment;
+
 /// What a site, a group of sites or a call holds at a moment; or, in total, what it ever allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
@@ -14,6 +16,41 @@ pub struct Amount {
     pub blocks: Blocks,
     /// In total: how many of the allocations were temporary. At a moment: none.
     pub temporaries: Blocks,
+}
+
+/// What a site or a group of blocks holds at each moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// All that was ever allocated.
+    pub total: Amount,
+    /// At the peak.
+    pub peak: Amount,
+    /// At the end; or at the time that was asked for.
+    pub live: Amount,
+}
+
+impl Holding {
+    /// What is held at this moment.
+    pub fn at(&self, moment: Moment) -> Amount {
+        match moment {
+            Moment::Peak => self.peak,
+            Moment::End | Moment::At(_) => self.live,
+            Moment::Total => self.total,
+        }
+    }
+
+    /// Whether nothing is held at any moment.
+    pub fn is_nothing(&self) -> bool {
+        *self == Holding::default()
+    }
+}
+
+impl AddAssign for Holding {
+    fn add_assign(&mut self, other: Holding) {
+        self.total += other.total;
+        self.peak += other.peak;
+        self.live += other.live;
+    }
 }
 
 /// What amounts are compared by.

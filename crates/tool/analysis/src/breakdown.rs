@@ -1,15 +1,15 @@
-//! What threads or sizes hold at a moment: questions that only the events answer.
+//! What threads or sizes hold: questions that only the events answer.
 
-use std::collections::HashMap;
+use heapledger_core::{Bytes, ThreadId};
+use heapledger_recording::{Damage, ImageId};
 
-use heapledger_core::{Bytes, StackId, ThreadId};
-use heapledger_recording::{Damage, ImageId, Recording};
-
-use crate::amount::Amount;
+use crate::amount::Holding;
 use crate::error::Error;
-use crate::moment::{Moment, Selection, last_images};
-use crate::profile::Share;
-use crate::replay::{Origin, Progress, Span, replay};
+use crate::moment::Selection;
+use crate::names::Names;
+use crate::replay::{Origin, Progress};
+use crate::stacks::MergedStacks;
+use crate::tally::{Needs, tally};
 
 /// What blocks are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,80 +27,45 @@ pub enum Part {
     Thread(ImageId, ThreadId),
     /// They have this requested size.
     Size(Bytes),
-    /// They are of a thread or size beyond those that can be told apart (67 million).
+    /// They are of a thread or size beyond those that can be told apart (4 million).
     Rest,
 }
 
-/// What threads or sizes hold at a moment.
+/// What threads or sizes hold.
 #[derive(Debug, Default)]
 pub struct Breakdown {
-    /// Those that hold something, in no particular order.
-    pub parts: Vec<(Part, Amount)>,
+    /// Those that hold something at some moment, in no particular order.
+    pub parts: Vec<(Part, Holding)>,
     /// Their sum.
-    pub whole: Amount,
+    pub whole: Holding,
+    /// What the selection leaves out of what its processes hold. Without what was allocated at another time, if the
+    /// selection asks for a time of allocation.
+    pub left_out: Holding,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// Breaks a selection down by thread or size: a replay of its events.
+/// Breaks a selection down by thread or size: a replay of its events. [`Holding::live`] is what is live at the
+/// selection's time if its moment is one, else at the end.
 pub fn breakdown(
-    recording: &Recording<'_>,
+    names: &mut Names<'_, '_>,
     by: By,
-    selection: Selection,
+    selection: &Selection,
     progress: Progress<'_>,
 ) -> Result<Breakdown, Error> {
-    let images = selection.images(recording)?;
-    let span = match selection.moment {
-        Moment::At(time) if recording.footer().is_some_and(|footer| time > footer.time) => return Err(Error::AfterEnd),
-        // Checkpoints do not tell threads.
-        Moment::At(time) => Span { until: Some(time), from_checkpoints: by == By::Size },
-        _ => Span::default(),
+    let part = |origin: &Origin| match (by, origin.call) {
+        (By::Size, _) => Some(Part::Size(origin.size)),
+        (By::Thread, Some((thread, _))) => Some(Part::Thread(origin.image, thread)),
+        (By::Thread, None) => None,
     };
-    // The ledger counts under a part's number instead of a stack; see the replay. Number 0 is the rest.
-    let mut parts = vec![Part::Rest];
-    let mut numbers: HashMap<Part, StackId> = HashMap::new();
-    let number = |origin: Origin| {
-        let part = match (by, origin.thread) {
-            (By::Size, _) => Part::Size(origin.size),
-            (By::Thread, Some(thread)) => Part::Thread(origin.image, thread),
-            (By::Thread, None) => Part::Rest,
-        };
-        if part == Part::Rest || parts.len() > StackId::MAX.0 as usize {
-            return numbers.get(&part).copied().unwrap_or(StackId::ROOT);
-        }
-        *numbers.entry(part).or_insert_with(|| {
-            parts.push(part);
-            StackId(parts.len() as u32 - 1)
-        })
-    };
-    let replayed = replay(recording, &images, span, number, progress)?;
-
-    // Only the selected images were replayed, so the peak of them all is the one that was asked for.
-    let share = match selection.moment {
-        Moment::Peak => Share::SessionPeak,
-        Moment::End | Moment::At(_) => Share::End,
-        Moment::Total => Share::Total,
-    };
-    let mut breakdown = Breakdown { damage: replayed.damage, ..Breakdown::default() };
-    let mut amounts = vec![Amount::default(); parts.len()];
-    let last = last_images(recording);
-    for image in replayed.images {
-        let counts = match selection.moment {
-            Moment::At(_) => !image.ended,
-            Moment::End => last.contains(&image.image),
-            Moment::Peak | Moment::Total => true,
-        };
-        if !counts {
-            continue;
-        }
-        for site in &image.sites {
-            let amount = share.of(site);
-            if let Some(sum) = amounts.get_mut(site.stack.0 as usize) {
-                *sum += amount;
-                breakdown.whole += amount;
-            }
-        }
+    let needs = Needs { thread: by == By::Thread, ..Needs::default() };
+    let mut merged = MergedStacks::new(names.recording());
+    let tally = tally(names, &mut merged, selection, needs, |origin, _| part(origin), None, progress)?;
+    let mut breakdown = Breakdown { left_out: tally.left_out, damage: tally.damage, ..Breakdown::default() };
+    breakdown.damage.append(&mut merged.damage);
+    for (part, holding) in tally.groups {
+        breakdown.whole += holding;
+        breakdown.parts.push((part.unwrap_or(Part::Rest), holding));
     }
-    breakdown.parts = parts.into_iter().zip(amounts).filter(|(_, amount)| !amount.is_nothing()).collect();
     Ok(breakdown)
 }

@@ -7,15 +7,24 @@ pub enum Error {
     /// The recording cannot be read.
     #[error(transparent)]
     Recording(#[from] heapledger_recording::Error),
-    /// No process of the session had this pid.
+    /// No process of the session had this pid, or ran such a program.
     #[error("the recording has no process {0}")]
-    NoSuchProcess(u32),
+    NoSuchProcess(String),
+    /// No thread of the selected processes had this number, id or name.
+    #[error("the recording has no thread {0}")]
+    NoSuchThread(String),
     /// Nothing was recorded at that moment.
     #[error("the recording ends before that moment")]
     AfterEnd,
+    /// The question takes events, and the recording has none.
+    #[error("the recording has totals only, no events that could answer this")]
+    NoEvents,
     /// A replay needs more memory than there is.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,
+    /// A replay needs more memory than it [may take](crate::Selection::memory_max).
+    #[error("the blocks that are live at once need more than the {} MiB of memory that are allowed", .0.0 >> 20)]
+    MemoryLimit(heapledger_core::Bytes),
 }
 
 impl From<heapledger_ledger::OutOfMemory> for Error {

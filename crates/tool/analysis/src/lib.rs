@@ -4,6 +4,7 @@
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`History`]: what was live over time.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
@@ -27,28 +28,38 @@ mod amount;
 mod breakdown;
 mod calls;
 mod error;
+mod events;
+mod filter;
+mod history;
+mod lifetimes;
 mod moment;
 mod names;
 mod overview;
+mod pattern;
 mod profile;
 mod rank;
 mod replay;
 pub mod rewrite;
 mod stacks;
+mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use allocators::is_allocator;
-pub use amount::{Amount, Metric};
+pub use amount::{Amount, Holding, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use error::Error;
+pub use filter::{Filter, ProcessPattern, ThreadPattern};
+pub use history::{Change, History, Mark};
+pub use lifetimes::Lifetime;
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
-pub use profile::{Profile, Site};
+pub use pattern::{Pattern, PatternError};
+pub use profile::{Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
 pub use replay::Progress;
 pub use stacks::{NodeId, StackFrame, Stacks};

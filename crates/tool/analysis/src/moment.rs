@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use heapledger_core::Bytes;
 use heapledger_recording::{ImageId, Recording, Time};
 
-use crate::error::Error;
+use crate::filter::Filter;
 
 /// When.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,31 +21,43 @@ pub enum Moment {
     Total,
 }
 
+impl Moment {
+    /// The time, if it is one.
+    pub fn time(self) -> Option<Time> {
+        match self {
+            Moment::At(time) => Some(time),
+            Moment::Peak | Moment::End | Moment::Total => None,
+        }
+    }
+}
+
 /// Of what, and when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Only of the process with this pid. `None`: of all processes.
-    pub process: Option<u32>,
     /// When.
     pub moment: Moment,
+    /// Of which blocks. Peaks are those of the selected processes, with all their blocks: what else is left out does not
+    /// change the moment.
+    pub filter: Filter,
+    /// The most memory that a replay may take. 4 GiB by default.
+    pub memory_max: Bytes,
 }
 
 impl Selection {
-    /// Of all processes at a moment.
+    /// Of all blocks at a moment.
     pub fn at(moment: Moment) -> Selection {
-        Selection { process: None, moment }
+        Selection { moment, ..Selection::default() }
     }
 
-    /// The images that are selected, in ascending order of ids.
-    pub fn images(&self, recording: &Recording<'_>) -> Result<Vec<ImageId>, Error> {
-        let all = recording.images().iter();
-        match self.process {
-            None => Ok(all.map(|start| start.image).collect()),
-            Some(pid) => {
-                let images: Vec<ImageId> = all.filter(|start| start.pid == pid).map(|start| start.image).collect();
-                if images.is_empty() { Err(Error::NoSuchProcess(pid)) } else { Ok(images) }
-            }
-        }
+    /// Of the same blocks at another moment.
+    pub fn moved(&self, moment: Moment) -> Selection {
+        Selection { moment, ..self.clone() }
+    }
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection { moment: Moment::default(), filter: Filter::default(), memory_max: Bytes(4 << 30) }
     }
 }
 

@@ -163,6 +163,11 @@ impl<'r, 'a> Names<'r, 'a> {
         self.symbolizer.hint(self.module(module)?)
     }
 
+    /// The recording.
+    pub fn recording(&self) -> &'r Recording<'a> {
+        self.recording
+    }
+
     fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
         let module = self.recording.module(module)?;
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })

@@ -4,7 +4,7 @@ use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::{Counts, Damage, ExitStatus, ImageEndReason, ImageId, Recording};
 
 use crate::error::Error;
-use crate::moment::largest;
+use crate::moment::{Selection, largest};
 use crate::replay::{Progress, Replayed, Span, replay};
 
 /// The totals of the session, its processes and images.
@@ -50,7 +50,8 @@ pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Ove
         return Ok(overview);
     }
     let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
-    let replayed = replay(recording, &images, Span::default(), |origin| origin.stack, progress)?;
+    let replayed =
+        replay(recording, &images, Span::default(), Selection::default().memory_max, |origin| origin.stack, progress)?;
     Ok(recounted(recording, replayed))
 }
 

@@ -3,15 +3,19 @@
 use std::collections::HashMap;
 
 use heapledger_core::Blocks;
-use heapledger_recording::{self as recording, Counts, Damage, ImageId, NodeCache, Recording, Time};
+use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording};
 
-use crate::amount::Amount;
+use crate::amount::{Amount, Holding};
 use crate::error::Error;
+use crate::filter::StackFilter;
+use crate::lifetimes::Lifetime;
 use crate::moment::{Moment, Selection, largest, last_images};
-use crate::replay::{Progress, Replayed, Span, replay};
-use crate::stacks::{Merger, NodeId, Stacks};
+use crate::names::Names;
+use crate::replay::Progress;
+use crate::stacks::{MergedStacks, NodeId, Stacks};
+use crate::tally::{Needs, PeakOf, holding, tally};
 
-/// What every site holds at a moment, over the selected processes. Equal stacks of different images are one site.
+/// What every site of a selection holds at its moment. Equal stacks of different images are one site.
 #[derive(Debug, Default)]
 pub struct Profile {
     /// The stacks.
@@ -20,6 +24,11 @@ pub struct Profile {
     pub sites: Vec<Site>,
     /// Their sum.
     pub whole: Amount,
+    /// What was allocated in the time that the selection asks for, if it does.
+    pub allocated: Option<Amount>,
+    /// What the selection leaves out of what its processes hold at the moment. Without what was allocated at another
+    /// time, if the selection asks for a time of allocation.
+    pub left_out: Amount,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
@@ -33,140 +42,165 @@ pub struct Site {
     pub amount: Amount,
 }
 
+/// What a selection holds at each moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What is selected.
+    pub selected: Holding,
+    /// What the selection leaves out.
+    pub left_out: Holding,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
 impl Profile {
     /// The profile of a selection. Takes no longer than reading the sites, unless events must be replayed.
-    pub fn load(recording: &Recording<'_>, selection: Selection, progress: Progress<'_>) -> Result<Profile, Error> {
-        let images = selection.images(recording)?;
-        let mut profile = Profile::default();
-        let mut gatherer = Gatherer { recording, cache: NodeCache::default(), sites: HashMap::new() };
-        for part in parts(recording, &images, selection, progress, &mut profile.damage)? {
-            gatherer.add(&mut profile, part);
-        }
-        Ok(profile)
+    pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Profile, Error> {
+        Ok(Gathered::load(names, selection, None, progress)?.profile(selection))
+    }
+
+    /// The profile of those blocks of a selection that lived so long: always a replay.
+    pub fn load_of_lifetime(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        lifetime: &Lifetime,
+        progress: Progress<'_>,
+    ) -> Result<Profile, Error> {
+        Ok(Gathered::load(names, selection, Some(lifetime), progress)?.profile(selection))
     }
 }
 
-/// The sites of one image, as far as they count.
-struct ImagePart {
-    image: ImageId,
-    sites: Vec<recording::Site>,
-    /// What counts of them.
-    share: Share,
+/// What a selection holds at the peak, in total, and at the end (or at its own time).
+pub fn totals(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Totals, Error> {
+    let gathered = Gathered::load(names, selection, None, progress)?;
+    let mut totals = Totals { left_out: gathered.left_out, damage: gathered.damage, ..Totals::default() };
+    gathered.sites.iter().for_each(|(_, holding)| totals.selected += *holding);
+    Ok(totals)
 }
 
-/// What counts of an image's sites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
-    Total,
-    End,
-    ImagePeak,
-    SessionPeak,
-    Nothing,
+/// The sites of a selection with what they hold at each moment.
+struct Gathered {
+    stacks: Stacks,
+    sites: Vec<(NodeId, Holding)>,
+    left_out: Holding,
+    damage: Vec<Damage>,
 }
 
-impl Share {
-    pub(crate) fn of(self, site: &recording::Site) -> Amount {
-        match self {
-            Share::Total => {
-                Amount { bytes: site.bytes_allocated, blocks: site.allocations, temporaries: site.temporaries }
+impl Gathered {
+    fn load(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        lifetime: Option<&Lifetime>,
+        progress: Progress<'_>,
+    ) -> Result<Gathered, Error> {
+        let images = selection.filter.images(names.recording())?;
+        if lifetime.is_none()
+            && !selection.filter.needs_events()
+            && !matches!(selection.moment, Moment::At(_))
+            && let Some(recorded) = recorded(names.recording(), &images)
+            && let Some(peaks) = peaks(names.recording(), selection, &recorded)
+        {
+            return Ok(Gathered::from_totals(names, selection, recorded, &peaks));
+        }
+        let mut merged = MergedStacks::new(names.recording());
+        let needs = Needs { stack: true, ..Needs::default() };
+        let tally = tally(names, &mut merged, selection, needs, |_, stack| Some(stack), lifetime, progress)?;
+        let mut damage = tally.damage;
+        damage.append(&mut merged.damage);
+        let sites = tally.groups.into_iter().map(|(stack, holding)| (stack.unwrap_or(NodeId::ROOT), holding));
+        Ok(Gathered { stacks: merged.stacks, sites: sites.collect(), left_out: tally.left_out, damage })
+    }
+
+    fn from_totals(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        recorded: Vec<ImageSites>,
+        peaks: &HashMap<ImageId, PeakOf>,
+    ) -> Gathered {
+        let mut merged = MergedStacks::new(names.recording());
+        let mut filter = StackFilter::new(&selection.filter);
+        let mut places: HashMap<NodeId, usize> = HashMap::new();
+        let (mut sites, mut left_out): (Vec<(NodeId, Holding)>, _) = (Vec::new(), Holding::default());
+        let last = last_images(names.recording());
+        for image in recorded {
+            let is_last = last.contains(&image.image);
+            let peak = peaks.get(&image.image).copied().unwrap_or(PeakOf::Nobody);
+            for site in &image.sites {
+                let holding = holding(site, peak, is_last);
+                let stack = merged.node(image.image, site.stack);
+                if !filter.passes(names, &merged.stacks, stack) {
+                    left_out += holding;
+                    continue;
+                }
+                let at = *places.entry(stack).or_insert(sites.len());
+                if at == sites.len() {
+                    sites.push((stack, Holding::default()));
+                }
+                sites[at].1 += holding;
             }
-            Share::End => site.live_end.into(),
-            Share::ImagePeak => site.live_at_image_peak.into(),
-            Share::SessionPeak => site.live_at_session_peak.into(),
-            Share::Nothing => Amount::default(),
+            merged.forget(image.image);
         }
+        Gathered { stacks: merged.stacks, sites, left_out, damage: merged.damage }
+    }
+
+    fn profile(self, selection: &Selection) -> Profile {
+        let moment = selection.moment;
+        let mut profile = Profile {
+            stacks: self.stacks,
+            left_out: self.left_out.at(moment),
+            damage: self.damage,
+            ..Profile::default()
+        };
+        if selection.filter.allocated.is_some() {
+            let mut all = Amount::default();
+            self.sites.iter().for_each(|(_, holding)| all += holding.total);
+            profile.allocated = Some(all);
+        }
+        for (stack, holding) in self.sites {
+            let amount = holding.at(moment);
+            if !amount.is_nothing() {
+                profile.whole += amount;
+                profile.sites.push(Site { stack, amount });
+            }
+        }
+        profile
     }
 }
 
-fn parts(
-    recording: &Recording<'_>,
-    images: &[ImageId],
-    selection: Selection,
-    progress: Progress<'_>,
-    damage: &mut Vec<Damage>,
-) -> Result<Vec<ImagePart>, Error> {
-    if let Moment::At(time) = selection.moment {
-        let replayed = replay_until(recording, images, time, progress)?;
-        damage.extend(replayed.damage);
-        let live = replayed.images.into_iter().filter(|image| !image.ended);
-        return Ok(live.map(|image| ImagePart { image: image.image, sites: image.sites, share: Share::End }).collect());
-    }
-    let found: Vec<(ImageId, Counts, Vec<recording::Site>)> = match recorded(recording, images) {
-        Some(found) => found,
-        None => {
-            let mut replayed = replay(recording, images, Span::default(), |origin| origin.stack, progress)?;
-            damage.append(&mut replayed.damage);
-            replayed.images.into_iter().map(|image| (image.image, image.counts, image.sites)).collect()
-        }
-    };
-    let peak =
-        selection.process.and_then(|_| largest(found.iter().map(|(image, counts, _)| (*image, counts.bytes_live_max))));
-    let last = last_images(recording);
-    let part = |(image, _, sites)| {
-        let share = match selection.moment {
-            Moment::Total => Share::Total,
-            Moment::End if !last.contains(&image) => Share::Nothing,
-            Moment::End | Moment::At(_) => Share::End,
-            Moment::Peak if selection.process.is_none() => Share::SessionPeak,
-            Moment::Peak if peak == Some(image) => Share::ImagePeak,
-            Moment::Peak => Share::Nothing,
-        };
-        ImagePart { image, sites, share }
-    };
-    Ok(found.into_iter().map(part).collect())
+/// The sites of one image as the recorder left them.
+struct ImageSites {
+    image: ImageId,
+    counts: Counts,
+    sites: Vec<recording::Site>,
 }
 
 /// The sites as the recorder left them. `None` if it did not finish, or they are damaged.
-fn recorded(recording: &Recording<'_>, images: &[ImageId]) -> Option<Vec<(ImageId, Counts, Vec<recording::Site>)>> {
+fn recorded(recording: &Recording<'_>, images: &[ImageId]) -> Option<Vec<ImageSites>> {
     recording.footer()?;
     let of_image = |&image: &ImageId| {
         let counts = *recording.image_counts(image)?;
         let sites = recording.sites(image);
         let is_there = !sites.rows.is_empty() || (counts.allocations, counts.reallocations) == (Blocks(0), Blocks(0));
-        (is_there && sites.damage.is_empty()).then_some((image, counts, sites.rows))
+        (is_there && sites.damage.is_empty()).then_some(ImageSites { image, counts, sites: sites.rows })
     };
     images.iter().map(of_image).collect()
 }
 
-/// What is live at a time, by stack: a replay from the last checkpoints before it.
-fn replay_until(
+/// Whose peak counts of each image. `None` if the recorder did not note the peak of these images together.
+fn peaks(
     recording: &Recording<'_>,
-    images: &[ImageId],
-    time: Time,
-    progress: Progress<'_>,
-) -> Result<Replayed, Error> {
-    if recording.footer().is_some_and(|footer| time > footer.time) {
-        return Err(Error::AfterEnd);
+    selection: &Selection,
+    recorded: &[ImageSites],
+) -> Option<HashMap<ImageId, PeakOf>> {
+    if recorded.len() == recording.images().len() {
+        return Some(recorded.iter().map(|image| (image.image, PeakOf::Session)).collect());
     }
-    let span = Span { until: Some(time), from_checkpoints: true };
-    replay(recording, images, span, |origin| origin.stack, progress)
-}
-
-/// Gathers the sites of all images.
-struct Gatherer<'r, 'a> {
-    recording: &'r Recording<'a>,
-    cache: NodeCache,
-    sites: HashMap<NodeId, usize>,
-}
-
-impl Gatherer<'_, '_> {
-    fn add(&mut self, profile: &mut Profile, part: ImagePart) {
-        let holding =
-            || part.sites.iter().map(|site| (site.stack, part.share.of(site))).filter(|(_, it)| !it.is_nothing());
-        if holding().next().is_none() {
-            return;
-        }
-        let tree = self.recording.stack_tree(part.image, &mut self.cache);
-        profile.damage.extend(tree.damage().copied());
-        let mut merger = Merger::new(&mut profile.stacks, tree);
-        for (stack, amount) in holding() {
-            let stack = merger.node(stack);
-            let at = *self.sites.entry(stack).or_insert_with(|| {
-                profile.sites.push(Site { stack, amount: Amount::default() });
-                profile.sites.len() - 1
-            });
-            profile.sites[at].amount += amount;
-            profile.whole += amount;
-        }
+    let mut pids = recorded.iter().filter_map(|image| Some(recording.image(image.image)?.pid));
+    let first = pids.next();
+    if pids.any(|pid| Some(pid) != first) && selection.moment == Moment::Peak {
+        return None;
     }
+    // The images of one process follow each other: the peak is that of one of them.
+    let largest = largest(recorded.iter().map(|image| (image.image, image.counts.bytes_live_max)))?;
+    Some(HashMap::from([(largest, PeakOf::Image)]))
 }

@@ -14,6 +14,7 @@ use heapledger_recording::{
 };
 
 use crate::error::Error;
+use crate::events::{THREADS_MAX, expect_events};
 
 /// How far a replay is: called now and then with the number of events done, and of all.
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -22,8 +23,9 @@ pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) image: ImageId,
-    /// `None` for a block that a checkpoint gave.
-    pub(crate) thread: Option<ThreadId>,
+    pub(crate) serial: Serial,
+    /// By which thread, and when. `None` for a block that a checkpoint gave.
+    pub(crate) call: Option<(ThreadId, Time)>,
     pub(crate) size: Bytes,
     pub(crate) stack: StackId,
 }
@@ -31,10 +33,11 @@ pub(crate) struct Origin {
 /// How much to replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
+    /// From the last checkpoints before this time. Only figures of blocks that were allocated since then are right, and
+    /// what is live at the end of the span. `None`: from the beginning.
+    pub(crate) from: Option<Time>,
     /// Up to this time inclusive. `None`: to the end.
     pub(crate) until: Option<Time>,
-    /// Whether to begin at the last checkpoints before that. Only what is live at the end of the span is right then.
-    pub(crate) from_checkpoints: bool,
 }
 
 /// What a replay found.
@@ -70,16 +73,20 @@ pub(crate) fn replay(
     recording: &Recording<'_>,
     images: &[ImageId],
     span: Span,
+    memory_max: Bytes,
     mut group: impl FnMut(Origin) -> StackId,
     progress: Progress<'_>,
 ) -> Result<Replayed, Error> {
+    expect_events(recording)?;
     let mut session = ledger::Session::new();
     let mut replayed = Replayed::default();
     let mut players: Vec<Option<Player<'_>>> = Vec::new();
     let mut next_steps = BinaryHeap::new();
     let mut events_all = 0;
+    let mut memory = Memory { taken: 0, max: memory_max.0 };
     for &image in images {
         if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut group)? {
+            memory.check(&mut player)?;
             events_all += player.events_left();
             next_steps.push(Reverse((player.next_time(), image, players.len())));
             players.push(Some(player));
@@ -103,6 +110,7 @@ pub(crate) fn replay(
                     Err(RecordingError::Damaged(damage)) => replayed.damage.push(damage),
                     Err(other) => return Err(other.into()),
                 }
+                memory.check(player)?;
                 progress(events_done, events_all);
             } else {
                 player.play(&mut session, &mut timeline, &mut group, is_due)?;
@@ -111,7 +119,10 @@ pub(crate) fn replay(
         match player.next_time() {
             Some(time) => next_steps.push(Reverse((Some(time), image, at))),
             // Its register is given back now: memory is for the images that run.
-            None if player.ended => replayed.images.extend(players[at].take().map(|player| player.finish(&session))),
+            None if player.ended => {
+                memory.taken -= player.memory;
+                replayed.images.extend(players[at].take().map(|player| player.finish(&session)));
+            }
             None => {}
         }
     }
@@ -128,10 +139,24 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
+/// What the registers and sites of the images under replay take together, in bytes.
+struct Memory {
+    taken: u64,
+    max: u64,
+}
+
+impl Memory {
+    /// Looks at how much one image takes by now.
+    fn check(&mut self, player: &mut Player<'_>) -> Result<(), Error> {
+        let now = player.ledger.bytes_mapped().0;
+        self.taken = self.taken - player.memory + now;
+        player.memory = now;
+        if self.taken > self.max { Err(Error::MemoryLimit(Bytes(self.max))) } else { Ok(()) }
+    }
+}
+
 /// A key that no block has.
 const NO_BLOCK: Key = Key(u64::MAX - 1);
-/// Threads beyond this number count as one: a damaged file could otherwise ask for any amount of memory.
-const THREADS_MAX: u32 = 1 << 20;
 
 /// One image under replay.
 struct Player<'r> {
@@ -151,6 +176,8 @@ struct Player<'r> {
     /// What the ledger does not count.
     counts: Counts,
     threads: Vec<bool>,
+    /// What the ledger took when it was last looked at, in bytes.
+    memory: u64,
     /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
     paused_from: Time,
     timeline: Timeline,
@@ -168,9 +195,8 @@ impl<'r> Player<'r> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
         let end = recording.image_end(image).map(|end| end.time);
-        if start.is_some_and(|start| start.time > until)
-            || (span.from_checkpoints && end.is_some_and(|end| end <= until))
-        {
+        let is_over = |from: Time| end.is_some_and(|end| end < from);
+        if start.is_some_and(|start| start.time > until) || span.from.is_some_and(is_over) {
             return Ok(None);
         }
         let recorded = recording.image_counts(image).copied().unwrap_or_default();
@@ -199,21 +225,21 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
+            memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
         };
 
         let mut from = Time(0);
-        if span.from_checkpoints
-            && let Some(checkpoint) = recording.checkpoint_before(image, until)
-        {
+        if let Some(checkpoint) = span.from.and_then(|from| recording.checkpoint_before(image, from)) {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
             // One that cannot be read is as good as none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
                 for block in blocks {
-                    let origin = Origin { image, thread: None, size: block.size, stack: block.stack };
+                    let origin =
+                        Origin { image, serial: block.serial, call: None, size: block.size, stack: block.stack };
                     player.allocate(session, from, ThreadId(0), block.serial, block.size, group(origin))?;
                 }
             }
@@ -296,12 +322,13 @@ impl<'r> Player<'r> {
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
         self.saw(thread);
         let image = self.image;
-        let origin = |size, stack| Origin { image, thread: Some(event.thread), size, stack };
+        let origin =
+            |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, stack };
         match event.kind {
             EventKind::Alloc { serial, size, stack }
             | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
                 if serial >= self.first {
-                    self.allocate(session, event.time, thread, serial, size, group(origin(size, stack)))?;
+                    self.allocate(session, event.time, thread, serial, size, group(origin(serial, size, stack)))?;
                 }
             }
             EventKind::Free { block } => {
@@ -312,7 +339,7 @@ impl<'r> Player<'r> {
                 if serial >= self.first {
                     let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
-                    let stack = group(origin(size, stack));
+                    let stack = group(origin(serial, size, stack));
                     let time = ledger::Time(event.time.0);
                     let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
                 }

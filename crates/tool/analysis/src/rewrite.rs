@@ -13,6 +13,7 @@ use heapledger_recording::{
     Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder, encode_records,
 };
 
+use crate::moment::Selection;
 use crate::overview::recounted;
 use crate::replay::{Progress, Span, replay};
 
@@ -86,7 +87,8 @@ impl<W: Write> Draft<W> {
         progress: Progress<'_>,
     ) -> Result<u64, Error> {
         let images: Vec<ImageId> = so_far.images().iter().map(|start| start.image).collect();
-        let mut replayed = replay(so_far, &images, Span::default(), |origin| origin.stack, progress)?;
+        let memory_max = Selection::default().memory_max;
+        let mut replayed = replay(so_far, &images, Span::default(), memory_max, |origin| origin.stack, progress)?;
         let mut records = Vec::new();
         for image in &mut replayed.images {
             let (sites, samples) = (std::mem::take(&mut image.sites), std::mem::take(&mut image.timeline));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use heapledger_core::StackId;
-use heapledger_recording::{ModuleId, Node, NodeKind, StackTree};
+use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind, Recording, StackTree};
 
 /// A node of the merged tree: like a [`StackId`], but the same in all images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,37 +55,64 @@ impl Stacks {
 
 /// Takes the stacks of one image over.
 #[derive(Debug)]
-pub(crate) struct Merger<'s> {
-    stacks: &'s mut Stacks,
+struct Merger {
     tree: StackTree,
     known: HashMap<StackId, NodeId>,
-    path: Vec<Node>,
 }
 
-impl<'s> Merger<'s> {
-    pub(crate) fn new(stacks: &'s mut Stacks, tree: StackTree) -> Merger<'s> {
-        Merger { stacks, tree, known: HashMap::new(), path: Vec::new() }
-    }
-
+impl Merger {
     /// The merged node of a stack of the image.
-    pub(crate) fn node(&mut self, stack: StackId) -> NodeId {
-        self.path.clear();
+    fn node(&mut self, stacks: &mut Stacks, stack: StackId) -> NodeId {
+        let mut path: Vec<Node> = Vec::new();
         let mut node = NodeId::ROOT;
         for frame in self.tree.frames(stack) {
             if let Some(&known) = self.known.get(&frame.id) {
                 node = known;
                 break;
             }
-            self.path.push(*frame);
+            path.push(*frame);
         }
-        for frame in self.path.drain(..).rev() {
+        for frame in path.into_iter().rev() {
             // Equal stacks of different epochs are equal: a module's name and offset say all.
             if frame.kind == NodeKind::Epoch {
                 continue;
             }
-            node = self.stacks.child(node, StackFrame { kind: frame.kind, module: frame.module, offset: frame.offset });
+            node = stacks.child(node, StackFrame { kind: frame.kind, module: frame.module, offset: frame.offset });
             self.known.insert(frame.id, node);
         }
         node
+    }
+}
+
+/// The stacks of all images that were asked about, merged as they are met.
+#[derive(Debug)]
+pub(crate) struct MergedStacks<'r, 'a> {
+    recording: &'r Recording<'a>,
+    cache: NodeCache,
+    mergers: HashMap<ImageId, Merger>,
+    pub(crate) stacks: Stacks,
+    /// Nodes that could not be read.
+    pub(crate) damage: Vec<Damage>,
+}
+
+impl<'r, 'a> MergedStacks<'r, 'a> {
+    pub(crate) fn new(recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
+        let (cache, mergers) = (NodeCache::default(), HashMap::new());
+        MergedStacks { recording, cache, mergers, stacks: Stacks::default(), damage: Vec::new() }
+    }
+
+    /// The merged node of a stack of an image.
+    pub(crate) fn node(&mut self, image: ImageId, stack: StackId) -> NodeId {
+        let merger = self.mergers.entry(image).or_insert_with(|| {
+            let tree = self.recording.stack_tree(image, &mut self.cache);
+            self.damage.extend(tree.damage().copied());
+            Merger { tree, known: HashMap::new() }
+        });
+        merger.node(&mut self.stacks, stack)
+    }
+
+    /// Nothing more of this image will be asked.
+    pub(crate) fn forget(&mut self, image: ImageId) {
+        self.mergers.remove(&image);
     }
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_core::Bytes;
-use heapledger_recording::{ImageId, Recording, Time};
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{
+    Compressor, Counts, EventKind, EventsBuffer, Footer, FreedBlock, ImageCounts, ImageEndReason, ImageId, ImageStart,
+    Live, NodeCache, Record, Recording, RecordingWriter, Session, Site, SitesEncoder, Time, encode_records,
+};
 use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
@@ -25,12 +28,72 @@ fn held(profile: &Profile) -> Held {
     held
 }
 
+fn names<'r, 'a>(recording: &'r Recording<'a>) -> Names<'r, 'a> {
+    Names::new(recording, Symbolizer::new(Options::default()))
+}
+
+fn selection(process: Option<u32>, moment: Moment) -> Selection {
+    Selection { filter: process.map(Filter::process).unwrap_or_default(), ..Selection::at(moment) }
+}
+
 fn load(recording: &Recording<'_>, process: Option<u32>, moment: Moment) -> Profile {
-    Profile::load(recording, Selection { process, moment }, &mut |_, _| ()).expect("a profile")
+    Profile::load(&mut names(recording), &selection(process, moment), &mut |_, _| ()).expect("a profile")
 }
 
 fn broken_down(recording: &Recording<'_>, by: By, process: Option<u32>, moment: Moment) -> Breakdown {
-    breakdown(recording, by, Selection { process, moment }, &mut |_, _| ()).expect("a breakdown")
+    breakdown(&mut names(recording), by, &selection(process, moment), &mut |_, _| ()).expect("a breakdown")
+}
+
+/// A block from its allocation to its end.
+struct Life {
+    size: u64,
+    thread: u32,
+    frames: Vec<u64>,
+    born: u64,
+    freed: Option<u64>,
+    /// When its image was over.
+    over: u64,
+    is_of_last_image: bool,
+}
+
+impl Life {
+    fn is_live(&self, time: u64) -> bool {
+        self.born <= time && self.freed.is_none_or(|freed| freed > time) && self.over > time
+    }
+}
+
+/// Every block of a recording, by plain bookkeeping.
+fn lives(recording: &Recording<'_>) -> Vec<Life> {
+    let mut lives = Vec::new();
+    for image in recording.images() {
+        let tree = recording.stack_tree(image.image, &mut NodeCache::default());
+        let end = recording.image_end(image.image);
+        let over = end.map_or(recording.footer().unwrap().time.0 + 1, |end| end.time.0);
+        let is_of_last_image = end.is_none_or(|end| end.reason != ImageEndReason::Exec);
+        let mut places = BTreeMap::new();
+        let mut buffer = EventsBuffer::default();
+        for chunk in recording.event_chunks(image.image) {
+            for event in chunk.decode(&mut buffer).unwrap().as_slice() {
+                let (freed, allocated) = match event.kind {
+                    EventKind::Alloc { serial, size, stack } => (None, Some((serial, size, stack))),
+                    EventKind::Realloc { old, serial, size, stack } => (Some(old), Some((serial, size, stack))),
+                    EventKind::Free { block } => (Some(block), None),
+                    EventKind::Failed { .. } => (None, None),
+                };
+                if let Some(FreedBlock::Known(serial)) = freed {
+                    let life: &mut Life = &mut lives[places[&serial]];
+                    life.freed = Some(event.time.0);
+                }
+                if let Some((serial, size, stack)) = allocated {
+                    places.insert(serial, lives.len());
+                    let frames = tree.frames(stack).map(|node| node.offset).collect();
+                    let (size, thread, born) = (size.0, event.thread.0, event.time.0);
+                    lives.push(Life { size, thread, frames, born, freed: None, over, is_of_last_image });
+                }
+            }
+        }
+    }
+    lives
 }
 
 proptest! {
@@ -57,9 +120,10 @@ proptest! {
                 prop_assert_eq!(held(&profile), held(&load(&unfinished, process, moment)), "{:?} {:?}", process, moment);
                 let threads = broken_down(&finished, By::Thread, process, moment);
                 let sizes = broken_down(&unfinished, By::Size, process, moment);
-                prop_assert_eq!(threads.whole, profile.whole);
-                prop_assert_eq!(sizes.whole, profile.whole);
-                for (part, amount) in sizes.parts {
+                prop_assert_eq!(threads.whole.at(moment), profile.whole);
+                prop_assert_eq!(sizes.whole.at(moment), profile.whole);
+                for (part, holding) in sizes.parts {
+                    let amount = holding.at(moment);
                     let Part::Size(Bytes(size)) = part else { panic!("{part:?}") };
                     prop_assert_eq!(amount.bytes.0, size * amount.blocks.0);
                 }
@@ -92,7 +156,95 @@ proptest! {
                 expected.iter().map(|(stack, live)| (*stack, (live.bytes.0, live.blocks.0))).collect();
             prop_assert_eq!(&live, &expected);
             for by in [By::Size, By::Thread] {
-                prop_assert_eq!(broken_down(&recording, by, None, Moment::At(*time)).whole, profile.whole);
+                prop_assert_eq!(broken_down(&recording, by, None, Moment::At(*time)).whole.live, profile.whole);
+            }
+        }
+    }
+
+    #[test]
+    fn filters_leave_out_what_they_say(
+        steps in steps(150),
+        bounds in any::<[prop::sample::Index; 4]>(),
+        thread in 0_u32..3,
+        function in 100_u64..106,
+    ) {
+        let (finished, unfinished, truth) = write(&steps);
+        if truth.history.is_empty() {
+            return Ok(());
+        }
+        let whole = Recording::open(&finished).unwrap();
+        let lives = lives(&whole);
+        let end = whole.footer().unwrap().time.0;
+        let range = |a: usize, b: usize, most: u64| {
+            let (a, b) = (bounds[a].index(most as usize + 1) as u64, bounds[b].index(most as usize + 1) as u64);
+            a.min(b)..=a.max(b)
+        };
+        let function = Pattern::new(&format!("/\\+{function:#x}$/")).unwrap();
+        let base = Filter::default();
+        let filters = [
+            Filter { size: Some(range(0, 1, 300)), ..base.clone() },
+            Filter { lifetime: Some(range(0, 1, end / 3)), ..base.clone() },
+            Filter { allocated: Some(range(0, 1, end)), ..base.clone() },
+            Filter { functions: vec![function.clone()], ..base.clone() },
+            Filter { not_allocated_by: vec![function.clone()], size: Some(0..=100), ..base.clone() },
+            Filter { processes: vec![ProcessPattern::Program(Pattern::new("/^model$/").unwrap())], ..base.clone() },
+            Filter { threads: vec![ThreadPattern::Number(thread)], ..base.clone() },
+            Filter {
+                allocated: Some(range(0, 1, end)),
+                lifetime: Some(range(2, 3, end)),
+                threads: vec![ThreadPattern::Number(thread)],
+                not_functions: vec![function],
+                ..base
+            },
+        ];
+        let is_in = |range: &Option<std::ops::RangeInclusive<u64>>, value: u64| {
+            range.as_ref().is_none_or(|range| range.contains(&value))
+        };
+        let matches = |filter: &Filter, life: &Life| {
+            let is = |pattern: &Pattern| life.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
+            is_in(&filter.size, life.size)
+                && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.born)
+                && is_in(&filter.allocated, life.born)
+                && (filter.threads.is_empty() || life.thread == thread)
+                && filter.functions.iter().all(is)
+                && !filter.not_functions.iter().chain(&filter.not_allocated_by).any(is)
+        };
+        let at = truth.history[bounds[0].index(truth.history.len())].0;
+        let peak = truth.counts.bytes_live_max_time;
+        for filter in &filters {
+            let of_thread = !filter.threads.is_empty();
+            if of_thread && !lives.iter().any(|life| life.thread == thread) {
+                continue;
+            }
+            for moment in [Moment::Total, Moment::End, Moment::Peak, Moment::At(at)] {
+                let selection = Selection { filter: filter.clone(), ..Selection::at(moment) };
+                let is_there = |life: &&Life| match moment {
+                    Moment::Total => true,
+                    Moment::End => life.freed.is_none() && life.is_of_last_image,
+                    Moment::Peak => life.is_live(peak.0) && truth.counts.bytes_live_max.0 > 0,
+                    Moment::At(at) => life.is_live(at.0),
+                };
+                let expected = lives.iter().filter(is_there).filter(|life| matches(filter, life));
+                let expected = expected.fold((0, 0), |(bytes, blocks), life| (bytes + life.size, blocks + 1));
+                for bytes in [&finished, &unfinished] {
+                    let recording = Recording::open(bytes).unwrap();
+                    // An unfinished recording knows neither its threads nor when its images ended.
+                    if recording.footer().is_none() && (of_thread || filter.lifetime.is_some()) {
+                        continue;
+                    }
+                    let profile = Profile::load(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
+                    let found = (profile.whole.bytes.0, profile.whole.blocks.0);
+                    prop_assert_eq!(found, expected, "{:?}", &selection);
+                    let sizes = breakdown(&mut names(&recording), By::Size, &selection, &mut |_, _| ()).unwrap();
+                    prop_assert_eq!(sizes.whole.at(moment), profile.whole);
+                    let totals = totals(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
+                    prop_assert_eq!(totals.selected.at(moment), profile.whole);
+                    if filter.allocated.is_none() {
+                        let all = load(&recording, None, moment).whole;
+                        prop_assert_eq!(all.blocks.0, profile.whole.blocks.0 + profile.left_out.blocks.0);
+                        prop_assert_eq!(all.bytes.0, profile.whole.bytes.0 + profile.left_out.bytes.0);
+                    }
+                }
             }
         }
     }
@@ -101,7 +253,7 @@ proptest! {
     fn groups_add_up(steps in steps(150)) {
         let (finished, _, _) = write(&steps);
         let recording = Recording::open(&finished).unwrap();
-        let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+        let mut names = names(&recording);
         let profile = load(&recording, None, Moment::Total);
         for metric in [Metric::Bytes, Metric::Blocks, Metric::Temporaries] {
             for by in [RankBy::Site, RankBy::Function, RankBy::Module] {
@@ -135,9 +287,49 @@ proptest! {
 fn questions_without_an_answer() {
     let (finished, ..) = write(&[]);
     let recording = Recording::open(&finished).unwrap();
-    let ask = |process, moment| Profile::load(&recording, Selection { process, moment }, &mut |_, _| ()).map(|_| ());
-    assert_eq!(ask(Some(7), Moment::Peak), Err(Error::NoSuchProcess(7)));
+    let ask = |process, moment| {
+        Profile::load(&mut names(&recording), &selection(process, moment), &mut |_, _| ()).map(|_| ())
+    };
+    assert_eq!(ask(Some(7), Moment::Peak), Err(Error::NoSuchProcess("7".to_owned())));
     assert_eq!(ask(None, Moment::At(Time(1 << 40))), Err(Error::AfterEnd));
     assert_eq!(ask(None, Moment::Peak), Ok(()));
-    assert_eq!(Selection::default().images(&recording), Ok(vec![ImageId(0)]));
+    assert_eq!(Filter::default().images(&recording), Ok(vec![ImageId(0)]));
+}
+
+/// A recording of totals alone answers what they tell, and says why it cannot answer the rest.
+#[test]
+fn questions_to_a_recording_without_events() {
+    let compressor = &mut Compressor::new();
+    let mut writer = RecordingWriter::new();
+    let records = [
+        Record::Session(Session { totals_only: true, ..Session::default() }),
+        Record::ImageStart(ImageStart { pid: 7, ..ImageStart::default() }),
+        Record::ImageCounts(ImageCounts {
+            image: ImageId(0),
+            counts: Counts { allocations: Blocks(2), ..Counts::default() },
+        }),
+    ];
+    encode_records(&records, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    let live = Live { bytes: Bytes(30), blocks: Blocks(2) };
+    let site = Site { live_end: live, live_at_session_peak: live, bytes_allocated: Bytes(30), ..Site::default() };
+    SitesEncoder::encode(ImageId(0), &[site], compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
+    writer.finish(&Footer { time: Time(1 << 30), ..Footer::default() }, compressor);
+    let bytes = writer.pending().to_vec();
+    let recording = Recording::open(&bytes).unwrap();
+
+    assert_eq!(load(&recording, Some(7), Moment::Peak).whole.bytes, Bytes(30));
+    assert_eq!(load(&recording, None, Moment::End).whole.blocks, Blocks(2));
+    let ask = |selection: Selection| Profile::load(&mut names(&recording), &selection, &mut |_, _| ()).map(|_| ());
+    assert_eq!(ask(Selection::at(Moment::At(Time(1)))), Err(Error::NoEvents));
+    let filters = [
+        Filter { size: Some(0..=1), ..Filter::default() },
+        Filter { lifetime: Some(0..=1), ..Filter::default() },
+        Filter { allocated: Some(0..=1), ..Filter::default() },
+        Filter { threads: vec![ThreadPattern::Number(0)], ..Filter::default() },
+    ];
+    for filter in filters {
+        assert_eq!(ask(Selection { filter, ..Selection::at(Moment::End) }), Err(Error::NoEvents));
+    }
+    let sizes = breakdown(&mut names(&recording), By::Size, &Selection::default(), &mut |_, _| ());
+    assert_eq!(sizes.map(|_| ()), Err(Error::NoEvents));
 }

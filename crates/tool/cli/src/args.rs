@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use heapledger_analysis::{Metric, Moment, Selection};
+use heapledger_analysis::Moment;
 use heapledger_recording::Time;
+
+use crate::select::{LiveMetric, What, Which, moment, percentage, time};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -24,6 +25,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger timeline               what was live over time
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
@@ -41,7 +43,7 @@ pub(crate) struct Arguments {
     pub(crate) verb: Option<Verb>,
 
     #[command(flatten)]
-    pub(crate) summary: Summary,
+    pub(crate) input: Input,
 
     /// When to use colours.
     ///
@@ -72,6 +74,7 @@ pub(crate) enum Verb {
     Leaks(Leaks),
     Temporary(Temporary),
     Flame(Flame),
+    Timeline(Timeline),
     Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
@@ -121,6 +124,15 @@ pub(crate) struct Record {
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
 
+    /// Keep totals of each stack, no events: a small file, however long the run
+    ///
+    /// The file is replaced every ten seconds at the most by one with all that is known
+    /// by then, so that a recorder that is killed leaves the last one. What takes
+    /// events (a moment that is neither the peak nor the end; threads; sizes) cannot be
+    /// asked of it.
+    #[arg(long)]
+    pub(crate) aggregate: bool,
+
     /// Compare every captured stack with what the program's C library says
     ///
     /// Each is checked frame by frame against glibc's `backtrace`, at the same place
@@ -153,6 +165,11 @@ pub(crate) enum OnFull {
 ///
 ///     $ heapledger summary
 ///     $ heapledger summary build.hl --json | jq .bytes_live_max
+///     $ heapledger summary --during 10s-20s --thread worker
+///
+/// With options that select blocks, the totals are of these alone, and there is no
+/// list of processes. Retained is what was allocated --during a time and is still
+/// live at its end.
 ///
 /// Allocations are calls that returned a block; a reallocation is one more
 /// allocation and one more free. Bytes are those that were asked for. The peak is
@@ -163,6 +180,12 @@ pub(crate) enum OnFull {
 pub(crate) struct Summary {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
 }
 
 /// Show who holds or allocates the most
@@ -172,12 +195,16 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
+///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
+///     $ heapledger top --function 'json::*' --size 4k.. --lifetime 1s..
+///                                                  large blocks of a library that live long
 ///
 /// A site is a stack that allocates. Its function is the innermost one that is no
 /// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
 ///
-/// `thread`, `size` and a time with `--at` are answered from the events: that
-/// takes the longer, the more were recorded. All else takes no time.
+/// `--by thread` or `size`, a time with `--at`, and `--thread`, `--size`,
+/// `--lifetime` and `--during` are answered from the events: that takes the
+/// longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
@@ -264,6 +291,7 @@ pub(crate) struct Tree {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Leaks {
@@ -278,9 +306,8 @@ pub(crate) struct Leaks {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10)]
     pub(crate) rows: usize,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    pub(crate) process: Option<u32>,
+    #[command(flatten)]
+    pub(crate) which: Which,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -303,9 +330,8 @@ pub(crate) struct Temporary {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    pub(crate) process: Option<u32>,
+    #[command(flatten)]
+    pub(crate) which: Which,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -319,6 +345,7 @@ pub(crate) struct Temporary {
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
+///     $ heapledger flame --thread 'worker*' --at end -o workers.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -365,16 +392,49 @@ pub(crate) struct Export {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
-    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms
-    #[arg(long, value_name = "WHEN", value_parser = moment, default_value = "peak", help_heading = "What to show")]
-    pub(crate) at: Moment,
+    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Draw what was live over time
+///
+/// A plot for the terminal, or a picture. Each column shows the most that was live
+/// in its part of the time. Beside it stands what the system counted of the same
+/// processes, where `record` looked: resident memory, what of it belongs to no
+/// file, the brk heap, and private mappings without a file (what malloc takes by
+/// mmap among them). So it shows whether what is live is also resident, and
+/// whether what was freed went back to the system.
+///
+///     $ heapledger timeline
+///     $ heapledger timeline --svg live.svg
+///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --json | jq .peak
+///
+/// Memory that processes share is counted for each of them. The plot is in plain
+/// ASCII where the locale is not UTF-8.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Timeline {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
 
     /// Only the process with this pid
     #[arg(short, long, value_name = "PID", help_heading = "What to show")]
     pub(crate) process: Option<u32>,
 
-    #[command(flatten)]
-    pub(crate) symbols: Symbols,
+    /// Write a picture to this file, - for stdout
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// Make one recording of several
@@ -550,29 +610,21 @@ pub(crate) struct Target {
     pub(crate) force: bool,
 }
 
-/// Of what, and when.
-#[derive(Debug, Args)]
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "What to show")]
-pub(crate) struct What {
-    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
-    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total")]
-    at: Option<Moment>,
+pub(crate) struct Range {
+    /// From this time on, such as 1.5s or 200ms [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) from: Option<Time>,
 
-    /// All that was ever allocated, live or not
-    #[arg(long)]
-    total: bool,
-
-    /// What to order and sum up by; temporary implies --total
-    #[arg(long, value_name = "WHAT", default_value = "bytes")]
-    metric: AnyMetric,
-
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID")]
-    process: Option<u32>,
+    /// Up to this time [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) to: Option<Time>,
 }
 
 /// Where the names of functions come from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions")]
 pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
@@ -584,91 +636,10 @@ pub(crate) struct Symbols {
     pub(crate) sysroot: Option<PathBuf>,
 }
 
-/// What to order and sum up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AnyMetric {
-    /// Bytes that were asked for
-    Bytes,
-    /// Blocks; with --total: allocations
-    Blocks,
-    /// Temporary allocations
-    Temporary,
-}
-
-/// What to order live blocks by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LiveMetric {
-    /// Bytes that were asked for
-    Bytes,
-    /// Blocks
-    Blocks,
-}
-
-impl What {
-    /// The selection, and what to compare by. Fails if the two do not go together.
-    pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
-        let moment = match (self.metric, self.at) {
-            (AnyMetric::Temporary, Some(_)) => {
-                return Err("temporary allocations are gone at once: there is no moment to count them at");
-            }
-            (AnyMetric::Temporary, None) => Moment::Total,
-            (_, Some(at)) => at,
-            (_, None) if self.total => Moment::Total,
-            (_, None) => Moment::Peak,
-        };
-        let metric = match self.metric {
-            AnyMetric::Bytes => Metric::Bytes,
-            AnyMetric::Blocks => Metric::Blocks,
-            AnyMetric::Temporary => Metric::Temporaries,
-        };
-        Ok((Selection { process: self.process, moment }, metric))
-    }
-}
-
-impl From<LiveMetric> for Metric {
-    fn from(metric: LiveMetric) -> Metric {
-        match metric {
-            LiveMetric::Bytes => Metric::Bytes,
-            LiveMetric::Blocks => Metric::Blocks,
-        }
-    }
-}
-
-/// `peak`, `end`, or a time.
-fn moment(text: &str) -> Result<Moment, String> {
-    match text {
-        "peak" => Ok(Moment::Peak),
-        "end" => Ok(Moment::End),
-        time => Ok(Moment::At(Time(u64::try_from(duration(time)?.as_nanos()).unwrap_or(u64::MAX)))),
-    }
-}
-
-/// A number and a unit; seconds without one.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unknown = || "expected peak, end, or a time such as 1.5s, 200ms or 2min".to_owned();
-    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| unknown())?;
-    let seconds = match unit.trim() {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(unknown()),
-    };
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected a number from 0 to 100".to_owned()) }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use heapledger_analysis::{Filter, Metric, Pattern, Selection};
 
     use super::*;
 
@@ -684,8 +655,8 @@ mod tests {
     #[test]
     fn a_file_alone_is_summarised() {
         let arguments = parse("heapledger x.hl --json").unwrap();
-        assert!(arguments.verb.is_none() && arguments.summary.input.json);
-        assert_eq!(arguments.summary.input.file, Some("x.hl".into()));
+        assert!(arguments.verb.is_none() && arguments.input.json);
+        assert_eq!(arguments.input.file, Some("x.hl".into()));
         assert!(parse("heapledger").is_err());
         assert!(parse("heapledger x.hl y.hl").is_err());
     }
@@ -711,28 +682,29 @@ mod tests {
             Ok(Some(Verb::Top(top))) => top.what.resolve().map_err(str::to_owned),
             other => Err(format!("{other:?}")),
         };
-        let peak = Selection { process: None, moment: Moment::Peak };
-        assert_eq!(resolve(""), Ok((peak, Metric::Bytes)));
-        assert_eq!(resolve("--at end -p 7"), Ok((Selection { process: Some(7), moment: Moment::End }, Metric::Bytes)));
+        assert_eq!(resolve(""), Ok((Selection::at(Moment::Peak), Metric::Bytes)));
+        let of_7 = Selection { filter: Filter::process(7), ..Selection::at(Moment::End) };
+        assert_eq!(resolve("--at end -p 7"), Ok((of_7, Metric::Bytes)));
         assert_eq!(resolve("--total --metric blocks").unwrap().0.moment, Moment::Total);
         assert_eq!(resolve("--metric temporary").unwrap(), (Selection::at(Moment::Total), Metric::Temporaries));
         assert_eq!(resolve("--at 1.5s").unwrap().0.moment, Moment::At(Time(1_500_000_000)));
+        let of_time = |range| Filter { allocated: Some(range), ..Filter::default() };
+        for (line, moment, range) in [
+            ("--during 1s-2s", Moment::At(Time(2_000_000_000)), 1_000_000_000..=2_000_000_000),
+            ("--during 1s..", Moment::End, 1_000_000_000..=u64::MAX),
+            ("--during ..1s --total", Moment::Total, 0..=1_000_000_000),
+            ("--during 1s --at peak", Moment::Peak, 1_000_000_000..=1_000_000_000),
+        ] {
+            let expected = Selection { filter: of_time(range), ..Selection::at(moment) };
+            assert_eq!(resolve(line), Ok((expected, Metric::Bytes)), "{line}");
+        }
+        let filter =
+            resolve("--function a --function /b/ --not-module *.so --size 1k.. --lifetime ..1ms").unwrap().0.filter;
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text).unwrap()).collect::<Vec<_>>();
+        assert_eq!((filter.functions, filter.not_modules), (patterns(&["a", "/b/"]), patterns(&["*.so"])));
+        assert_eq!((filter.size, filter.lifetime), (Some(1024..=u64::MAX), Some(0..=1_000_000)));
         assert!(resolve("--metric temporary --at peak").is_err());
         assert!(resolve("--total --at peak").is_err());
         assert!(resolve("--at soon").is_err());
-    }
-
-    #[test]
-    fn times_and_percentages() {
-        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
-        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
-        assert_eq!(duration("0.5 min"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
-        for wrong in ["", "s", "1.2.3s", "-1s", "1y", "1e99s"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(percentage("2.5"), Ok(2.5));
-        assert_eq!(percentage("5%"), Ok(5.0));
-        assert!(percentage("101").is_err() && percentage("NaN").is_err());
     }
 }

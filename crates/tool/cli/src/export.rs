@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use clap::ValueEnum;
-use heapledger_analysis::{Amount, Moment, Place, Profile, Selection, StackFrame};
+use heapledger_analysis::{Amount, Metric, Moment, Place, Profile, StackFrame};
 use heapledger_profiles::{self as profiles, Amounts, Location, Module, Sample, pprof};
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::BuildId;
@@ -12,9 +12,9 @@ use crate::args::Export;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
-use crate::label::{Labels, WhatIsShown, command};
+use crate::label::{Labels, command};
 use crate::output::Output;
-use crate::ranks::{expect_something, load};
+use crate::question::Question;
 
 /// The formats that can be written. A new one is a variant here, its encoder below, and a module of
 /// `heapledger-profiles`.
@@ -35,15 +35,19 @@ impl Format {
 pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    expect_something(&recording)?;
-    let live = Selection { process: arguments.process, moment: arguments.at };
-    let total = Selection { moment: Moment::Total, ..live };
-    let mut exporter = Exporter::new(&recording, Labels::new(&recording, &arguments.symbols));
-    exporter.add(&load(&input, &recording, total)?, |amount, sum| {
+    let which = &arguments.which;
+    let selection = which.at(arguments.at.or(which.retained()).unwrap_or(Moment::Peak));
+    let mut question =
+        Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;
+    let (what, live) = (question.what(), question.profile()?);
+    question.selection.moment = Moment::Total;
+    let total = question.profile()?;
+    let mut exporter = Exporter::new(&recording, question.labels);
+    exporter.add(&total, |amount, sum| {
         sum.blocks_allocated += amount.blocks.0;
         sum.bytes_allocated += amount.bytes.0;
     });
-    exporter.add(&load(&input, &recording, live)?, |amount, sum| {
+    exporter.add(&live, |amount, sum| {
         sum.blocks_live += amount.blocks.0;
         sum.bytes_live += amount.bytes.0;
     });
@@ -51,7 +55,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     if profile.samples.is_empty() {
         return Err(Failure::new(Exit::NothingRecorded, "there is nothing to export: no block was allocated"));
     }
-    profile.comments.push(format!("inuse: {}", WhatIsShown(&recording, live)));
+    profile.comments.push(format!("inuse: {what}"));
     let bytes = arguments.to.encoder()(&profile);
     out.save(&arguments.output, |out| out.write_all(&bytes))
 }

@@ -10,29 +10,28 @@ use crate::args::Flame;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
-use crate::label::{Labels, WhatIsShown, shown_command};
+use crate::label::{Labels, shown_command};
 use crate::output::Output;
-use crate::ranks::{expect_something, load};
+use crate::question::Question;
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    expect_something(&recording)?;
-    let profile = load(&input, &recording, selection)?;
-    let mut labels = Labels::new(&recording, &arguments.symbols);
-    let lines = folded(&profile, &mut labels, metric);
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    let profile = question.profile()?;
+    let lines = folded(&profile, &mut question.labels, metric);
     if lines.is_empty() {
         return Err(Failure::new(
             Exit::NothingRecorded,
-            "there is nothing to draw: no memory was in use at that moment",
+            "there is nothing to draw: no such memory was in use at that moment",
         )
         .hint("all that was ever allocated: add --total"));
     }
 
-    let what = WhatIsShown(&recording, selection);
+    let what = question.what();
     let command = recording.images().first().map(shown_command).unwrap_or_default();
-    let unit = match (metric, selection.moment) {
+    let unit = match (metric, question.selection.moment) {
         (Metric::Bytes, _) => "bytes",
         (Metric::Blocks, Moment::Total) => "allocations",
         (Metric::Blocks, _) => "blocks",

@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
         return out.json(&InfoJson {
             format: recording.version(),
             complete: recording.complete(),
+            start_unix_ns: recording.session().map(|session| session.start_unix_ns),
             bytes: input.length().0,
             events: events(&recording),
             part: recording.session().map_or(0, |session| session.part),
@@ -310,6 +311,8 @@ fn names_from(state: &ModuleState) -> &'static str {
 struct InfoJson {
     format: (u8, u8),
     complete: bool,
+    /// When the session began, in nanoseconds since 1970.
+    start_unix_ns: Option<u64>,
     bytes: u64,
     events: u64,
     /// Which of the files of its session it is, from 1; 0 for the only one.

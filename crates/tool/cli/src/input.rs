@@ -100,12 +100,16 @@ impl Input {
     pub(crate) fn unanswered(&self, error: analysis::Error) -> Failure {
         match error {
             analysis::Error::Recording(error) => self.unreadable(error),
+            analysis::Error::NoSuchThread(_) => Failure::new(Exit::Usage, error)
+                .hint(format_args!("`heapledger info {}` lists the threads", self.path.display())),
             analysis::Error::NoSuchProcess(_) => {
                 let list = format!("`heapledger summary {}` lists the processes", self.path.display());
                 Failure::new(Exit::Usage, error).hint(list)
             }
             analysis::Error::AfterEnd => Failure::new(Exit::Usage, error)
                 .hint(format_args!("`heapledger info {}` says how long it is", self.path.display())),
+            analysis::Error::NoEvents => Failure::new(Exit::Usage, error)
+                .hint("it was made by `heapledger record --aggregate`; a recording made without that option can tell"),
             other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),
         }
     }

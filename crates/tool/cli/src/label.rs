@@ -1,17 +1,15 @@
-//! How functions, places, processes and moments are called.
+//! How functions, places and processes are called.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
 
-use heapledger_analysis::{Frame, FunctionId, Location, Metric, Moment, Names, Selection};
+use heapledger_analysis::{Frame, FunctionId, Location, Names};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
 use heapledger_reports::escape;
 use heapledger_symbols::{Options, Symbolizer};
 use serde::Serialize;
 
 use crate::args::Symbols;
-use crate::format;
 
 /// Names functions of a recording as reports do.
 #[derive(Debug)]
@@ -63,11 +61,6 @@ impl<'r, 'a> Labels<'r, 'a> {
         path.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// The path of a module.
-    pub(crate) fn module_path(&self, module: ModuleId) -> String {
-        self.recording.module(module).map_or(String::new(), |module| String::from_utf8_lossy(&module.path).into_owned())
-    }
-
     /// A place in the source: relative to where the program ran, or the end of a longer path.
     fn location(&self, location: &Location) -> String {
         let file = match location.file.strip_prefix(self.directory.as_str()) {
@@ -95,7 +88,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         FrameJson {
             function: name.short.to_string(),
             full: (name.full != name.short).then(|| name.full.to_string()),
-            module: Some(self.module_path(name.module)).filter(|path| !path.is_empty()),
+            module: Some(self.names.module_path(name.module)).filter(|path| !path.is_empty()),
             file: frame.location.as_ref().map(|location| location.file.to_string()),
             line: frame.location.as_ref().map(|location| location.line).filter(|&line| line > 0),
             inlined: frame.inlined,
@@ -141,58 +134,6 @@ pub(crate) fn command(image: &ImageStart) -> String {
 /// A command line for people.
 pub(crate) fn shown_command(image: &ImageStart) -> String {
     escape(&command(image)).into_owned()
-}
-
-/// What is shown: `live at the peak`, `allocated in all`.
-pub(crate) struct WhatIsShown<'r, 'a>(pub(crate) &'r Recording<'a>, pub(crate) Selection);
-
-impl fmt::Display for WhatIsShown<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WhatIsShown(recording, Selection { process, moment }) = self;
-        match moment {
-            Moment::Peak => {
-                let time = match process {
-                    None => recording.footer().map(|footer| footer.counts.bytes_live_max_time),
-                    // A pid can be given twice in a session: the peak is that of the larger process.
-                    Some(pid) => {
-                        let of_pid = recording.process_counts().iter().filter(|process| process.pid == *pid);
-                        let largest = of_pid.max_by_key(|process| process.counts.bytes_live_max);
-                        largest.map(|process| process.counts.bytes_live_max_time)
-                    }
-                };
-                match time {
-                    Some(time) => write!(f, "live at the peak ({})", format::time(time))?,
-                    None => f.write_str("live at the peak")?,
-                }
-            }
-            Moment::End => f.write_str("live at the end")?,
-            Moment::At(time) => write!(f, "live at {}", format::time(*time))?,
-            Moment::Total => f.write_str("allocated in all")?,
-        }
-        match process {
-            Some(pid) => write!(f, " in process {pid}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The name of a moment in JSON; a time is in seconds.
-pub(crate) fn moment_json(moment: Moment) -> serde_json::Value {
-    match moment {
-        Moment::Peak => "peak".into(),
-        Moment::End => "end".into(),
-        Moment::Total => "total".into(),
-        Moment::At(time) => seconds(time).into(),
-    }
-}
-
-/// The name of a metric in JSON.
-pub(crate) fn metric_json(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Bytes => "bytes",
-        Metric::Blocks => "blocks",
-        Metric::Temporaries => "temporary",
-    }
 }
 
 /// A time in seconds.

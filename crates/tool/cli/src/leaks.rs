@@ -1,48 +1,31 @@
 //! `heapledger leaks`: what was live at the end.
 
-use heapledger_analysis::{Moment, RankBy, Selection, rank};
+use heapledger_analysis::{Moment, RankBy};
 
 use crate::args::Leaks;
 use crate::error::Result;
 use crate::input::Input;
-use crate::label::Labels;
 use crate::output::Output;
-use crate::ranks::{Columns, Depth, RankJson, TableJson, headline, limit, load, row};
-use crate::top::left_out;
+use crate::question::Question;
+use crate::ranks::{Depth, Listing};
 
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
 
 pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<()> {
-    let (selection, metric) = (Selection { process: arguments.process, moment: Moment::End }, arguments.metric.into());
+    let selection = arguments.which.at(Moment::End);
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
-    let profile = load(&input, &recording, selection)?;
-    let mut labels = Labels::new(&recording, &arguments.symbols);
-    let ranks = rank(&profile, &mut labels.names, RankBy::Site, metric);
-    let shown = &ranks[..ranks.len().min(limit(arguments.rows))];
-
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
+    let profile = question.profile()?;
+    let listing = Listing { name: "site", by: RankBy::Site, depth: Depth::Stack(FRAMES_MAX), rows: arguments.rows };
     if arguments.input.json {
-        let mut table = TableJson::new("site", selection, metric, &profile.whole, ranks.len());
-        for rank in shown {
-            table.push(RankJson::new(&mut labels, &profile, rank, metric, selection.moment));
-        }
-        return out.json(&table);
+        return listing.json(&mut question, &profile, out);
     }
-    out.title(headline(&recording, &profile.whole, selection))?;
-    if ranks.is_empty() {
-        return Ok(());
+    question.headline(&profile.whole, &profile.left_out, out)?;
+    question.allocated(&profile, out)?;
+    if !profile.sites.is_empty() {
+        out.aside("Live at the end does not mean unreachable: the program may have used it until then.")?;
     }
-    out.aside("Live at the end does not mean unreachable: the program may have used it until then.")?;
-    let columns = Columns::new(metric, selection.moment);
-    let mut table = columns.table();
-    for rank in shown {
-        let row = row(&mut labels, &profile, rank, Depth::Stack(FRAMES_MAX));
-        table.push(0, row.cells(columns.cells(&rank.amount, &profile.whole)));
-    }
-    out.line("")?;
-    out.tree(&table)?;
-    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))?;
-    out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
-    Ok(())
+    listing.print(&mut question, &profile, out)
 }

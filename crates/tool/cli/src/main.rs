@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Verb};
+use crate::args::{Arguments, Symbols, Verb};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
+use crate::select::Which;
 
 mod anonymize;
 mod args;
@@ -29,17 +30,22 @@ mod merge;
 mod mismatch;
 mod new_file;
 mod output;
+mod picture;
+mod plot;
 mod preload;
 mod progress;
+mod question;
 mod ranks;
 mod record;
 mod report;
+mod select;
 mod shell;
 #[cfg(test)]
 mod snapshots;
 mod summary;
 mod target;
 mod temporary;
+mod timeline;
 mod top;
 mod tree;
 
@@ -72,13 +78,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn read(arguments: &Arguments, out: &mut Output) -> Result<Exit> {
     match &arguments.verb {
         Some(Verb::Doctor(doctor)) => return doctor::run(doctor, out),
-        None => summary::run(&arguments.summary, out),
-        Some(Verb::Summary(summary)) => summary::run(summary, out),
+        None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
+        Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
+        Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),

@@ -61,6 +61,16 @@ impl Output {
         writeln!(self.stdout, "{text}")
     }
 
+    /// The width of the terminal, if it is one.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether there may be colours.
+    pub(crate) fn has_colors(&self) -> bool {
+        self.colors
+    }
+
     /// A tree, or a table with its text on the right.
     pub(crate) fn tree(&mut self, tree: &Tree) -> io::Result<()> {
         let (note, heading) = if self.colors { (DIM, BOLD) } else { (PLAIN, PLAIN) };

@@ -1,42 +1,14 @@
 //! Tables of sites and groups of sites: what `top`, `leaks`, `temporary` and the report after `record` share.
 
-use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, Selection};
-use heapledger_recording::{ChunkKind, Recording};
+use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, RankBy, rank};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
-use crate::format::{bytes, count, counted, share};
-use crate::input::Input;
-use crate::label::{FrameJson, Labels, WhatIsShown, metric_json, moment_json};
-use crate::progress::Progress;
-
-/// The profile of a selection.
-pub(crate) fn load(input: &Input, recording: &Recording<'_>, selection: Selection) -> Result<Profile> {
-    let mut progress = Progress::new();
-    let profile = Profile::load(recording, selection, &mut |done, all| progress.events(done, all));
-    drop(progress);
-    let profile = profile.map_err(|error| input.unanswered(error))?;
-    input.warn_of(&profile.damage);
-    Ok(profile)
-}
-
-/// Fails if the recording has no allocation at all: an empty table would say less.
-pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
-    if recording.footer().is_none() || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::NothingRecorded, "nothing was recorded: the program made no allocator call that was seen")
-        .hint("a program that is statically linked cannot be recorded"))
-}
-
-/// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
-pub(crate) fn headline(recording: &Recording<'_>, whole: &Amount, selection: Selection) -> String {
-    let what = WhatIsShown(recording, selection);
-    format!("{} in {} {what}", bytes(whole.bytes.0), counted(whole.blocks.0, "block", "blocks"))
-}
+use crate::error::Result;
+use crate::format::{bytes, count, share};
+use crate::label::{FrameJson, Labels};
+use crate::output::Output;
+use crate::question::{Question, SelectionJson};
 
 /// The columns of a table of amounts: the metric first.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +43,78 @@ impl Columns {
                 vec![count(amount.temporaries.0), part, share(own), blocks]
             }
         }
+    }
+}
+
+/// Prints rows with their amounts, and what a limit left out.
+pub(crate) fn print_rows(
+    columns: Columns,
+    whole: &Amount,
+    shown: impl IntoIterator<Item = (Row, Amount)>,
+    rest: impl IntoIterator<Item = Amount>,
+    out: &mut Output,
+) -> Result<()> {
+    let mut table = columns.table();
+    for (row, amount) in shown {
+        table.push(0, row.cells(columns.cells(&amount, whole)));
+    }
+    out.line("")?;
+    out.tree(&table)?;
+    let (mut rows, mut sum) = (0, Amount::default());
+    for amount in rest {
+        rows += 1;
+        sum += amount;
+    }
+    if rows > 0 {
+        let figure = match columns.metric {
+            Metric::Temporaries => count(sum.temporaries.0),
+            Metric::Bytes | Metric::Blocks => bytes(sum.bytes.0),
+        };
+        out.aside(format_args!("and {} more with {figure} in all: -n 0 shows them", count(rows)))?;
+    }
+    Ok(())
+}
+
+/// A list of groups of sites, the largest first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing {
+    /// What JSON calls that by which they are grouped.
+    pub(crate) name: &'static str,
+    pub(crate) by: RankBy,
+    pub(crate) depth: Depth,
+    /// How many; 0 for all.
+    pub(crate) rows: usize,
+}
+
+impl Listing {
+    /// The document that `--json` prints.
+    pub(crate) fn json(self, question: &mut Question<'_, '_>, profile: &Profile, out: &mut Output) -> Result<()> {
+        out.json(&self.document(question, profile))
+    }
+
+    pub(crate) fn document(self, question: &mut Question<'_, '_>, profile: &Profile) -> TableJson<RankJson> {
+        let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
+        let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, ranks.len());
+        table.allocated = profile.allocated.map(|all| AmountJson::new(&all, Moment::Total));
+        let shown = &ranks[..ranks.len().min(limit(self.rows))];
+        table.rows = shown.iter().map(|rank| RankJson::new(question, profile, rank)).collect();
+        table
+    }
+
+    /// The table, if there is something in it.
+    pub(crate) fn print(self, question: &mut Question<'_, '_>, profile: &Profile, out: &mut Output) -> Result<()> {
+        let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        let (shown, rest) = ranks.split_at(ranks.len().min(limit(self.rows)));
+        let columns = Columns::new(question.metric, question.selection.moment);
+        let labels = &mut question.labels;
+        let rows: Vec<(Row, Amount)> =
+            shown.iter().map(|rank| (row(labels, profile, rank, self.depth), rank.amount)).collect();
+        print_rows(columns, &profile.whole, rows, rest.iter().map(|rank| rank.amount), out)?;
+        out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
+        Ok(())
     }
 }
 
@@ -157,30 +201,37 @@ impl AmountJson {
 #[derive(Debug, Serialize)]
 pub(crate) struct TableJson<R> {
     by: &'static str,
-    metric: &'static str,
-    at: Value,
-    process: Option<u32>,
+    #[serde(flatten)]
+    selection: SelectionJson,
     total: AmountJson,
+    /// What the selection leaves out.
+    left_out: AmountJson,
+    /// What was allocated in the time that was asked for, live or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allocated: Option<AmountJson>,
     /// The number of rows that there would be without a limit.
     rows_all: usize,
-    rows: Vec<R>,
+    pub(crate) rows: Vec<R>,
 }
 
 impl<R> TableJson<R> {
-    pub(crate) fn new(by: &'static str, selection: Selection, metric: Metric, whole: &Amount, all: usize) -> Self {
+    pub(crate) fn new(
+        by: &'static str,
+        question: &Question<'_, '_>,
+        whole: &Amount,
+        left_out: &Amount,
+        rows_all: usize,
+    ) -> Self {
+        let moment = question.selection.moment;
         TableJson {
             by,
-            metric: metric_json(metric),
-            at: moment_json(selection.moment),
-            process: selection.process,
-            total: AmountJson::new(whole, selection.moment),
-            rows_all: all,
+            selection: SelectionJson::new(&question.selection, question.metric),
+            total: AmountJson::new(whole, moment),
+            left_out: AmountJson::new(left_out, moment),
+            allocated: None,
+            rows_all,
             rows: Vec::new(),
         }
-    }
-
-    pub(crate) fn push(&mut self, row: R) {
-        self.rows.push(row);
     }
 }
 
@@ -201,16 +252,11 @@ pub(crate) struct RankJson {
 }
 
 impl RankJson {
-    pub(crate) fn new(
-        labels: &mut Labels<'_, '_>,
-        profile: &Profile,
-        rank: &Rank,
-        metric: Metric,
-        moment: Moment,
-    ) -> RankJson {
+    fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
+        let (labels, metric, moment) = (&mut question.labels, question.metric, question.selection.moment);
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
         let (module, frame) = match rank.key {
-            Key::Module(module) => (Some(labels.module_path(module)), None),
+            Key::Module(module) => (Some(labels.names.module_path(module)), None),
             Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
         };
         RankJson {

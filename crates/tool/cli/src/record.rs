@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         OnFull::Wait => collect::OnFull::Wait,
         OnFull::Drop => collect::OnFull::Drop,
     };
+    options.totals_only = arguments.aggregate;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
         if let Progress::CommandEnded { running, waits: true, .. } = progress
@@ -83,6 +84,9 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.on_full == OnFull::Drop {
         options.push("--on-full drop".to_owned());
+    }
+    if arguments.aggregate {
+        options.push("--aggregate".to_owned());
     }
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());

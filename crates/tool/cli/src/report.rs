@@ -157,9 +157,9 @@ fn table(path: &Path) {
     }
     let Ok(input) = Input::map(path) else { return };
     let Ok(recording) = input.recording() else { return };
-    let Ok(profile) = Profile::load(&recording, Selection::at(Moment::Peak), &mut |_, _| ()) else { return };
-    let symbols = Symbols { debug_dir: Vec::new(), sysroot: None };
-    let mut labels = Labels::new(&recording, &symbols);
+    let mut labels = Labels::new(&recording, &Symbols::default());
+    let profile = Profile::load(&mut labels.names, &Selection::at(Moment::Peak), &mut |_, _| ());
+    let Ok(profile) = profile else { return };
     let ranks = rank(&profile, &mut labels.names, RankBy::Function, Metric::Bytes);
     let ranks = &ranks[..ranks.len().min(ROWS)];
 

@@ -11,8 +11,9 @@ use clap::Parser;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Compressor, Counts, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
-    ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, Module, ModuleId, Node, NodeKind, NodesEncoder,
-    ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Thread, Time, encode_records,
+    ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, MemoryEncoder, MemorySample, Module, ModuleId, Node,
+    NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Thread, Time,
+    encode_records,
 };
 
 use crate::args::Arguments;
@@ -96,6 +97,15 @@ fn recording() -> Vec<u8> {
     }
     push(&mut events, 2000, EventKind::Alloc { serial: Serial(BLOCKS), size: Bytes(3000), stack: StackId(5) });
     writer.push(&events.finish(compressor).unwrap());
+
+    let memory = [(10, 700_000), (1_000, 9_000)].map(|(milliseconds, resident)| MemorySample {
+        time: Time(milliseconds * 1_000_000),
+        resident: Bytes(resident),
+        resident_anonymous: Bytes(resident / 2),
+        heap: Bytes(135_168),
+        ..MemorySample::default()
+    });
+    MemoryEncoder::encode(IMAGE, &memory, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
 
     let holds = |bytes, blocks| Live { bytes: Bytes(bytes), blocks: Blocks(blocks) };
     let site = |stack, allocations, bytes, temporaries, live: Live| Site {
@@ -287,6 +297,35 @@ temporary    share  of own  allocations
 }
 
 #[test]
+fn a_selection_is_told() {
+    assert_eq!(
+        printed("top FILE --size ..2k --function server+0x20 --during 12ms-15ms"),
+        "
+2.0 KiB in 2 blocks retained, live at 15.0 ms
+only: function server+0x20 · size up to 2.0 KiB · allocated during 12.0 ms to 15.0 ms (leaves nothing out)
+of 3.9 KiB in 4 blocks allocated in that time
+
+  bytes    share  blocks
+2.0 KiB  100.0 %       2  server+0x20
+"
+    );
+    assert_eq!(
+        printed("summary FILE --not-allocated-by *0x20"),
+        "
+FILE
+only: not allocated by *0x20 (leaves out 9.8 KiB in 10 blocks)
+
+       allocated  2.9 KiB  in 1 allocation
+live at the peak  2.9 KiB  in 1 block
+ live at the end  2.9 KiB  in 1 block
+"
+    );
+    let leaks: serde_json::Value = serde_json::from_str(&printed("leaks FILE --thread #0 --size 3000 --json")).unwrap();
+    assert_eq!(leaks["only"], serde_json::json!({ "threads": ["#0"], "size": { "min": 3000, "max": 3000 } }));
+    assert_eq!((&leaks["total"]["bytes"], &leaks["left_out"]["bytes"]), (&3000.into(), &5000.into()));
+}
+
+#[test]
 fn tree() {
     assert_eq!(
         printed("tree FILE"),
@@ -365,7 +404,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 1.0
+       file  FILE, format 2.0
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC
@@ -395,6 +434,46 @@ fn flame() {
         "\nserver+0x10;libx.so+0x30;libx.so+0x40;server+0x50 3000\nserver+0x10;server+0x20 5000\n"
     );
     assert!(printed("flame FILE -o -").contains("<svg"));
+}
+
+#[test]
+fn timeline() {
+    assert_eq!(
+        printed("timeline FILE"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+            █ live   • resident
+ 683.6 KiB ┤••••••••••••••••••••
+           │
+           │
+           │
+           │
+           │
+ 341.8 KiB ┤
+           │
+           │
+           │
+           │
+           │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁••••••••••••••••••••••••••••••▁
+       0 B └a──────────────────────────────────────▲───────────
+            0 µs                                          2.6 s
+
+    blocks  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇████████████  max 6
+  resident  ████████████████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁   max 683.6 KiB
+of no file  ████████████████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁   max 341.8 KiB
+  brk heap  ██████████████████████████████████████████████████   max 132.0 KiB
+ anon mmap                                                       max 0 B
+"
+    );
+    assert!(printed("timeline FILE --from 1s --to 1.5s").contains("live at most from 1.0 s to 1.5 s (at 1.0 s)"));
+    let json: serde_json::Value = serde_json::from_str(&printed("timeline FILE --json --from 1s")).unwrap();
+    assert_eq!(json["peak"], serde_json::json!({ "time_seconds": 2.0, "bytes": 8000, "blocks": 6 }));
+    assert_eq!(json["live"][0], serde_json::json!({ "time_seconds": 1.0, "bytes": 5000, "blocks": 5 }));
+    assert_eq!(json["memory"][0]["resident"], 9000);
+    assert_eq!(json["programs"][0]["exit"], serde_json::json!({ "code": 3 }));
+    let picture = printed("timeline FILE --svg -");
+    assert!(picture.contains("7.8 KiB at 2.0 s") && picture.contains(">resident<"), "{picture}");
 }
 
 #[test]

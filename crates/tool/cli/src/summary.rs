@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{ImageOverview, Overview, ProcessOverview, overview};
+use heapledger_analysis::{
+    self as analysis, Amount, Filter, ImageOverview, Metric, Moment, Overview, ProcessOverview, overview, totals,
+};
 use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording, StackCounts};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::Summary;
+use crate::args::{self, Symbols};
 use crate::error::Result;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
@@ -16,16 +18,75 @@ use crate::label::{command, seconds, shown_command};
 use crate::lost::{LostJson, at_least};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::question::{Question, SelectionJson};
+use crate::ranks::AmountJson;
+use crate::select::Which;
 
-pub(crate) fn run(arguments: &Summary, out: &mut Output) -> Result<()> {
-    let input = Input::find(arguments.input.file.as_deref())?;
+pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out: &mut Output) -> Result<()> {
+    let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
+    let selection = which.at(which.retained().unwrap_or(Moment::End));
+    if selection.filter != Filter::default() {
+        return of_selection(Question::new(&input, &recording, symbols, selection, Metric::Bytes), arguments.json, out);
+    }
     let mut progress = Progress::new();
     let totals =
         overview(&recording, &mut |done, all| progress.events(done, all)).map_err(|error| input.unanswered(error))?;
     drop(progress);
     input.warn_of(&totals.damage);
-    if arguments.input.json { out.json(&json_of(&recording, &totals)) } else { print(&input, &recording, &totals, out) }
+    if arguments.json { out.json(&json_of(&recording, &totals)) } else { print(&input, &recording, &totals, out) }
+}
+
+/// The totals of a selection.
+fn of_selection(mut question: Question<'_, '_>, json: bool, out: &mut Output) -> Result<()> {
+    let mut totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
+    question.input.warn_of(&totals.damage);
+    // A replay of a part does not know the peak.
+    let is_part = question.selection.filter.allocated.is_some();
+    if is_part {
+        totals.selected.peak = question
+            .answer(|names, selection, progress| analysis::totals(names, &selection.moved(Moment::Peak), progress))?
+            .selected
+            .peak;
+    }
+    let (selected, left_out) = (&totals.selected, &totals.left_out);
+    if json {
+        let moment = question.selection.moment;
+        return out.json(&SelectedJson {
+            selection: SelectionJson::new(&question.selection, Metric::Bytes),
+            allocated: AmountJson::new(&selected.total, Moment::Total),
+            peak: AmountJson::new(&selected.peak, Moment::Peak),
+            live: AmountJson::new(&selected.live, moment),
+            left_out: AmountJson::new(&left_out.total, Moment::Total),
+        });
+    }
+    out.title(shown(&question.input.path))?;
+    question.filters(&left_out.total, out)?;
+    out.line("")?;
+    let mut facts = Tree::new([""]);
+    let mut fact = |name: &str, amount: &Amount, one: &str, more: &str| {
+        let note = format!("in {}", counted(amount.blocks.0, one, more));
+        facts.push(0, Row::new(bytes(amount.bytes.0)).note(note).cells([name]));
+    };
+    fact("allocated", &selected.total, "allocation", "allocations");
+    fact("live at the peak", &selected.peak, "block", "blocks");
+    fact(&question.what(), &selected.live, "block", "blocks");
+    Ok(out.tree(&facts)?)
+}
+
+/// The object that `--json` prints of a selection.
+#[derive(Debug, Serialize)]
+struct SelectedJson {
+    #[serde(flatten)]
+    selection: SelectionJson,
+    /// All that was ever allocated; or, in the time that was asked for.
+    allocated: AmountJson,
+    /// Of this, at the peak of all processes that are selected.
+    peak: AmountJson,
+    /// Of this, at the moment `at`: with a time of allocation, what was retained.
+    live: AmountJson,
+    /// What of all allocations is not selected.
+    left_out: AmountJson,
 }
 
 /// The object that `--json` prints: for the session and, but for a few fields, for each process and image.

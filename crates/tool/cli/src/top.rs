@@ -1,6 +1,6 @@
 //! `heapledger top`: who holds or allocates the most.
 
-use heapledger_analysis::{Amount, Breakdown, By as Parts, Metric, Part, RankBy, Selection, breakdown, rank};
+use heapledger_analysis::{Amount, By as Parts, Metric, Part, RankBy, breakdown};
 use heapledger_recording::Recording;
 use heapledger_reports::Row;
 use serde::Serialize;
@@ -10,101 +10,61 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::input::Input;
-use crate::label::{Labels, command};
+use crate::label::command;
 use crate::output::Output;
-use crate::progress::Progress;
-use crate::ranks::{AmountJson, Columns, Depth, RankJson, TableJson, expect_something, headline, limit, load, row};
+use crate::question::Question;
+use crate::ranks::{AmountJson, Columns, Depth, Listing, TableJson, limit, print_rows};
 
 pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
-    expect_something(&recording)?;
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let (by, depth) = match arguments.by {
         By::Function => (RankBy::Function, Depth::Function),
         By::Site => (RankBy::Site, Depth::Callers),
         By::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
         By::Module => (RankBy::Module, Depth::Function),
-        By::Thread => return parts(arguments, &input, &recording, Parts::Thread, selection, metric, out),
-        By::Size => return parts(arguments, &input, &recording, Parts::Size, selection, metric, out),
+        By::Thread => return parts(arguments, &mut question, Parts::Thread, out),
+        By::Size => return parts(arguments, &mut question, Parts::Size, out),
     };
-    let profile = load(&input, &recording, selection)?;
-    let mut labels = Labels::new(&recording, &arguments.symbols);
-    let ranks = rank(&profile, &mut labels.names, by, metric);
-    let shown = &ranks[..ranks.len().min(limit(arguments.rows))];
-
+    let profile = question.profile()?;
+    let listing = Listing { name: name(arguments.by), by, depth, rows: arguments.rows };
     if arguments.input.json {
-        let mut table = TableJson::new(name(arguments.by), selection, metric, &profile.whole, ranks.len());
-        for rank in shown {
-            table.push(RankJson::new(&mut labels, &profile, rank, metric, selection.moment));
-        }
-        return out.json(&table);
+        return listing.json(&mut question, &profile, out);
     }
-    let columns = Columns::new(metric, selection.moment);
-    let mut table = columns.table();
-    for rank in shown {
-        table.push(0, row(&mut labels, &profile, rank, depth).cells(columns.cells(&rank.amount, &profile.whole)));
-    }
-    out.title(headline(&recording, &profile.whole, selection))?;
-    out.line("")?;
-    out.tree(&table)?;
-    left_out(out, ranks.len() - shown.len(), ranks[shown.len()..].iter().map(|rank| &rank.amount))?;
-    out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
-    Ok(())
+    question.headline(&profile.whole, &profile.left_out, out)?;
+    question.allocated(&profile, out)?;
+    listing.print(&mut question, &profile, out)
 }
 
 /// By thread or size.
-fn parts(
-    arguments: &Top,
-    input: &Input,
-    recording: &Recording<'_>,
-    by: Parts,
-    selection: Selection,
-    metric: Metric,
-    out: &mut Output,
-) -> Result<()> {
-    let mut progress = Progress::new();
-    let broken_down = breakdown(recording, by, selection, &mut |done, all| progress.events(done, all));
-    drop(progress);
-    let Breakdown { mut parts, whole, damage } = broken_down.map_err(|error| input.unanswered(error))?;
-    input.warn_of(&damage);
+fn parts(arguments: &Top, question: &mut Question<'_, '_>, by: Parts, out: &mut Output) -> Result<()> {
+    let answer = question.answer(|names, selection, progress| breakdown(names, by, selection, progress))?;
+    question.input.warn_of(&answer.damage);
+    let (moment, metric) = (question.selection.moment, question.metric);
+    let (whole, left_out) = (answer.whole.at(moment), answer.left_out.at(moment));
+    let mut parts: Vec<(Part, Amount)> =
+        answer.parts.into_iter().map(|(part, holding)| (part, holding.at(moment))).collect();
+    parts.retain(|(_, amount)| if metric == Metric::Bytes { !amount.is_nothing() } else { amount.by(metric) > 0 });
     parts.sort_by_key(|(part, amount)| (std::cmp::Reverse(amount.by(metric)), *part));
-    if metric != Metric::Bytes {
-        parts.retain(|(_, amount)| amount.by(metric) > 0);
-    }
-    let shown = &parts[..parts.len().min(limit(arguments.rows))];
+    let (shown, rest) = parts.split_at(parts.len().min(limit(arguments.rows)));
+    let recording = question.recording;
 
     if arguments.input.json {
-        let mut table = TableJson::new(name(arguments.by), selection, metric, &whole, parts.len());
-        for (part, amount) in shown {
-            table.push(PartJson {
-                amount: AmountJson::new(amount, selection.moment),
-                share: amount.share(&whole, metric),
-                part: part_json(recording, *part),
-            });
-        }
+        let mut table = TableJson::new(name(arguments.by), question, &whole, &left_out, parts.len());
+        let row = |(part, amount): &(Part, Amount)| PartJson {
+            amount: AmountJson::new(amount, moment),
+            share: amount.share(&whole, metric),
+            part: part_json(recording, *part),
+        };
+        table.rows = shown.iter().map(row).collect();
         return out.json(&table);
     }
-    let columns = Columns::new(metric, selection.moment);
-    let mut table = columns.table();
     let several = recording.images().len() > 1;
-    for (part, amount) in shown {
-        table.push(0, part_row(recording, *part, several).cells(columns.cells(amount, &whole)));
-    }
-    out.title(headline(recording, &whole, selection))?;
-    out.line("")?;
-    out.tree(&table)?;
-    left_out(out, parts.len() - shown.len(), parts[shown.len()..].iter().map(|(_, amount)| amount))
-}
-
-/// Says what a limit left out.
-pub(crate) fn left_out<'p>(out: &mut Output, rows: usize, amounts: impl Iterator<Item = &'p Amount>) -> Result<()> {
-    if rows > 0 {
-        let mut sum = Amount::default();
-        amounts.for_each(|amount| sum += *amount);
-        out.aside(format_args!("and {} more with {} in all: -n 0 shows them", count(rows as u64), bytes(sum.bytes.0)))?;
-    }
-    Ok(())
+    question.headline(&whole, &left_out, out)?;
+    let rows = shown.iter().map(|(part, amount)| (part_row(recording, *part, several), *amount));
+    print_rows(Columns::new(metric, moment), &whole, rows, rest.iter().map(|(_, amount)| *amount), out)
 }
 
 fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row {

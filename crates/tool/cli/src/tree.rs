@@ -1,6 +1,6 @@
 //! `heapledger tree`: who holds or allocates how much, as a tree of calls.
 
-use heapledger_analysis::{Amount, CallId, CallTree, Direction, Metric, Selection};
+use heapledger_analysis::{Amount, CallId, CallTree, Direction, Metric, Profile};
 use heapledger_reports::Row;
 use serde::Serialize;
 
@@ -9,29 +9,31 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::input::Input;
-use crate::label::{FrameJson, Labels, metric_json, moment_json};
+use crate::label::{FrameJson, Labels};
 use crate::output::Output;
-use crate::ranks::{AmountJson, Columns, expect_something, headline, load};
+use crate::question::{Question, SelectionJson};
+use crate::ranks::{AmountJson, Columns};
 
 pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
-    expect_something(&recording)?;
-    let profile = load(&input, &recording, selection)?;
-    let mut labels = Labels::new(&recording, &arguments.symbols);
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    let profile = question.profile()?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
-    let tree = CallTree::new(&profile, &mut labels.names, direction, metric);
+    let tree = CallTree::new(&profile, &mut question.labels.names, direction, metric);
     let limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
         unfold: arguments.unfold,
     };
     if arguments.input.json {
-        return out.json(&json(&labels, &tree, &limits, arguments.bottom_up, selection, metric));
+        return out.json(&json(&question, &profile, &tree, &limits, arguments.bottom_up));
     }
-    out.title(headline(&recording, &profile.whole, selection))?;
-    print(&labels, &tree, &limits, Columns::new(metric, selection.moment), metric, out)
+    question.headline(&profile.whole, &profile.left_out, out)?;
+    question.allocated(&profile, out)?;
+    let columns = Columns::new(metric, question.selection.moment);
+    print(&question.labels, &tree, &limits, columns, metric, out)
 }
 
 /// What is left out.
@@ -173,10 +175,11 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
 #[derive(Debug, Serialize)]
 struct TreeJson {
     direction: &'static str,
-    metric: &'static str,
-    at: serde_json::Value,
-    process: Option<u32>,
+    #[serde(flatten)]
+    selection: SelectionJson,
     total: AmountJson,
+    /// What the selection leaves out.
+    left_out: AmountJson,
     /// In preorder.
     nodes: Vec<NodeJson>,
 }
@@ -196,14 +199,8 @@ struct NodeJson {
     frame: FrameJson,
 }
 
-fn json(
-    labels: &Labels<'_, '_>,
-    tree: &CallTree,
-    limits: &Limits,
-    bottom_up: bool,
-    selection: Selection,
-    metric: Metric,
-) -> TreeJson {
+fn json(question: &Question<'_, '_>, profile: &Profile, tree: &CallTree, limits: &Limits, bottom_up: bool) -> TreeJson {
+    let (labels, metric, moment) = (&question.labels, question.metric, question.selection.moment);
     let whole = tree.node(CallId::ROOT).amount;
     let mut nodes = Vec::new();
     let mut open: Vec<(usize, Option<usize>, CallId)> = Vec::new();
@@ -225,9 +222,9 @@ fn json(
                 id,
                 parent,
                 depth,
-                amount: AmountJson::new(&node.amount, selection.moment),
+                amount: AmountJson::new(&node.amount, moment),
                 share: node.amount.share(&whole, metric),
-                own: AmountJson::new(&node.own, selection.moment),
+                own: AmountJson::new(&node.own, moment),
                 frame: labels.frame(&frame),
             });
         }
@@ -235,10 +232,9 @@ fn json(
     }
     TreeJson {
         direction: if bottom_up { "bottom-up" } else { "top-down" },
-        metric: metric_json(metric),
-        at: moment_json(selection.moment),
-        process: selection.process,
-        total: AmountJson::new(&whole, selection.moment),
+        selection: SelectionJson::new(&question.selection, metric),
+        total: AmountJson::new(&whole, moment),
+        left_out: AmountJson::new(&profile.left_out, moment),
         nodes,
     }
 }

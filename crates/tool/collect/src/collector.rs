@@ -51,6 +51,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Chunks are written at the latest after this.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A recording without events is replaced after this time, then after twice that, and so on up to the other.
+const SNAPSHOT_INTERVAL_MIN: Duration = Duration::from_secs(1);
+const SNAPSHOT_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
 /// An image as the collector keeps it to the end.
 #[derive(Debug)]
 struct Slot {
@@ -134,6 +138,9 @@ pub(crate) struct Collector {
     patience: Duration,
     backlog_max: usize,
     next_flush: Time,
+    /// When the file is to be replaced next, and how long after that again.
+    next_snapshot: Time,
+    snapshot_interval: Duration,
     /// For how long to sleep when there is nothing to do.
     pause: Duration,
     /// Up to which stamp everything has been merged.
@@ -169,6 +176,7 @@ impl Collector {
             timeline: Timeline::new(),
             compressor: Compressor::new(),
             writer,
+            keeps_events: !session.totals_only,
             records: vec![Record::Session(session)],
             events: 0,
             failure: None,
@@ -193,6 +201,8 @@ impl Collector {
             patience: BUSY_PATIENCE,
             backlog_max: BACKLOG_MAX,
             next_flush: Time(0),
+            next_snapshot: Time(SNAPSHOT_INTERVAL_MIN.as_nanos() as u64),
+            snapshot_interval: SNAPSHOT_INTERVAL_MIN,
             pause: PAUSE_MIN,
             horizon: 0,
             was_refused: false,
@@ -581,6 +591,61 @@ impl Collector {
         }
         self.write_settled_sites(false);
         self.shared.flush_records();
+        if !self.shared.keeps_events && now >= self.next_snapshot {
+            self.write_snapshot(now);
+        }
+    }
+
+    /// Replaces a recording without events by one that says what is known now.
+    fn write_snapshot(&mut self, now: Time) {
+        let start = Instant::now();
+        let is_sent = self.shared.writer.send_snapshot(|| {
+            let mut jobs = Vec::new();
+            for slot in &self.slots {
+                if let Stage::Running(image) = &slot.stage {
+                    jobs.extend(image.snapshot(&self.shared, &slot.noted()));
+                }
+            }
+            jobs.extend(self.open_sites.iter().map(|open| Job::Sites(open.image, open.sites.clone())));
+            let (counts, processes) = self.process_totals();
+            jobs.push(Job::Records(processes));
+            jobs.push(Job::Timeline(None, self.shared.timeline.clone().finish()));
+            (jobs, Footer { time: now, complete: false, counts, ..Footer::default() })
+        });
+        if is_sent {
+            self.snapshot_interval = (self.snapshot_interval * 2).min(SNAPSHOT_INTERVAL_MAX);
+            let pause = self.snapshot_interval.max(start.elapsed() * 99);
+            self.next_snapshot = Time(now.0.saturating_add(pause.as_nanos() as u64));
+        }
+    }
+
+    /// The totals of the session and, as records, of each process.
+    fn process_totals(&self) -> (Counts, Vec<Record>) {
+        let mut total = Counts::default();
+        let mut records = Vec::new();
+        for process in &self.processes {
+            let mut counts = Counts::default();
+            for image in self.images_of(process) {
+                outcome::add_image(&mut counts, &image.counts_so_far());
+            }
+            outcome::add_process(&mut total, &counts);
+            if let Some(first) = self.images_of(process).next() {
+                let (first_image, pid) = (first.start.image, process.pid);
+                records.push(Record::ProcessCounts(ProcessCounts { first_image, pid, counts }));
+            }
+        }
+        let session = self.shared.session.live();
+        total.bytes_live_max = session.bytes_live_max;
+        total.bytes_live_max_time = Time(session.bytes_live_max_time.0);
+        total.blocks_at_bytes_max = session.blocks_at_bytes_max;
+        total.blocks_live_max = session.blocks_live_max;
+        (total, records)
+    }
+
+    /// The images of a process of which the recording knows.
+    fn images_of(&self, process: &Process) -> impl DoubleEndedIterator<Item = &Slot> {
+        let images = process.images.iter().filter_map(|&image| self.slots.get(image));
+        images.filter(|image| !matches!(image.stage, Stage::Absent))
     }
 
     /// Samples the memory of the processes that run, as far as there is time for it.
@@ -662,34 +727,20 @@ impl Collector {
                 write_end(slot, &mut self.shared);
             }
         }
-        let mut total = Counts::default();
+        let (total, records) = self.process_totals();
+        self.shared.records.extend(records);
         let mut processes = Vec::new();
         for process in &self.processes {
-            let images = || {
-                let images = process.images.iter().filter_map(|&image| self.slots.get(image));
-                images.filter(|image| !matches!(image.stage, Stage::Absent))
-            };
-            let mut counts = Counts::default();
-            for image in images() {
-                outcome::add_image(&mut counts, &image.counts_so_far());
-            }
-            outcome::add_process(&mut total, &counts);
-            let Some(first_image) = images().next().map(|image| image.start.image) else { continue };
-            self.shared.records.push(Record::ProcessCounts(ProcessCounts { first_image, pid: process.pid, counts }));
-            let last = images().next_back();
+            let images: Vec<&Slot> = self.images_of(process).collect();
+            let Some(last) = images.last() else { continue };
             processes.push(ProcessOutcome {
                 pid: process.pid,
                 parent_pid: process.parent_pid,
-                images: images().map(Slot::outcome).collect(),
-                exit: last.and_then(|image| image.exit.flatten()),
-                running: last.is_some_and(|image| !matches!(image.ended, Some((ImageEndReason::Exit, _)))),
+                exit: last.exit.flatten(),
+                running: !matches!(last.ended, Some((ImageEndReason::Exit, _))),
+                images: images.iter().map(|image| image.outcome()).collect(),
             });
         }
-        let session = self.shared.session.live();
-        total.bytes_live_max = session.bytes_live_max;
-        total.bytes_live_max_time = Time(session.bytes_live_max_time.0);
-        total.blocks_at_bytes_max = session.blocks_at_bytes_max;
-        total.blocks_live_max = session.blocks_live_max;
         self.shared.flush_records();
 
         let now = self.now();

@@ -9,7 +9,7 @@ use heapledger_recording::{
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
     Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
 };
-use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome};
+use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
@@ -29,7 +29,9 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     /// Metadata that is not written yet.
     pub(crate) records: Vec<Record>,
-    /// Events in the file, or on their way there.
+    /// Whether events go to the file, not only to the ledgers.
+    pub(crate) keeps_events: bool,
+    /// Events so far.
     pub(crate) events: u64,
     /// What ends the recording.
     pub(crate) failure: Option<Error>,
@@ -92,10 +94,10 @@ struct Moment {
     time: Time,
 }
 
-/// The least number of events between two checkpoints, …
-const CHECKPOINT_EVENTS: u64 = 1 << 20;
-/// … and the least number of events for a block in a checkpoint.
-const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 8;
+/// The least number of events between two checkpoints: a replay from the last one takes about a second …
+const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
+/// … and the least number of events for a block in a checkpoint: they add little to the file.
+const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
 
 /// The state of a running image.
 #[derive(Debug)]
@@ -108,6 +110,9 @@ pub(crate) struct Image {
     nodes: NodesEncoder,
     annotations: AnnotationsEncoder,
     threads: Vec<Thread>,
+    /// Numbers of ended threads that are given to new ones: where there are no events, nobody can tell.
+    free_threads: Vec<ThreadId>,
+    threads_seen: u64,
     /// The latest thread with this id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
@@ -130,6 +135,8 @@ impl Image {
             nodes: NodesEncoder::new(start.image),
             annotations: AnnotationsEncoder::new(start.image),
             threads: Vec::new(),
+            free_threads: Vec::new(),
+            threads_seen: 0,
             by_tid: HashMap::new(),
             timeline: Timeline::new(),
             memory: Samples::new(),
@@ -281,6 +288,7 @@ impl Image {
             Extended::ThreadEnd => {
                 let thread = self.thread(line, time);
                 self.end_thread(shared, thread, time);
+                line.thread = None;
             }
             Extended::OnBehalf { thread } => {
                 let known = self.by_tid.get(&thread).copied();
@@ -304,7 +312,8 @@ impl Image {
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
             }
-            Extended::Annotation { code, payload } => {
+            // Of the verification's there are few.
+            Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
                 let thread = self.thread(line, time);
                 let payload = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let annotation = Annotation { image: self.id, thread, time, code: u32::from(code), payload };
@@ -451,7 +460,9 @@ impl Image {
             self.chunk_time = time;
         }
         let event = FileEvent { time, thread, call: Call::from(api), kind };
-        if let Err(error) = self.events.push(&event, extras, live) {
+        if shared.keeps_events
+            && let Err(error) = self.events.push(&event, extras, live)
+        {
             shared.fail(error.into());
         }
         self.timeline.add(time, live);
@@ -501,8 +512,14 @@ impl Image {
     }
 
     fn new_thread(&mut self, tid: u32, name: [u8; 16], is_announced: bool, time: Time) -> ThreadId {
-        let id = ThreadId(self.threads.len() as u32);
-        self.threads.push(Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None });
+        let thread = Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None };
+        self.threads_seen += 1;
+        let free = self.free_threads.pop();
+        let id = free.unwrap_or(ThreadId(self.threads.len() as u32));
+        match self.threads.get_mut(id.0 as usize) {
+            Some(free) => *free = thread,
+            None => self.threads.push(thread),
+        }
         self.by_tid.insert(tid, id);
         id
     }
@@ -514,6 +531,14 @@ impl Image {
         // It went without returning: its block was not touched.
         if let Some(pending) = thread.pending.take() {
             self.ledger.cancel_realloc(&mut shared.session, pending);
+        }
+        if !shared.keeps_events {
+            let tid = thread.tid;
+            self.ledger.end_thread(id);
+            if self.by_tid.get(&tid) == Some(&id) {
+                self.by_tid.remove(&tid);
+            }
+            self.free_threads.push(id);
         }
     }
 
@@ -573,6 +598,9 @@ impl Image {
     }
 
     fn flush_threads(&mut self, shared: &mut Shared) {
+        if !shared.keeps_events {
+            return;
+        }
         for (number, thread) in self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.is_news) {
             thread.is_news = false;
             let name = thread.name.iter().copied().take_while(|&byte| byte != 0).collect();
@@ -602,7 +630,7 @@ impl Image {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
             shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) }));
-        } else if self.tree.has_open() {
+        } else if self.tree.has_open() || !shared.keeps_events {
             self.flush_nodes(shared, false);
         }
         self.flush_annotations(shared);
@@ -630,7 +658,7 @@ impl Image {
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
             events_late: self.events_late,
-            threads: self.threads.len() as u64,
+            threads: self.threads_seen,
             stacks: noted.stacks,
             ..Counts::default()
         };
@@ -654,6 +682,24 @@ impl Image {
         self.flush_threads(shared);
         let counts = self.counts(noted);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
+        let sites = self.sites(shared);
+        shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
+        (counts, sites)
+    }
+
+    /// What there is to say of it at this moment, for a file that is replaced later.
+    pub(crate) fn snapshot(&self, shared: &Shared, noted: &Noted) -> [Job; 4] {
+        let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) });
+        [
+            Job::Records(vec![counts]),
+            Job::Sites(self.id, self.sites(shared)),
+            Job::Timeline(Some(self.id), self.timeline.clone().finish()),
+            Job::Memory(self.id, self.memory.so_far().to_vec()),
+        ]
+    }
+
+    fn sites(&self, shared: &Shared) -> Vec<Site> {
         let live = |bytes, blocks| Live { bytes, blocks };
         let sites = self.ledger.sites(&shared.session).map(|site| Site {
             stack: site.stack,
@@ -664,10 +710,7 @@ impl Image {
             live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
             live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
         });
-        let sites = sites.collect();
-        shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
-        shared.writer.send(Job::Memory(self.id, self.memory.take()));
-        (counts, sites)
+        sites.collect()
     }
 }
 

@@ -26,6 +26,7 @@ mod broker;
 mod clock;
 mod collector;
 mod command;
+mod destination;
 mod error;
 mod forks;
 mod image;
@@ -47,13 +48,14 @@ use broker::Broker;
 use clock::{Clock, Reading};
 use collector::{Collector, Failed, Finished, SessionEnd};
 use command::RunningCommand;
+use destination::Destination;
 use inbox::Inbox;
 use launch::Launch;
 use output::Output;
 use session::{Library, Session};
 use shared::Pool;
 use unix::Signals;
-use writer::Writer;
+use writer::{Job, Writer};
 
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
@@ -73,6 +75,9 @@ pub struct Options {
     pub wait_for_descendants: bool,
     /// What happens to events for which there is no room.
     pub on_full: OnFull,
+    /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
+    /// replaced now and then, every ten seconds at the most, by one with all that is known then.
+    pub totals_only: bool,
     /// The preload library. It is put into a private directory for the time of the session.
     pub library: Cow<'static, [u8]>,
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
@@ -110,6 +115,7 @@ impl Options {
             force: false,
             wait_for_descendants: false,
             on_full: OnFull::Wait,
+            totals_only: false,
             library: library.into(),
             ring_capacity: 256 << 10,
             verify_stacks: false,
@@ -144,7 +150,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let launch = Launch::find(&options.command)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
     let mut output = Output::create(options.output.as_deref(), options.force)?;
-    let writer = Writer::start(output.file()?)?;
+    let file = output.file()?;
+    let destination = if options.totals_only { Destination::replaced(file) } else { Destination::appended(file) };
+    let writer = Writer::start(destination)?;
     let library = Library::place(&options.library)?;
     let session = Session::new()?;
     let environment = session.to_environment();
@@ -167,6 +175,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     output.keep();
     // The file has a name, if not the usual one, when this fails.
     let _ = output.name(launch.program(), pid.as_raw_pid() as u32, options.force);
+    writer.send(Job::Name(output.path().to_owned()));
     // The command has its own copy of our limits by now: what we change for ourselves is not seen there.
     raise_descriptor_limit();
     observer(Progress::Started { pid: pid.as_raw_pid() as u32, output: output.path() });
@@ -266,6 +275,7 @@ fn session_record(options: &Options) -> SessionRecord {
         page_size: Bytes(rustix::param::page_size() as u64),
         options: options.options_text.clone(),
         clock: ClockKind::Tsc,
+        totals_only: options.totals_only,
         ..SessionRecord::default()
     }
 }

@@ -44,6 +44,11 @@ impl Samples {
         Some(self.take())
     }
 
+    /// The samples that are not written yet.
+    pub(crate) fn so_far(&self) -> &[MemorySample] {
+        &self.samples
+    }
+
     /// The samples that are left.
     pub(crate) fn take(&mut self) -> Vec<MemorySample> {
         std::mem::take(&mut self.samples)

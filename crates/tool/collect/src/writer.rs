@@ -1,7 +1,7 @@
 //! The writer: a thread that encodes what is bulky and not urgent, and appends chunks to the file.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 
 use heapledger_recording::{
     CheckpointEncoder, Compressor, EncodedChunk, Footer, ImageId, LiveBlock, MemoryEncoder, MemorySample, RawChunk,
-    Record, RecordingWriter, Sample, Site, SitesEncoder, TimelineEncoder, encode_records,
+    Record, Sample, Site, SitesEncoder, TimelineEncoder, encode_records,
 };
 
+use crate::destination::Destination;
 use crate::error::Error;
 
 /// How many jobs may wait: a chunk has at most a few megabytes, and the collector waits when the disk is slow.
@@ -27,6 +28,11 @@ pub(crate) enum Job {
     Timeline(Option<ImageId>, Vec<Sample>),
     Checkpoint(CheckpointEncoder, Vec<LiveBlock>),
     Memory(ImageId, Vec<MemorySample>),
+    /// The name of the file, once it has its own.
+    Name(PathBuf),
+    /// What the file is to say until the next time, beside what it says for good. For a [replaced](Destination::Replaced)
+    /// file only.
+    Snapshot(Vec<Job>, Box<Footer>),
     Finish(Box<Footer>),
 }
 
@@ -52,13 +58,14 @@ impl From<heapledger_recording::Error> for Failure {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    bytes_written: AtomicU64,
+pub(crate) struct State {
+    pub(crate) bytes_written: AtomicU64,
+    has_snapshots_to_do: AtomicBool,
     has_failed: AtomicBool,
 }
 
 impl Writer {
-    pub(crate) fn start(file: File) -> Result<Writer, Error> {
+    pub(crate) fn start(file: Destination) -> Result<Writer, Error> {
         let (jobs, receiver) = sync_channel(JOBS_MAX);
         let state = Arc::new(State::default());
         let for_thread = Arc::clone(&state);
@@ -79,6 +86,16 @@ impl Writer {
     pub(crate) fn send(&self, job: Job) {
         // An error means that the thread panicked, which `end` reports.
         let _ = self.jobs.send(job);
+    }
+
+    /// Sends a snapshot. False if the one before is still being written.
+    pub(crate) fn send_snapshot(&self, jobs: impl FnOnce() -> (Vec<Job>, Footer)) -> bool {
+        if self.state.has_snapshots_to_do.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let (jobs, footer) = jobs();
+        self.send(Job::Snapshot(jobs, Box::new(footer)));
+        true
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -102,40 +119,46 @@ impl Writer {
     }
 }
 
-fn run(mut file: File, jobs: &Receiver<Job>, state: &State) -> Result<(), Failure> {
+fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(), Failure> {
     let mut compressor = Compressor::new();
-    let mut recording = RecordingWriter::new();
-    let mut flush = |recording: &mut RecordingWriter| {
-        file.write_all(recording.pending()).map_err(Failure::Write)?;
-        recording.clear_pending();
-        state.bytes_written.store(recording.length(), Ordering::Relaxed);
-        Ok(())
-    };
-    flush(&mut recording)?;
+    file.begin(state)?;
     for job in jobs {
-        let chunks = match job {
-            Job::Chunk(chunk) => vec![chunk],
-            Job::Events(chunk) => vec![chunk.compress(&mut compressor)],
-            Job::Records(records) => encode_records(&records, &mut compressor)?,
-            Job::Sites(image, mut sites) => {
-                sites.sort_unstable_by_key(|site| site.stack);
-                SitesEncoder::encode(image, &sites, &mut compressor)?
+        match job {
+            Job::Name(name) => file.name(name),
+            Job::Snapshot(jobs, footer) => {
+                let mut chunks = Vec::new();
+                for job in jobs {
+                    chunks.extend(encode(job, &mut compressor)?);
+                }
+                file.snapshot(&chunks, &footer, &mut compressor, state);
+                state.has_snapshots_to_do.store(false, Ordering::Release);
             }
-            Job::Timeline(image, samples) => TimelineEncoder::encode(image, &samples, &mut compressor)?,
-            Job::Checkpoint(checkpoint, mut blocks) => {
-                blocks.sort_unstable_by_key(|block| block.serial);
-                checkpoint.encode(&blocks, &mut compressor)?
+            Job::Finish(footer) => return file.finish(&footer, &mut compressor, state),
+            job => {
+                let chunks = encode(job, &mut compressor)?;
+                file.add(chunks, state)?;
             }
-            Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, &mut compressor)?,
-            Job::Finish(footer) => {
-                recording.finish(&footer, &mut compressor);
-                return flush(&mut recording);
-            }
-        };
-        for chunk in &chunks {
-            recording.push(chunk);
         }
-        flush(&mut recording)?;
     }
     Ok(())
+}
+
+/// The chunks of a job that has contents.
+fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Failure> {
+    Ok(match job {
+        Job::Chunk(chunk) => vec![chunk],
+        Job::Events(chunk) => vec![chunk.compress(compressor)],
+        Job::Records(records) => encode_records(&records, compressor)?,
+        Job::Sites(image, mut sites) => {
+            sites.sort_unstable_by_key(|site| site.stack);
+            SitesEncoder::encode(image, &sites, compressor)?
+        }
+        Job::Timeline(image, samples) => TimelineEncoder::encode(image, &samples, compressor)?,
+        Job::Checkpoint(checkpoint, mut blocks) => {
+            blocks.sort_unstable_by_key(|block| block.serial);
+            checkpoint.encode(&blocks, compressor)?
+        }
+        Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, compressor)?,
+        Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) => Vec::new(),
+    })
 }

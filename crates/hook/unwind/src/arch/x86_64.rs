@@ -12,21 +12,32 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
 
-/// The registers that rules need, as they are in one frame.
+/// A frame, and the registers that rules need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Registers {
-    /// The address to look up: the return address less one, or the exact address in an interrupted frame.
-    pub lookup: u64,
-    /// The stack pointer.
-    pub sp: u64,
-    /// The frame pointer register.
+pub struct Position {
+    /// The word below the frame's stack pointer, where the return address was that led into it.
+    pub slot: u64,
+    /// That address, one more than the address to look up; for an interrupted frame, too.
+    pub return_address: u64,
+    /// The frame's rbp.
     pub rbp: u64,
 }
 
-/// How to step out of a frame, in 30 bits: kind 3 │ frame offset/8 17, signed │ slot 10.
+impl Position {
+    /// The frame's stack pointer.
+    #[inline(always)]
+    pub const fn sp(&self) -> u64 {
+        self.slot.wrapping_add(8)
+    }
+}
+
+/// How to step out of a frame, in 30 bits: words to the caller's return address 17 │ words from there to rbp 10 │ kind 3.
 ///
-/// The *slot* says where rbp was saved: 0 not at all, otherwise at CFA − 8 × slot.
+/// The *return address* is the one that leads into the caller; from where the frame's own return address is, or, by
+/// rbp, from where rbp points, the first field leads there, signed where it goes by rbp. The second says how far below
+/// rbp was saved; 0: it was not. Rules by rsp have kind 0 and are checked when they are made: the words they name lie
+/// inside the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Rule(u32);
@@ -35,13 +46,13 @@ pub struct Rule(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {
-    /// The outermost frame.
-    End = 0,
     /// CFA = rsp + offset.
-    Rsp = 1,
+    Rsp = 0,
     /// CFA = rbp + offset.
-    Rbp = 2,
-    /// CFA = *(rbp + offset); a slot other than 0 means rbp is saved at *rbp: how gcc realigns a stack.
+    Rbp = 1,
+    /// The outermost frame.
+    End = 2,
+    /// CFA = *(rbp + offset); rbp is saved at *rbp, or not at all: how gcc realigns a stack.
     Deref = 3,
     /// A PLT entry: CFA = rsp + 8, and 8 more in the last 5 bytes of each 16.
     Plt = 4,
@@ -51,20 +62,35 @@ enum Kind {
     Unsupported = 6,
 }
 
+const DISTANCE_BITS: u32 = 17;
+const SAVED_BITS: u32 = 10;
+const KIND_SHIFT: u32 = DISTANCE_BITS + SAVED_BITS;
+
 impl Rule {
     /// For what cannot be expressed.
-    pub const UNSUPPORTED: Rule = Rule(Kind::Unsupported as u32);
+    pub const UNSUPPORTED: Rule = Rule((Kind::Unsupported as u32) << KIND_SHIFT);
     /// For a frame that nobody called.
-    pub const END: Rule = Rule(Kind::End as u32);
+    pub const END: Rule = Rule((Kind::End as u32) << KIND_SHIFT);
     /// Bits in use.
-    pub const BITS: u32 = 30;
+    pub const BITS: u32 = KIND_SHIFT + 3;
+    /// Rules by rsp are below this, as bits.
+    pub const BY_RSP_END: u64 = 1 << KIND_SHIFT;
+    /// Rules by rbp are below this, and not by rsp.
+    pub const BY_RBP_END: u64 = 2 << KIND_SHIFT;
 
-    const fn new(kind: Kind, offset: i64, slot: u64) -> Rule {
-        let eighths = offset >> 3;
-        if offset & 7 != 0 || eighths >= 1 << 16 || eighths < -(1 << 16) || slot >= 1 << 10 {
+    /// A rule with an offset of the CFA; `saved` is where rbp was saved below the CFA, in words, 0 if it was not.
+    fn new(kind: Kind, offset: i64, saved: u64) -> Rule {
+        let words = offset >> 3;
+        // The word below the CFA is the return address.
+        let fits = match kind {
+            Kind::Rsp => words > 0 && words < 1 << DISTANCE_BITS && saved <= words as u64,
+            _ => (-(1 << (DISTANCE_BITS - 1))..1 << (DISTANCE_BITS - 1)).contains(&words),
+        };
+        if offset & 7 != 0 || !fits || saved == 1 || saved > 1 << SAVED_BITS {
             return Rule::UNSUPPORTED;
         }
-        Rule(kind as u32 | (eighths as u32 & 0x1ffff) << 3 | (slot as u32) << 20)
+        let words = words as u32 & ((1 << DISTANCE_BITS) - 1);
+        Rule(words | (saved.saturating_sub(1) as u32) << DISTANCE_BITS | (kind as u32) << KIND_SHIFT)
     }
 
     /// The rule of these bits.
@@ -86,17 +112,36 @@ impl Rule {
 
     #[inline(always)]
     const fn kind(self) -> u32 {
-        self.0 & 7
+        self.0 >> KIND_SHIFT
     }
 
+    /// Bytes from a frame's return address to its caller's. For a rule by rsp.
     #[inline(always)]
-    const fn offset(self) -> i64 {
-        ((((self.0 << 12) as i32) >> 15) as i64) << 3
+    pub const fn distance(self) -> u64 {
+        ((self.0 & ((1 << DISTANCE_BITS) - 1)) as u64) << 3
     }
 
+    /// Bytes from where rbp points to the CFA.
     #[inline(always)]
-    const fn slot(self) -> u64 {
-        (self.0 >> 20) as u64 & 0x3ff
+    pub const fn offset_from_rbp(self) -> i64 {
+        (((self.0 << (32 - DISTANCE_BITS)) as i32) >> (32 - DISTANCE_BITS)) as i64 * 8
+    }
+
+    /// Bytes from the saved rbp up to the caller's return address; 0 when it was not saved. For a rule by rsp or rbp.
+    #[inline(always)]
+    pub const fn saved(self) -> u64 {
+        (self.0 >> DISTANCE_BITS & ((1 << SAVED_BITS) - 1)) as u64 * 8
+    }
+
+    /// What of the stack, beside return addresses, and of rbp a step by this rule depends on.
+    pub fn uses(self, rbp: u64) -> Uses {
+        let kind = self.kind();
+        if kind == Kind::Deref as u32 {
+            let saved = if self.saved() == 0 { Saved::Nowhere } else { Saved::At(rbp) };
+            return Uses { rbp: true, cfa_at: Some(rbp.wrapping_add_signed(self.offset_from_rbp())), saved };
+        }
+        let saved = if self.saved() == 0 { Saved::Nowhere } else { Saved::BelowReturnAddress(self.saved()) };
+        Uses { rbp: kind == Kind::Rbp as u32, cfa_at: None, saved }
     }
 
     /// The rule that a row of unwind information states.
@@ -107,7 +152,7 @@ impl Rule {
         encoding: gimli::Encoding,
     ) -> Rule {
         if is_signal {
-            return Rule::new(Kind::Signal, 0, 0);
+            return Rule((Kind::Signal as u32) << KIND_SHIFT);
         }
         match row.register(RETURN_ADDRESS) {
             Some(RegisterRule::Undefined) => return Rule::END,
@@ -139,7 +184,7 @@ impl Rule {
                             let mut operations = place.operations(encoding);
                             match (operations.next(), operations.next()) {
                                 (Ok(Some(Operation::RegisterOffset { register: RBP, offset: 0, .. })), Ok(None)) => {
-                                    Rule::new(Kind::Deref, offset, 1)
+                                    Rule::new(Kind::Deref, offset, 2)
                                 }
                                 _ => Rule::UNSUPPORTED,
                             }
@@ -160,117 +205,87 @@ impl Rule {
     }
 }
 
-/// What a step found. Not an enum: on the hot path it lives in registers.
+/// See [`Rule::uses`].
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// The calling frame's registers, where there is one.
-    pub caller: Registers,
-    /// The word that held the caller's rbp: an address, or one of the constants below. The return address was in the
-    /// word below the caller's sp.
-    pub rbp_slot: u64,
-    /// Whether the frame's own rbp was used to find all that.
-    pub uses_rbp: bool,
+pub struct Uses {
+    /// Whether the frame's rbp was used.
+    pub rbp: bool,
+    /// The word that held the CFA, where one did.
+    pub cfa_at: Option<u64>,
+    /// The word that held the caller's rbp.
+    pub saved: Saved,
 }
 
-/// The words that led to the caller cannot be told in this form.
-pub const SLOT_UNKNOWN: u64 = 0;
-/// rbp was not saved: the caller's is the same.
-pub const SLOT_UNCHANGED: u64 = 1;
-/// There is no caller: this is the thread's first frame.
-pub const SLOT_END: u64 = 2;
-/// The caller cannot be told.
-pub const SLOT_LOST: u64 = 3;
-
-impl Step {
-    /// Whether there is a caller.
-    #[inline(always)]
-    pub fn is_caller(&self) -> bool {
-        self.rbp_slot.wrapping_sub(SLOT_END) > SLOT_LOST - SLOT_END
-    }
-
-    const fn without_caller(rbp_slot: u64) -> Step {
-        Step { caller: Registers { lookup: 0, sp: 0, rbp: 0 }, rbp_slot, uses_rbp: true }
-    }
+/// Where a frame keeps its caller's rbp.
+#[derive(Clone, Copy, Debug)]
+pub enum Saved {
+    /// It does not: the caller's is the same.
+    Nowhere,
+    /// So many bytes below the caller's return address.
+    BelowReturnAddress(u64),
+    /// There.
+    At(u64),
 }
 
-/// Steps from a frame to its caller by a rule. Reads the stack inside its bounds only.
-#[inline(always)]
-pub fn step(lookup: u64, sp: u64, rbp: u64, rule: Rule, stack: &mut Stack) -> Step {
-    let kind = rule.kind();
-    let base = if kind == Kind::Rsp as u32 {
-        sp
-    } else if kind == Kind::Rbp as u32 {
-        rbp
-    } else {
-        return step_rarely(Registers { lookup, sp, rbp }, rule, stack);
-    };
-    let cfa = base.wrapping_add_signed(rule.offset());
-    // Rules have offsets in multiples of 8, so only a wrong rbp can be unaligned.
-    if cfa <= sp || cfa & 7 != 0 || !stack.covers_up_to(cfa) {
-        return Step::without_caller(SLOT_LOST);
-    }
-    // SAFETY: `covers_up_to` has said that the words from the stack pointer up to here are readable stack memory.
-    let return_address = unsafe { stack.read(cfa - 8) };
-    if return_address == 0 {
-        return Step::without_caller(SLOT_END);
-    }
-    let (mut caller_rbp, mut rbp_slot) = (rbp, SLOT_UNCHANGED);
-    let slot = rule.slot();
-    if slot != 0 {
-        rbp_slot = cfa.wrapping_sub(slot << 3);
-        if !stack.is_above_start(rbp_slot) {
-            return Step::without_caller(SLOT_LOST);
-        }
-        // SAFETY: above the stack pointer where the walk began and below the CFA, which is covered.
-        caller_rbp = unsafe { stack.read(rbp_slot) };
-    }
-    let caller = Registers { lookup: return_address.wrapping_sub(1), sp: cfa, rbp: caller_rbp };
-    Step { caller, rbp_slot, uses_rbp: kind == Kind::Rbp as u32 }
+/// Where the way out of a frame leads.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// The caller, where it can be found by its return address.
+    Caller(Position),
+    /// An interrupted frame.
+    Interrupted(Position),
+    /// There is no caller: this is the thread's first frame.
+    End,
+    /// The caller cannot be told.
+    Lost,
 }
 
-#[cold]
+/// Steps out of a frame by any rule. Reads the stack inside its bounds only.
 #[inline(never)]
-fn step_rarely(registers: Registers, rule: Rule, stack: &mut Stack) -> Step {
-    let Registers { lookup, sp, rbp } = registers;
+pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
+    let Position { slot, return_address, rbp } = from;
     let kind = rule.kind();
-    let mut word = |address: u64| {
+    let word = |stack: &mut Stack, address: u64| {
         (address & 7 == 0 && stack.covers(address)).then(|| {
             // SAFETY: `covers` has said that the word is readable stack memory.
             unsafe { stack.read(address) }
         })
     };
     if kind == Kind::End as u32 {
-        return Step::without_caller(SLOT_END);
+        return Exit::End;
     }
-    let caller = if kind == Kind::Signal as u32 {
+    if kind == Kind::Signal as u32 {
         // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160, rip at 168.
-        let saved = (word(sp.wrapping_add(120)), word(sp.wrapping_add(160)), word(sp.wrapping_add(168)));
-        let (Some(rbp), Some(sp), Some(rip)) = saved else { return Step::without_caller(SLOT_LOST) };
+        let sp = slot.wrapping_add(8);
+        let mut saved = |offset: u64| word(stack, sp.wrapping_add(offset));
+        let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return Exit::Lost };
+        if sp & 7 != 0 {
+            return Exit::Lost;
+        }
         // The interrupted frame may be on another stack.
         stack.enter(sp);
-        Some(Registers { lookup: rip, sp, rbp })
+        return Exit::Interrupted(Position { slot: sp.wrapping_sub(8), return_address: rip.wrapping_add(1), rbp });
+    }
+    let caller_slot = if kind == Kind::Rsp as u32 {
+        Some(slot.wrapping_add(rule.distance()))
+    } else if kind == Kind::Rbp as u32 {
+        Some(rbp.wrapping_add_signed(rule.offset_from_rbp()).wrapping_sub(8))
+    } else if kind == Kind::Deref as u32 {
+        word(stack, rbp.wrapping_add_signed(rule.offset_from_rbp())).map(|cfa| cfa.wrapping_sub(8))
+    } else if kind == Kind::Plt as u32 {
+        Some(slot.wrapping_add(if return_address.wrapping_sub(1) & 15 >= 11 { 16 } else { 8 }))
     } else {
-        let cfa = if kind == Kind::Deref as u32 {
-            word(rbp.wrapping_add_signed(rule.offset()))
-        } else if kind == Kind::Plt as u32 {
-            Some(sp.wrapping_add(if lookup & 15 >= 11 { 16 } else { 8 }))
-        } else {
-            None
-        };
-        let saved_rbp = if rule.slot() == 0 { Some(rbp) } else { word(rbp) };
-        match (cfa, saved_rbp) {
-            (Some(cfa), Some(rbp)) if cfa > sp => match word(cfa.wrapping_sub(8)) {
-                Some(0) => return Step::without_caller(SLOT_END),
-                return_address => {
-                    return_address.map(|address| Registers { lookup: address.wrapping_sub(1), sp: cfa, rbp })
-                }
-            },
-            _ => None,
-        }
+        None
     };
-    match caller {
-        Some(caller) => Step { caller, rbp_slot: SLOT_UNKNOWN, uses_rbp: true },
-        None => Step::without_caller(SLOT_LOST),
+    let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return Exit::Lost };
+    let caller_rbp = match rule.uses(rbp).saved {
+        Saved::Nowhere => Some(rbp),
+        Saved::BelowReturnAddress(distance) => word(stack, caller_slot.wrapping_sub(distance)),
+        Saved::At(address) => word(stack, address),
+    };
+    match (word(stack, caller_slot), caller_rbp) {
+        (Some(return_address), Some(rbp)) => Exit::Caller(Position { slot: caller_slot, return_address, rbp }),
+        _ => Exit::Lost,
     }
 }
 
@@ -283,13 +298,20 @@ mod tests {
 
     #[test]
     fn rules_pack() {
-        for (offset, slot) in [(8, 0), (16, 2), (-8, 1), (65_528 * 8, 1023), (-(1 << 16) * 8, 0)] {
-            let rule = Rule::new(Kind::Rbp, offset, slot);
-            assert_eq!((rule.kind(), rule.offset(), rule.slot()), (Kind::Rbp as u32, offset, slot));
-            assert!(rule.bits() < 1 << Rule::BITS);
+        for (offset, saved) in [(8, 0), (16, 2), (-8, 2), (65_535 * 8, 1024), (-(1 << 16) * 8, 0)] {
+            let rule = Rule::new(Kind::Rbp, offset, saved);
+            assert_eq!(rule.kind(), Kind::Rbp as u32);
+            assert_eq!((rule.offset_from_rbp(), rule.saved()), (offset, saved.saturating_sub(1) * 8));
+            assert!(u64::from(rule.bits()) < Rule::BY_RBP_END && u64::from(rule.bits()) >= Rule::BY_RSP_END);
         }
-        assert_eq!(Rule::new(Kind::Rsp, 12, 0), Rule::UNSUPPORTED);
-        assert_eq!(Rule::new(Kind::Rsp, 1 << 20, 0), Rule::UNSUPPORTED);
-        assert_eq!(Rule::new(Kind::Rsp, 8, 1 << 10), Rule::UNSUPPORTED);
+        for (offset, saved) in [(8, 0), (16, 2), (8 * ((1 << 17) - 1), 1024)] {
+            let rule = Rule::new(Kind::Rsp, offset, saved);
+            assert_eq!((rule.distance(), rule.saved()), (offset as u64, saved.saturating_sub(1) * 8));
+            assert!(u64::from(rule.bits()) < Rule::BY_RSP_END);
+        }
+        // Not in whole words; outside of the frame; too far; the return address's place.
+        for (offset, saved) in [(12, 0), (0, 0), (-8, 0), (16, 3), (1 << 20, 0), (1 << 16, 1025), (16, 1)] {
+            assert_eq!(Rule::new(Kind::Rsp, offset, saved), Rule::UNSUPPORTED);
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What is made of random sessions has the figures that they have.
 
 use heapledger_recording::{Record, Recording};
+use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{steps, write};
-use crate::{Moment, Overview, Profile, Selection, overview};
+use crate::{Moment, Names, Overview, Profile, Selection, overview};
 
 fn totals(recording: &Recording<'_>) -> Overview {
     overview(recording, &mut |_, _| ()).expect("totals")
@@ -47,7 +48,8 @@ proptest! {
         prop_assert_eq!(found.counts.bytes_live_end.0, a.bytes_live_end.0 + b.bytes_live_end.0);
         let most = a.bytes_live_max.max(b.bytes_live_max);
         prop_assert!((most.0..=a.bytes_live_max.0 + b.bytes_live_max.0).contains(&found.counts.bytes_live_max.0));
-        let peak = Profile::load(&both, Selection::at(Moment::Peak), &mut |_, _| ()).unwrap();
+        let mut names = Names::new(&both, Symbolizer::new(Options::default()));
+        let peak = Profile::load(&mut names, &Selection::at(Moment::Peak), &mut |_, _| ()).unwrap();
         prop_assert_eq!(peak.whole.bytes, found.counts.bytes_live_max);
 
         // One whose recorder was killed makes a whole that is not complete, of the same figures.

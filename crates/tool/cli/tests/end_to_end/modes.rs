@@ -96,3 +96,88 @@ fn memory_is_sampled() {
     assert!(times.clone().is_sorted() && times.clone().all(|time| time >= image.time), "{samples:?}");
     assert_eq!(recording.ask("info", &[])["chunks"]["memory"]["rows"], samples.rows.len());
 }
+
+/// Totals only: the same answers as with events, from a file that does not grow with them.
+#[test]
+fn totals_without_events() {
+    let scratch = Scratch::new();
+    let job = |work| Job::fixture("mix", work);
+    let (_, full) = job("100000").recorded(&scratch);
+    let (_, short) = job("10000").option("--aggregate").recorded(&scratch);
+    let (_, totals) = job("100000").option("--aggregate").recorded(&scratch);
+    totals.assert_whole().assert_adds_up();
+    for name in full.summary.as_object().unwrap().keys().filter(|name| !UNSTEADY.contains(&name.as_str())) {
+        assert_eq!(totals.summary[name], full.summary[name], "{name}");
+    }
+    for (verb, options) in [
+        ("top", &["--by", "stack", "-n", "0"][..]),
+        ("top", &["--by", "module", "--at", "end"]),
+        ("top", &["--total", "--metric", "blocks"]),
+        ("tree", &[]),
+        ("leaks", &[]),
+        ("temporary", &[]),
+    ] {
+        assert_eq!(totals.ask(verb, options), full.ask(verb, options), "{verb} {options:?}");
+    }
+    let length = |recording: &Recording| fs::metadata(&recording.path).unwrap().len();
+    let growth = length(&totals).saturating_sub(length(&short));
+    assert!(growth < 4096, "ten times the events, {growth} bytes more");
+    assert!(length(&full) > 10 * length(&totals));
+    assert_eq!(totals.ask("info", &[])["totals_only"], true);
+    assert_eq!(totals.ask("info", &[])["events"], 0);
+
+    for options in [&["--by", "thread"][..], &["--by", "size"], &["--at", "1ms"]] {
+        let line = ["top".as_ref(), totals.path.as_os_str()].into_iter().chain(options.iter().map(AsRef::as_ref));
+        let refused = heapledger(line);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && refused.stdout.is_empty(), "{options:?}: {refused:?}");
+        assert!(told.contains("no events that could answer this") && told.contains("hint: it was made by"), "{told}");
+    }
+}
+
+/// What differs from run to run, or says how it was recorded.
+const UNSTEADY: [&str; 4] = ["costs", "duration_seconds", "bytes_live_max_time_seconds", "processes"];
+
+/// Every process and image of a session has its totals, and they outlive it.
+#[test]
+fn totals_of_every_process() {
+    let scratch = Scratch::new();
+    for (fixture, how) in [("forks", ""), ("execs", "execv")] {
+        let (_, full) = Job::fixture(fixture, how).recorded(&scratch);
+        let (_, totals) = Job::fixture(fixture, how).option("--aggregate").recorded(&scratch);
+        totals.assert_whole().assert_adds_up();
+        assert_eq!(totals.processes().len(), full.processes().len(), "{fixture}: {totals:?}");
+        for name in ["allocations", "frees", "bytes_allocated", "frees_inherited", "blocks_live_end"] {
+            assert_eq!(totals.total(name), full.total(name), "{fixture}: {name}: {totals:?}\n{full:?}");
+        }
+    }
+}
+
+/// The recorder is killed in the middle: the file has the state of some seconds before, whole.
+#[test]
+fn totals_outlive_their_recorder() {
+    let scratch = Scratch::new();
+    let (ready, file) = (scratch.file("ready"), scratch.file("recording.hl"));
+    let job = Job::fixture("persists", &format!("{} 3000", ready.display())).option("--aggregate");
+    let running = job.start(Some(&file));
+    wait_until("the file has been replaced", || fs::metadata(&file).is_ok_and(|data| data.len() > 0));
+    kill_process(running.pid(), Signal::KILL).unwrap();
+    let recording = Recording::open(file);
+    assert_eq!(recording.summary["complete"], false, "{recording:?}");
+    assert!(recording.total("allocations") > 1000, "{recording:?}");
+    recording.assert_adds_up();
+    let sites = recording.ask("top", &["--by", "stack", "--total", "-n", "0"]);
+    assert!(sites.to_string().contains("\"work\""), "{sites:#}");
+    wait_until("the program goes on to its end", || fs::read(&ready).is_ok_and(|text| text.ends_with(b"fine\n")));
+}
+
+/// Threads come and go without leaving anything behind in the file.
+#[test]
+fn totals_of_very_many_threads() {
+    let scratch = Scratch::new();
+    let (_, few) = Job::fixture("short_threads", "100").option("--aggregate").recorded(&scratch);
+    let (_, many) = Job::fixture("short_threads", "5000").option("--aggregate").both(&scratch);
+    assert_eq!(many.total("threads"), 5001, "{many:?}");
+    let length = |recording: &Recording| number(&recording.ask("info", &[])["chunks"]["metadata"], "bytes");
+    assert!(length(&many) - length(&few) < 100, "{} and {}", length(&few), length(&many));
+}

@@ -13,6 +13,7 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 
 use super::*;
+use crate::destination::Destination;
 
 /// A session without broker and command: the test posts the news.
 struct Bench {
@@ -42,7 +43,7 @@ impl Bench {
     fn new() -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
-        let writer = Writer::start(std::fs::File::create(&file).unwrap()).unwrap();
+        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap())).unwrap();
         let page = Arc::new(crate::session::page(0).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));

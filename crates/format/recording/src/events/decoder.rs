@@ -1,0 +1,467 @@
+//! Columns into events.
+
+use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
+
+use super::ops::{self, *};
+use super::{Event, EventKind, Extras, FreedBlock};
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
+use crate::error::Reason;
+use crate::frame::Unpacker;
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead};
+use crate::ids::{Call, Time};
+use crate::varint::{self, Varints};
+
+/// Memory for the events of one chunk; reused from chunk to chunk.
+#[derive(Debug, Default)]
+pub struct EventsBuffer {
+    pub(crate) unpacker: Unpacker,
+    pub(crate) decoded: Decoded,
+}
+
+/// Events and extras of a chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Decoded {
+    events: Vec<Event>,
+    /// In ascending order of indices, each once.
+    extras: Vec<(u32, Extras)>,
+    /// Of the chunk that is being decoded, by number.
+    sources: Vec<Source>,
+    recent: Recent,
+}
+
+/// Where allocations come from.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    stack: StackId,
+    call: Call,
+    /// Whether they take the place of a block.
+    is_realloc: bool,
+    last_size: Bytes,
+}
+
+/// The events of one decoded chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Events<'b> {
+    decoded: &'b Decoded,
+}
+
+impl<'b> Events<'b> {
+    /// The events in order.
+    pub fn as_slice(&self) -> &'b [Event] {
+        &self.decoded.events
+    }
+
+    /// What the event at this index of the slice says in addition.
+    pub fn extras(&self, index: usize) -> Extras {
+        let extras = &self.decoded.extras;
+        extras.binary_search_by_key(&index, |(at, _)| *at as usize).map_or(Extras::NONE, |at| extras[at].1)
+    }
+
+    /// All events that say something in addition, with their index, in order.
+    pub fn all_extras(&self) -> &'b [(u32, Extras)] {
+        &self.decoded.extras
+    }
+}
+
+impl Decoded {
+    pub(crate) fn events(&self) -> Events<'_> {
+        Events { decoded: self }
+    }
+
+    /// Replaces what was decoded before by the events of a chunk.
+    pub(crate) fn decode(&mut self, contents: &[u8], head: &ChunkHead) -> Result<(), Reason> {
+        self.events.clear();
+        self.extras.clear();
+        let columns = columns::find(
+            contents,
+            [
+                COLUMN_OPS,
+                COLUMN_STACKS,
+                COLUMN_CALLS,
+                COLUMN_SOURCES,
+                COLUMN_SIZES_LOW,
+                COLUMN_SIZES_HIGH,
+                COLUMN_NEAR,
+                COLUMN_FAR_LOW,
+                COLUMN_FAR_MIDDLE,
+                COLUMN_FAR_HIGH,
+                COLUMN_TICKS,
+                COLUMN_THREADS,
+                COLUMN_EXTRAS,
+            ],
+        )?;
+        let [
+            ops,
+            stacks,
+            calls,
+            sources,
+            sizes_low,
+            sizes_high,
+            near,
+            far_low,
+            far_middle,
+            far_high,
+            ticks,
+            threads,
+            extras,
+        ] = columns;
+        if head.rows as usize > CHUNK_ROWS_MAX || ops.bytes.len() < head.rows as usize {
+            return Err(Reason::Invalid("the number of events"));
+        }
+        if head.serial_first.0.checked_add(u64::from(head.rows)).is_none() {
+            return Err(Reason::Invalid("a serial"));
+        }
+        self.sources.clear();
+        self.recent.reset(head.serial_first.0);
+        let mut columns = EventColumns {
+            ops: bytes(ops)?,
+            stacks: Varints::new(stacks.with_codec(CODEC_DELTA)?),
+            calls: bytes(calls)?,
+            source_numbers: varints(sources)?,
+            sizes_low: bytes(sizes_low)?,
+            sizes_high: varints(sizes_high)?,
+            near: bytes(near)?,
+            far_low: bytes(far_low)?,
+            far_middle: bytes(far_middle)?,
+            far_high: varints(far_high)?,
+            sources: &mut self.sources,
+            recent: &mut self.recent,
+            last_stack: 0,
+            next_serial: head.serial_first.0,
+            wrong: None,
+        };
+        let mut times = Times::new(varints(ticks)?, head)?;
+        let mut threads = Threads { runs: varints(threads)?, thread: ThreadId(0), left: 0 };
+        self.events.extend((0..u64::from(head.rows)).map(|index| {
+            let time = times.at(index, &mut columns.wrong);
+            let thread = threads.next(&mut columns.wrong);
+            let (call, kind) = columns.event(thread);
+            Event { time, thread, call, kind }
+        }));
+        if let Some(reason) = columns.wrong {
+            return Err(reason);
+        }
+        if columns.next_serial - head.serial_first.0 != u64::from(head.serials) {
+            return Err(Reason::Invalid("the number of serials"));
+        }
+        if threads.left > 0
+            || times.next.is_some()
+            || !times.marks.is_empty()
+            || !threads.runs.is_empty()
+            || !columns.are_empty()
+        {
+            return Err(columns::TOO_LONG);
+        }
+        self.decode_extras(varints(extras)?)
+    }
+
+    fn decode_extras(&mut self, mut extras: Varints<'_>) -> Result<(), Reason> {
+        let mut index = 0u64;
+        while !extras.is_empty() {
+            let mut next = || extras.next().ok_or(columns::TOO_SHORT);
+            let (step, tag, value) = (next()?, next()?, next()?);
+            index = index.saturating_add(step);
+            if index >= self.events.len() as u64 {
+                return Err(Reason::Invalid("extras of an event that is not there"));
+            }
+            let index = index as u32;
+            match self.extras.last_mut() {
+                Some((at, last)) if *at == index => last.set(tag, value)?,
+                _ => {
+                    let mut extras = Extras::NONE;
+                    extras.set(tag, value)?;
+                    // Only a tag that this version does not know leaves it empty.
+                    if extras != Extras::NONE {
+                        self.extras.push((index, extras));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn varints(column: Column<'_>) -> Result<Varints<'_>, Reason> {
+    column.with_codec(CODEC_VARINT).map(Varints::new)
+}
+
+fn bytes(column: Column<'_>) -> Result<&[u8], Reason> {
+    column.with_codec(CODEC_BYTES)
+}
+
+/// The columns with a value for some of the events. What is wrong with them is kept until the end, and what is read
+/// until then means nothing: that is faster than to ask after each value.
+struct EventColumns<'a> {
+    ops: &'a [u8],
+    stacks: Varints<'a>,
+    calls: &'a [u8],
+    source_numbers: Varints<'a>,
+    sizes_low: &'a [u8],
+    sizes_high: Varints<'a>,
+    near: &'a [u8],
+    far_low: &'a [u8],
+    far_middle: &'a [u8],
+    far_high: Varints<'a>,
+    sources: &'a mut Vec<Source>,
+    recent: &'a mut Recent,
+    last_stack: u64,
+    next_serial: u64,
+    wrong: Option<Reason>,
+}
+
+const NO_OPERATION: Reason = Reason::Invalid("an operation");
+const NEVER_ALLOCATED: Reason = Reason::Invalid("a released block that was never allocated");
+
+impl EventColumns<'_> {
+    #[inline]
+    fn event(&mut self, thread: ThreadId) -> (Call, EventKind) {
+        let op = next_byte(&mut self.ops, &mut self.wrong);
+        match op {
+            SAME_SIZE.. => {
+                let (number, has_last_size) =
+                    if op < OTHER_SIZE { (op - SAME_SIZE, true) } else { (op - OTHER_SIZE, false) };
+                self.allocation(u64::from(number), has_last_size, thread)
+            }
+            ops::SOURCE_SAME_SIZE | ops::SOURCE_OTHER_SIZE => {
+                let number = next_or(&mut self.source_numbers, &mut self.wrong);
+                let number = number.saturating_add(u64::from(SOURCES_LOW));
+                self.allocation(number, op == ops::SOURCE_SAME_SIZE, thread)
+            }
+            ops::SOURCE_NEW => {
+                let (stack, shape, call) = self.stack_and_call();
+                if shape != SHAPE_ALLOC && shape != SHAPE_REALLOC {
+                    self.wrong = Some(NO_OPERATION);
+                }
+                let source = Source { stack, call, is_realloc: shape == SHAPE_REALLOC, last_size: Bytes(0) };
+                self.sources.push(source);
+                self.allocation(self.sources.len() as u64 - 1, false, thread)
+            }
+            ops::FAILED => {
+                let (stack, shape, call) = self.stack_and_call();
+                if shape != SHAPE_FAILED {
+                    self.wrong = Some(NO_OPERATION);
+                }
+                (call, EventKind::Failed { size: self.size(), stack })
+            }
+            ops::CALL => {
+                let (shape, call) = self.call();
+                if shape != SHAPE_FREE {
+                    self.wrong = Some(NO_OPERATION);
+                }
+                let op = next_byte(&mut self.ops, &mut self.wrong);
+                (call, EventKind::Free { block: self.release(op, thread) })
+            }
+            _ => (Call::from(Api::Free), EventKind::Free { block: self.release(op, thread) }),
+        }
+    }
+
+    #[inline]
+    fn allocation(&mut self, number: u64, has_last_size: bool, thread: ThreadId) -> (Call, EventKind) {
+        let other_size = (!has_last_size).then(|| self.size());
+        let source = usize::try_from(number).ok().and_then(|number| self.sources.get_mut(number));
+        let Some(source) = source else {
+            self.wrong = Some(Reason::Invalid("the number of a source"));
+            return (Call::from(Api::Free), EventKind::Free { block: FreedBlock::None });
+        };
+        source.last_size = other_size.unwrap_or(source.last_size);
+        let Source { stack, call, is_realloc, last_size: size } = *source;
+        let old = is_realloc.then(|| {
+            let op = next_byte(&mut self.ops, &mut self.wrong);
+            self.release(op, thread)
+        });
+        // Does not overflow: there are no more than rows.
+        let serial = Serial(self.next_serial);
+        self.next_serial += 1;
+        let kind = match old {
+            None => EventKind::Alloc { serial, size, stack },
+            Some(old) => EventKind::Realloc { old, serial, size, stack },
+        };
+        (call, kind)
+    }
+
+    #[inline]
+    fn release(&mut self, op: u8, thread: ThreadId) -> FreedBlock {
+        let (serial, place) = match op {
+            YOUNG..SAME_SIZE => {
+                let serial = self.next_serial.checked_sub(u64::from(op - YOUNG) + 1);
+                return self.known(serial);
+            }
+            AHEAD..YOUNG => {
+                let place = usize::from(op) % RECENT;
+                let distance = if op < NEXT { next_byte(&mut self.near, &mut self.wrong) } else { 1 };
+                let recent = self.recent.of(thread)[place];
+                let is_ahead = op < BEHIND || (NEXT..PREVIOUS).contains(&op);
+                let serial = if is_ahead {
+                    recent.checked_add(u64::from(distance))
+                } else {
+                    recent.checked_sub(u64::from(distance))
+                };
+                (serial, place)
+            }
+            ops::FAR => {
+                let low = u64::from(next_byte(&mut self.far_low, &mut self.wrong));
+                let middle = u64::from(next_byte(&mut self.far_middle, &mut self.wrong));
+                let high = next_or(&mut self.far_high, &mut self.wrong);
+                if high >= 1 << 48 {
+                    self.wrong = Some(NEVER_ALLOCATED);
+                }
+                (self.next_serial.checked_sub(high << 16 | middle << 8 | low), RECENT - 1)
+            }
+            ops::UNKNOWN => return FreedBlock::Unknown,
+            ops::INHERITED => return FreedBlock::Inherited,
+            ops::NONE => return FreedBlock::None,
+            _ => {
+                self.wrong = Some(NO_OPERATION);
+                return FreedBlock::None;
+            }
+        };
+        let block = self.known(serial);
+        if let FreedBlock::Known(serial) = block {
+            ops::follow(self.recent.of(thread), place, serial.0);
+        }
+        block
+    }
+
+    #[inline]
+    fn known(&mut self, serial: Option<u64>) -> FreedBlock {
+        match serial {
+            Some(serial) if serial < self.next_serial => FreedBlock::Known(Serial(serial)),
+            _ => {
+                self.wrong = Some(NEVER_ALLOCATED);
+                FreedBlock::None
+            }
+        }
+    }
+
+    fn stack_and_call(&mut self) -> (StackId, u8, Call) {
+        let difference = next_or(&mut self.stacks, &mut self.wrong);
+        self.last_stack = varint::unzigzag(self.last_stack, difference);
+        if self.last_stack > u64::from(StackId::MAX.0) {
+            self.wrong = Some(Reason::Invalid("a stack id"));
+        }
+        let (shape, call) = self.call();
+        (StackId(self.last_stack as u32), shape, call)
+    }
+
+    fn call(&mut self) -> (u8, Call) {
+        let byte = next_byte(&mut self.calls, &mut self.wrong);
+        let call = Call::from_number(byte & !SHAPE).unwrap_or_else(|| {
+            self.wrong = Some(Reason::Invalid("an event without entry point"));
+            Call::from(Api::Malloc)
+        });
+        (byte & SHAPE, call)
+    }
+
+    #[inline]
+    fn size(&mut self) -> Bytes {
+        let low = u64::from(next_byte(&mut self.sizes_low, &mut self.wrong));
+        let high = next_or(&mut self.sizes_high, &mut self.wrong);
+        if high >= 1 << 56 {
+            self.wrong = Some(Reason::Invalid("a size"));
+        }
+        Bytes(high << 8 | low)
+    }
+
+    fn are_empty(&self) -> bool {
+        let bytes = [self.ops, self.calls, self.sizes_low, self.near, self.far_low, self.far_middle];
+        let varints = [&self.stacks, &self.source_numbers, &self.sizes_high, &self.far_high];
+        bytes.iter().all(|column| column.is_empty()) && varints.iter().all(|column| column.is_empty())
+    }
+}
+
+/// The next byte of a column; where there is none, that is what is wrong.
+#[inline]
+fn next_byte(column: &mut &[u8], wrong: &mut Option<Reason>) -> u8 {
+    match column.split_first() {
+        Some((&byte, rest)) => {
+            *column = rest;
+            byte
+        }
+        None => {
+            *wrong = Some(columns::TOO_SHORT);
+            0
+        }
+    }
+}
+
+/// The next value of a column; where there is none, that is what is wrong, and the column is over.
+#[inline]
+fn next_or(column: &mut Varints<'_>, wrong: &mut Option<Reason>) -> u64 {
+    column.next().unwrap_or_else(|| {
+        *wrong = Some(columns::TOO_SHORT);
+        *column = Varints::new(&[]);
+        0
+    })
+}
+
+struct Times<'a> {
+    marks: Varints<'a>,
+    /// The index at which the next mark takes effect, and by how many ticks.
+    next: Option<(u64, u64)>,
+    time: u64,
+    time_last: u64,
+    tick_ns: u64,
+}
+
+impl<'a> Times<'a> {
+    fn new(marks: Varints<'a>, head: &ChunkHead) -> Result<Times<'a>, Reason> {
+        if head.tick_ns == 0 || head.time_first > head.time_last {
+            return Err(Reason::Invalid("the times of a chunk"));
+        }
+        let (time, time_last) = (head.time_first.0, head.time_last.0);
+        let mut times = Times { marks, next: None, time, time_last, tick_ns: u64::from(head.tick_ns) };
+        let mut wrong = None;
+        times.read_mark(0, &mut wrong);
+        wrong.map_or(Ok(times), Err)
+    }
+
+    #[inline]
+    fn at(&mut self, index: u64, wrong: &mut Option<Reason>) -> Time {
+        while let Some((at, ticks)) = self.next
+            && at == index
+        {
+            let step = ticks.checked_mul(self.tick_ns).and_then(|step| self.time.checked_add(step));
+            match step.filter(|&time| time <= self.time_last) {
+                Some(time) => self.time = time,
+                None => *wrong = Some(Reason::Invalid("the time of an event")),
+            }
+            self.read_mark(at, wrong);
+        }
+        Time(self.time)
+    }
+
+    fn read_mark(&mut self, from: u64, wrong: &mut Option<Reason>) {
+        self.next = None;
+        if !self.marks.is_empty() {
+            let step = next_or(&mut self.marks, wrong);
+            self.next = Some((from.saturating_add(step), next_or(&mut self.marks, wrong)));
+        }
+    }
+}
+
+struct Threads<'a> {
+    runs: Varints<'a>,
+    thread: ThreadId,
+    left: u64,
+}
+
+impl Threads<'_> {
+    #[inline]
+    fn next(&mut self, wrong: &mut Option<Reason>) -> ThreadId {
+        if self.left == 0 {
+            self.next_run(wrong);
+        }
+        self.left = self.left.saturating_sub(1);
+        self.thread
+    }
+
+    fn next_run(&mut self, wrong: &mut Option<Reason>) {
+        self.left = next_or(&mut self.runs, wrong);
+        let thread = next_or(&mut self.runs, wrong);
+        match u32::try_from(thread) {
+            Ok(thread) if self.left > 0 => self.thread = ThreadId(thread),
+            Ok(_) => *wrong = Some(Reason::Invalid("a run of no events")),
+            Err(_) => *wrong = Some(Reason::Invalid("a thread id")),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Events into columns.
+
+use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
+
+use super::ops::{self, *};
+use super::{Event, EventKind, Extras, FreedBlock, TICK_NS};
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT};
+use crate::error::Error;
+use crate::frame::{Compressor, EncodedChunk, RawChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
+use crate::ids::{Call, ImageId, Live, Time};
+use crate::varint;
+
+/// Gathers events of one image, in time order, into chunks. Reused from chunk to chunk.
+#[derive(Debug)]
+pub struct EventsEncoder {
+    head: ChunkHead,
+    next_serial: Serial,
+    live: Live,
+    last_time: Time,
+    last_stack: StackId,
+    sources: Sources,
+    recent: Recent,
+    rows: usize,
+    /// The tick that is in force, and the time at which it ends.
+    tick: u64,
+    tick_end: u64,
+    tick_index: usize,
+    thread: ThreadId,
+    thread_index: usize,
+    extras_index: usize,
+    ops: Vec<u8>,
+    stacks: Vec<u8>,
+    calls: Vec<u8>,
+    source_numbers: Vec<u8>,
+    sizes_low: Vec<u8>,
+    sizes_high: Vec<u8>,
+    near: Vec<u8>,
+    far_low: Vec<u8>,
+    far_middle: Vec<u8>,
+    far_high: Vec<u8>,
+    ticks: Vec<u8>,
+    threads: Vec<u8>,
+    extras: Vec<u8>,
+    /// Memory for the contents of a chunk, empty between two.
+    contents: Vec<u8>,
+}
+
+/// The chunk is full when its extras have grown to this. The other columns take at most 48 bytes an event, 6 MiB in
+/// all, so contents stay below the limit of a chunk.
+const EXTRAS_FULL: usize = 8 << 20;
+
+impl EventsEncoder {
+    /// An encoder for an image whose next serial is 0 and that has nothing live.
+    pub fn new(image: ImageId) -> EventsEncoder {
+        EventsEncoder {
+            head: ChunkHead { tick_ns: TICK_NS, ..ChunkHead::of(image) },
+            next_serial: Serial(0),
+            live: Live::default(),
+            last_time: Time(0),
+            last_stack: StackId::ROOT,
+            sources: Sources::default(),
+            recent: Recent::default(),
+            rows: 0,
+            tick: 0,
+            tick_end: 0,
+            tick_index: 0,
+            thread: ThreadId(0),
+            thread_index: 0,
+            extras_index: 0,
+            ops: Vec::new(),
+            stacks: Vec::new(),
+            calls: Vec::new(),
+            source_numbers: Vec::new(),
+            sizes_low: Vec::new(),
+            sizes_high: Vec::new(),
+            near: Vec::new(),
+            far_low: Vec::new(),
+            far_middle: Vec::new(),
+            far_high: Vec::new(),
+            ticks: Vec::new(),
+            threads: Vec::new(),
+            extras: Vec::new(),
+            contents: Vec::new(),
+        }
+    }
+
+    /// The same with another resolution of times than [`TICK_NS`]; at least 1.
+    pub fn with_tick_ns(mut self, tick_ns: u32) -> EventsEncoder {
+        self.head.tick_ns = tick_ns.max(1);
+        self
+    }
+
+    /// The same for an image of which the recording begins in mid-run: the serial of its next allocation, and what is
+    /// live in it (its carried blocks).
+    pub fn starting_at(mut self, serial: Serial, live: Live) -> EventsEncoder {
+        self.next_serial = serial;
+        self.live = live;
+        self
+    }
+
+    /// An encoder that goes on where the chunk with this head began.
+    pub(crate) fn resuming(head: &ChunkHead) -> EventsEncoder {
+        let mut encoder = EventsEncoder::new(head.image.unwrap_or_default()).with_tick_ns(head.tick_ns);
+        encoder.next_serial = head.serial_first;
+        encoder
+    }
+
+    /// Adds an event, and what is live in the image after it.
+    ///
+    /// A time before that of the event before is taken as equal to it. Fails, and adds nothing, if a serial is not the
+    /// image's next one, a freed block has no earlier serial, a stack id is out of range, or the chunk is full.
+    #[inline]
+    pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), Error> {
+        if self.is_full() {
+            return Err(Error::Unwritable("an event for which its chunk has no room"));
+        }
+        let index = self.rows;
+        match event.kind {
+            EventKind::Alloc { serial, size, stack } => {
+                self.check_new_block(serial, stack)?;
+                self.begin_at_first(event);
+                self.push_allocation(SHAPE_ALLOC | event.call.number(), size, stack);
+                self.next_serial.0 += 1;
+            }
+            EventKind::Free { block } => {
+                self.check_freed(block)?;
+                self.begin_at_first(event);
+                if event.call != Call::from(Api::Free) {
+                    self.ops.push(ops::CALL);
+                    self.calls.push(SHAPE_FREE | event.call.number());
+                }
+                self.push_release(event.thread, block);
+            }
+            EventKind::Realloc { old, serial, size, stack } => {
+                self.check_new_block(serial, stack)?;
+                self.check_freed(old)?;
+                self.begin_at_first(event);
+                self.push_allocation(SHAPE_REALLOC | event.call.number(), size, stack);
+                self.push_release(event.thread, old);
+                self.next_serial.0 += 1;
+            }
+            EventKind::Failed { size, stack } => {
+                check_stack(stack)?;
+                self.begin_at_first(event);
+                self.ops.push(ops::FAILED);
+                self.push_stack_and_call(stack, SHAPE_FAILED | event.call.number());
+                self.push_size(size);
+            }
+        }
+        self.rows += 1;
+        if event.thread != self.thread {
+            self.push_thread_run(index);
+            self.thread = event.thread;
+        }
+        self.last_time = self.last_time.max(event.time);
+        if self.last_time.0 >= self.tick_end {
+            self.push_tick(index);
+        }
+        if *extras != Extras::NONE {
+            self.push_extras(index, extras);
+        }
+        self.live = live_after;
+        self.head.bytes_live_max = self.head.bytes_live_max.max(live_after.bytes);
+        Ok(())
+    }
+
+    /// The number of events in the unfinished chunk.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether the unfinished chunk has no event.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Whether the chunk must be finished before the next event.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.rows >= CHUNK_ROWS_MAX || self.extras.len() >= EXTRAS_FULL
+    }
+
+    /// The serial that the next allocation takes.
+    pub fn next_serial(&self) -> Serial {
+        self.next_serial
+    }
+
+    /// The chunk of the events pushed so far; the encoder goes on with the next. `None` if there are none.
+    pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
+        let (head, mut contents) = self.take()?;
+        let chunk = compressor.seal(ChunkKind::Events, &head, &contents);
+        contents.clear();
+        self.contents = contents;
+        Some(chunk)
+    }
+
+    /// The same, with the compression left for later.
+    pub fn finish_raw(&mut self) -> Option<RawChunk> {
+        let (head, contents) = self.take()?;
+        Some(RawChunk { kind: ChunkKind::Events, head, contents })
+    }
+
+    /// The head and the contents of the chunk.
+    fn take(&mut self) -> Option<(ChunkHead, Vec<u8>)> {
+        if self.is_empty() {
+            return None;
+        }
+        self.push_thread_run(self.rows);
+        let head = ChunkHead {
+            rows: self.rows as u32,
+            time_last: self.last_time,
+            // At most one for each row.
+            serials: (self.next_serial.0 - self.head.serial_first.0) as u32,
+            live_after: self.live,
+            ..self.head
+        };
+        // EXTRAS_FULL keeps the contents below the limit of a chunk.
+        let mut contents = std::mem::take(&mut self.contents);
+        for (id, codec, column) in [
+            (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
+            (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
+            (COLUMN_CALLS, CODEC_BYTES, &mut self.calls),
+            (COLUMN_SOURCES, CODEC_VARINT, &mut self.source_numbers),
+            (COLUMN_SIZES_LOW, CODEC_BYTES, &mut self.sizes_low),
+            (COLUMN_SIZES_HIGH, CODEC_VARINT, &mut self.sizes_high),
+            (COLUMN_NEAR, CODEC_BYTES, &mut self.near),
+            (COLUMN_FAR_LOW, CODEC_BYTES, &mut self.far_low),
+            (COLUMN_FAR_MIDDLE, CODEC_BYTES, &mut self.far_middle),
+            (COLUMN_FAR_HIGH, CODEC_VARINT, &mut self.far_high),
+            (COLUMN_TICKS, CODEC_VARINT, &mut self.ticks),
+            (COLUMN_THREADS, CODEC_VARINT, &mut self.threads),
+            (COLUMN_EXTRAS, CODEC_VARINT, &mut self.extras),
+        ] {
+            columns::put(&mut contents, id, codec, column);
+            column.clear();
+        }
+        self.rows = 0;
+        Some((head, contents))
+    }
+
+    /// Sets what a chunk starts from, at its first event.
+    #[inline]
+    fn begin_at_first(&mut self, event: &Event) {
+        if self.rows == 0 {
+            self.begin(event);
+        }
+    }
+
+    fn begin(&mut self, event: &Event) {
+        self.last_time = self.last_time.max(event.time);
+        self.head = ChunkHead {
+            image: self.head.image,
+            tick_ns: self.head.tick_ns,
+            time_first: self.last_time,
+            serial_first: self.next_serial,
+            live_before: self.live,
+            ..ChunkHead::default()
+        };
+        self.tick = 0;
+        self.tick_end = self.last_time.0.saturating_add(u64::from(self.head.tick_ns));
+        self.tick_index = 0;
+        self.thread = event.thread;
+        self.thread_index = 0;
+        self.extras_index = 0;
+        self.last_stack = StackId::ROOT;
+        self.sources.clear();
+        self.recent.reset(self.next_serial.0);
+    }
+
+    #[inline]
+    fn check_new_block(&self, serial: Serial, stack: StackId) -> Result<(), Error> {
+        check_stack(stack)?;
+        if serial == self.next_serial { Ok(()) } else { Err(Error::Unwritable("a block out of the order of serials")) }
+    }
+
+    #[inline]
+    fn check_freed(&self, block: FreedBlock) -> Result<(), Error> {
+        match block {
+            FreedBlock::Known(serial) if serial >= self.next_serial => {
+                Err(Error::Unwritable("a released block that was never allocated"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn push_allocation(&mut self, call: u8, size: Bytes, stack: StackId) {
+        let Some(number) = self.sources.find(stack, call) else {
+            self.sources.add(stack, call, size);
+            self.ops.push(ops::SOURCE_NEW);
+            self.push_stack_and_call(stack, call);
+            self.push_size(size);
+            return;
+        };
+        let has_last_size = self.sources.has_last_size(number, size);
+        if number < SOURCES_LOW {
+            self.ops.push(number as u8 + if has_last_size { ops::SAME_SIZE } else { ops::OTHER_SIZE });
+        } else {
+            self.ops.push(if has_last_size { ops::SOURCE_SAME_SIZE } else { ops::SOURCE_OTHER_SIZE });
+            varint::put(&mut self.source_numbers, u64::from(number - SOURCES_LOW));
+        }
+        if !has_last_size {
+            self.push_size(size);
+        }
+    }
+
+    fn push_stack_and_call(&mut self, stack: StackId, call: u8) {
+        varint::put(&mut self.stacks, varint::zigzag(u64::from(self.last_stack.0), u64::from(stack.0)));
+        self.calls.push(call);
+        self.last_stack = stack;
+    }
+
+    #[inline]
+    fn push_size(&mut self, size: Bytes) {
+        self.sizes_low.push(size.0 as u8);
+        varint::put(&mut self.sizes_high, size.0 >> 8);
+    }
+
+    #[inline]
+    fn push_release(&mut self, thread: ThreadId, block: FreedBlock) {
+        let serial = match block {
+            FreedBlock::Known(serial) => serial.0,
+            FreedBlock::Inherited => return self.ops.push(ops::INHERITED),
+            FreedBlock::Unknown => return self.ops.push(ops::UNKNOWN),
+            FreedBlock::None => return self.ops.push(ops::NONE),
+        };
+        let age = self.next_serial.0 - serial;
+        if age <= YOUNG_MAX {
+            return self.ops.push(ops::YOUNG + (age - 1) as u8);
+        }
+        let recent = self.recent.of(thread);
+        let (place, distance) = nearest(recent, serial);
+        // A reference costs its place too, so it must be much better than the age.
+        if distance > u64::from(u8::MAX) || distance >= age / 4 {
+            self.ops.push(ops::FAR);
+            self.far_low.push(age as u8);
+            self.far_middle.push((age >> 8) as u8);
+            varint::put(&mut self.far_high, age >> 16);
+            return ops::follow(recent, RECENT - 1, serial);
+        }
+        let is_ahead = serial >= recent[place];
+        if distance == 1 {
+            self.ops.push(place as u8 + if is_ahead { ops::NEXT } else { ops::PREVIOUS });
+        } else {
+            self.ops.push(place as u8 + if is_ahead { ops::AHEAD } else { ops::BEHIND });
+            self.near.push(distance as u8);
+        }
+        ops::follow(recent, place, serial);
+    }
+
+    fn push_thread_run(&mut self, end: usize) {
+        varint::put(&mut self.threads, (end - self.thread_index) as u64);
+        varint::put(&mut self.threads, u64::from(self.thread.0));
+        self.thread_index = end;
+    }
+
+    fn push_tick(&mut self, index: usize) {
+        let tick_ns = u64::from(self.head.tick_ns);
+        let tick = (self.last_time.0 - self.head.time_first.0) / tick_ns;
+        varint::put(&mut self.ticks, (index - self.tick_index) as u64);
+        varint::put(&mut self.ticks, tick - self.tick);
+        self.tick = tick;
+        self.tick_end = (self.head.time_first.0 + tick * tick_ns).saturating_add(tick_ns);
+        self.tick_index = index;
+    }
+
+    fn push_extras(&mut self, index: usize, extras: &Extras) {
+        for (tag, value) in extras.tagged() {
+            if let Some(value) = value {
+                for number in [(index - self.extras_index) as u64, tag, value] {
+                    varint::put(&mut self.extras, number);
+                }
+                self.extras_index = index;
+            }
+        }
+    }
+}
+
+fn check_stack(stack: StackId) -> Result<(), Error> {
+    if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
+}
+
+/// The recent block that is nearest to this one: its place, and the distance.
+#[inline]
+fn nearest(recent: &[u64; RECENT], serial: u64) -> (usize, u64) {
+    let mut best = (0, u64::MAX);
+    for (place, &other) in recent.iter().enumerate() {
+        let distance = serial.abs_diff(other);
+        if distance < best.1 {
+            best = (place, distance);
+        }
+    }
+    best
+}
+
+/// The sources of a chunk: a hash table from stack and call to a number, by open addressing.
+#[derive(Debug, Default)]
+struct Sources {
+    /// The key, which is never zero, and the number. At least half are free, which have zeros.
+    slots: Vec<(u64, u32)>,
+    /// By number.
+    last_sizes: Vec<u64>,
+}
+
+const SLOTS_MIN: usize = 256;
+
+impl Sources {
+    fn clear(&mut self) {
+        if self.slots.is_empty() {
+            self.slots.resize(SLOTS_MIN, (0, 0));
+        } else {
+            self.slots.fill((0, 0));
+        }
+        self.last_sizes.clear();
+    }
+
+    fn key(stack: StackId, call: u8) -> u64 {
+        1 << 63 | u64::from(stack.0) << 8 | u64::from(call)
+    }
+
+    /// The slot of the key, or the free one where it belongs.
+    #[inline]
+    fn slot(&self, key: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        while self.slots[at].0 != key && self.slots[at].0 != 0 {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline]
+    fn find(&self, stack: StackId, call: u8) -> Option<u32> {
+        let key = Sources::key(stack, call);
+        let (there, number) = self.slots[self.slot(key)];
+        (there == key).then_some(number)
+    }
+
+    /// Adds a source that is not there.
+    fn add(&mut self, stack: StackId, call: u8, size: Bytes) {
+        if self.last_sizes.len() >= self.slots.len() / 2 {
+            let old = std::mem::take(&mut self.slots);
+            self.slots.resize(old.len() * 2, (0, 0));
+            for entry in old.into_iter().filter(|entry| entry.0 != 0) {
+                let at = self.slot(entry.0);
+                self.slots[at] = entry;
+            }
+        }
+        let key = Sources::key(stack, call);
+        let at = self.slot(key);
+        // There are no more than rows in a chunk.
+        self.slots[at] = (key, self.last_sizes.len() as u32);
+        self.last_sizes.push(size.0);
+    }
+
+    /// Whether the source had this size last; it does now.
+    #[inline]
+    fn has_last_size(&mut self, number: u32, size: Bytes) -> bool {
+        std::mem::replace(&mut self.last_sizes[number as usize], size.0) == size.0
+    }
+}

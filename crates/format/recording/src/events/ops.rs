@@ -1,0 +1,98 @@
+//! What encoder and decoder of a chunk of events share: the numbers of operations, and the blocks released lately.
+//!
+//! Events are coded such that a program that does the same again gives the same bytes again, whatever it did before and
+//! whatever else is live: compression does the rest. So an allocation names its *source* (stack and entry point), numbered
+//! within the chunk, and its size only where it differs from the last one of that source; a release names its block by its
+//! age in allocations if it is young, else relative to blocks that the same thread released lately. Nothing is carried
+//! from chunk to chunk.
+
+use heapledger_core::ThreadId;
+
+pub(super) const COLUMN_OPS: u16 = 1;
+pub(super) const COLUMN_STACKS: u16 = 2;
+pub(super) const COLUMN_CALLS: u16 = 3;
+pub(super) const COLUMN_SOURCES: u16 = 4;
+pub(super) const COLUMN_SIZES_LOW: u16 = 5;
+pub(super) const COLUMN_SIZES_HIGH: u16 = 6;
+pub(super) const COLUMN_NEAR: u16 = 7;
+pub(super) const COLUMN_FAR_LOW: u16 = 8;
+pub(super) const COLUMN_FAR_MIDDLE: u16 = 9;
+pub(super) const COLUMN_FAR_HIGH: u16 = 10;
+pub(super) const COLUMN_TICKS: u16 = 11;
+pub(super) const COLUMN_THREADS: u16 = 12;
+pub(super) const COLUMN_EXTRAS: u16 = 13;
+
+// A call is one byte: what happened in the high two bits, the entry point in the low six.
+pub(super) const SHAPE: u8 = 0xc0;
+pub(super) const SHAPE_ALLOC: u8 = 0x00;
+pub(super) const SHAPE_FREE: u8 = 0x40;
+pub(super) const SHAPE_REALLOC: u8 = 0x80;
+pub(super) const SHAPE_FAILED: u8 = 0xc0;
+
+/// An allocation from a source that is new in the chunk: its stack, its call and the size are in columns.
+pub(super) const SOURCE_NEW: u8 = 0;
+/// An allocation from a source whose number is in a column, of the size that it had last.
+pub(super) const SOURCE_SAME_SIZE: u8 = 1;
+/// The same, and the size is in a column.
+pub(super) const SOURCE_OTHER_SIZE: u8 = 2;
+/// A failed call: its stack, its call and the size are in columns.
+pub(super) const FAILED: u8 = 3;
+/// A release of a block that nobody saw allocated.
+pub(super) const UNKNOWN: u8 = 4;
+/// A release of an inherited block.
+pub(super) const INHERITED: u8 = 5;
+/// A release of no block.
+pub(super) const NONE: u8 = 6;
+/// A release of a block whose age is in columns.
+pub(super) const FAR: u8 = 7;
+/// What comes next is a release by an entry point other than `free`: it is in a column.
+pub(super) const CALL: u8 = 8;
+/// From here on: a release of a block that is so much younger than a recent one.
+pub(super) const AHEAD: u8 = 16;
+/// From here on: so much older.
+pub(super) const BEHIND: u8 = 24;
+/// From here on: younger by one.
+pub(super) const NEXT: u8 = 32;
+/// From here on: older by one.
+pub(super) const PREVIOUS: u8 = 40;
+/// From here on: a release of a block by its age, from 1.
+pub(super) const YOUNG: u8 = 48;
+/// From here on: an allocation from a source with a low number, of the size that it had last.
+pub(super) const SAME_SIZE: u8 = 96;
+/// From here on: the same of another size.
+pub(super) const OTHER_SIZE: u8 = 176;
+
+/// The largest age that has an operation of its own.
+pub(super) const YOUNG_MAX: u64 = (SAME_SIZE - YOUNG) as u64;
+/// Sources with numbers below this have operations of their own.
+pub(super) const SOURCES_LOW: u32 = (OTHER_SIZE - SAME_SIZE) as u32;
+
+/// How many blocks that a thread released lately can be referred to.
+pub(super) const RECENT: usize = (BEHIND - AHEAD) as usize;
+
+/// The blocks that the threads released lately, the last one first. Threads whose numbers are equal in the low six bits
+/// have them in common.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    serials: Vec<[u64; RECENT]>,
+}
+
+impl Recent {
+    /// At the beginning of a chunk, all are its first serial.
+    pub(super) fn reset(&mut self, first: u64) {
+        self.serials.clear();
+        self.serials.resize(64, [first; RECENT]);
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, thread: ThreadId) -> &mut [u64; RECENT] {
+        &mut self.serials[thread.0 as usize % 64]
+    }
+}
+
+/// The block at `place` was followed by this one.
+#[inline]
+pub(super) fn follow(recent: &mut [u64; RECENT], place: usize, serial: u64) {
+    recent.copy_within(..place, 1);
+    recent[0] = serial;
+}

@@ -1,0 +1,45 @@
+//! The events of one image after another, for questions in which images have nothing to do with each other.
+
+use std::collections::HashMap;
+
+use heapledger_recording::{Damage, Error as RecordingError, Event, EventsBuffer, ImageId, Recording};
+
+use crate::error::Error;
+
+/// Threads beyond this number count as one: a damaged file could otherwise ask for any amount of memory.
+pub(crate) const THREADS_MAX: u32 = 1 << 20;
+
+/// Fails if the recorder kept no events.
+pub(crate) fn expect_events(recording: &Recording<'_>) -> Result<(), Error> {
+    if recording.session().is_some_and(|session| session.totals_only) { Err(Error::NoEvents) } else { Ok(()) }
+}
+
+/// Hands out the events of an image in order, a chunk at a time. Chunks that cannot be read are left out.
+pub(crate) fn for_each_chunk(
+    recording: &Recording<'_>,
+    image: ImageId,
+    damage: &mut Vec<Damage>,
+    mut each: impl FnMut(&[Event]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut buffer = EventsBuffer::default();
+    for chunk in recording.event_chunks(image) {
+        match chunk.decode(&mut buffer) {
+            Ok(events) => each(events.as_slice())?,
+            Err(RecordingError::Damaged(found)) => damage.push(found),
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Ok(())
+}
+
+/// How many events these images have.
+pub(crate) fn events_in(recording: &Recording<'_>, images: &[ImageId]) -> u64 {
+    images.iter().flat_map(|&image| recording.event_chunks(image)).map(|chunk| u64::from(chunk.head().rows)).sum()
+}
+
+/// What a table takes in bytes, the one of twice the size that takes its place when it is full included.
+pub(crate) fn bytes_of<K, V>(table: &HashMap<K, V>) -> u64 {
+    // Seven of eight places are used, and each has a control byte.
+    let places = table.capacity() as u64 * 8 / 7;
+    places * (size_of::<(K, V)>() as u64 + 1) * 3
+}

@@ -1,0 +1,186 @@
+//! What was live over time, beside what the system counted of the same processes.
+
+use std::collections::BTreeMap;
+
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{
+    Damage, ExitStatus, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, MemorySample, Pause, Recording, Sample,
+    Time,
+};
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::moment::Selection;
+use crate::replay::{Progress, Span, replay};
+
+/// What was live over time, and what else happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// When the recording begins.
+    pub begins: Time,
+    /// When it ends.
+    pub ends: Time,
+    /// The largest of [`live`](Self::live), the first of equals: the peak.
+    pub peak: Sample,
+    /// What was live in the selected processes: of each interval the moment with the most bytes. What is between two
+    /// samples of neighbouring intervals is not more than the larger one; an interval without a sample is one in which
+    /// nothing happened. In time order.
+    pub live: Vec<Sample>,
+    /// What the system counted, over the selected processes: whenever one of them was looked at. Memory that they share
+    /// counts for each of them. Empty if nobody looked. In time order.
+    pub memory: Vec<MemorySample>,
+    /// What became of the processes, in time order.
+    pub marks: Vec<Mark>,
+    /// When recording was paused.
+    pub pauses: Vec<Pause>,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// What became of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// When.
+    pub time: Time,
+    /// Which program of which process.
+    pub image: ImageId,
+    /// What.
+    pub what: Change,
+}
+
+/// What can become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It began, or was there already when the recording began.
+    Began,
+    /// It runs another program from now on.
+    Exec,
+    /// It ended; how, if that is known.
+    Ended(Option<ExitStatus>),
+}
+
+impl History {
+    /// The history of the selected processes. Takes no time, unless the recorder did not finish: then it is a replay.
+    pub fn load(recording: &Recording<'_>, process: Option<u32>, progress: Progress<'_>) -> Result<History, Error> {
+        let images = process.map(Filter::process).unwrap_or_default().images(recording)?;
+        let mut history = History { pauses: recording.pauses().to_vec(), ..History::default() };
+        history.begins = recording.session().map_or(Time(0), |session| session.begins);
+        history.live = match recorded(recording, process, &images) {
+            Some(live) => live,
+            None => {
+                let replayed = replay(
+                    recording,
+                    &images,
+                    Span::default(),
+                    Selection::default().memory_max,
+                    |origin| origin.stack,
+                    progress,
+                )?;
+                history.damage.extend(replayed.damage);
+                replayed.timeline
+            }
+        };
+        history.memory = memory(recording, &images, &mut history.damage);
+        history.marks = marks(recording, &images);
+        let last = [
+            recording.footer().map(|footer| footer.time),
+            history.live.last().map(|sample| sample.time),
+            history.memory.last().map(|sample| sample.time),
+            history.marks.last().map(|mark| mark.time),
+        ];
+        history.ends = last.into_iter().flatten().max().unwrap_or_default().max(history.begins);
+        for sample in &history.live {
+            if sample.live.bytes > history.peak.live.bytes {
+                history.peak = *sample;
+            }
+        }
+        Ok(history)
+    }
+}
+
+/// What the recorder left. `None` if it did not finish, or it is damaged.
+fn recorded(recording: &Recording<'_>, process: Option<u32>, images: &[ImageId]) -> Option<Vec<Sample>> {
+    recording.footer()?;
+    let sound = |rows: heapledger_recording::Rows<Sample>| rows.damage.is_empty().then_some(rows.rows);
+    if process.is_none() {
+        return sound(recording.timeline()).filter(|live| !live.is_empty());
+    }
+    let mut steps = Vec::new();
+    for &image in images {
+        let rows = sound(recording.image_timeline(image))?;
+        if rows.is_empty() && recording.event_chunks(image).next().is_some() {
+            return None;
+        }
+        let end = recording.image_end(image).map(|end| end.time);
+        steps.extend(rows.iter().map(|sample| (sample.time, image, [sample.live.bytes.0, sample.live.blocks.0])));
+        steps.extend(end.map(|end| (end, image, [0; 2])));
+    }
+    let live = |(time, [bytes, blocks]): (Time, [u64; 2])| Sample {
+        time,
+        live: Live { bytes: Bytes(bytes), blocks: Blocks(blocks) },
+    };
+    Some(summed(steps).into_iter().map(live).collect())
+}
+
+/// What the system counted, over these images.
+fn memory(recording: &Recording<'_>, images: &[ImageId], damage: &mut Vec<Damage>) -> Vec<MemorySample> {
+    let mut steps = Vec::new();
+    for &image in images {
+        let samples = recording.memory(image);
+        damage.extend(samples.damage);
+        let end = recording.image_end(image).map(|end| end.time).filter(|_| !samples.rows.is_empty());
+        steps.extend(samples.rows.iter().map(|sample| {
+            let MemorySample { time, resident, resident_anonymous, resident_file, heap, mappings, swapped } = *sample;
+            let row = [resident, resident_anonymous, resident_file, heap, mappings, swapped].map(|bytes| bytes.0);
+            (end.map_or(time, |end| time.min(end)), image, row)
+        }));
+        steps.extend(end.map(|end| (end, image, [0; 6])));
+    }
+    let sample = |(time, row): (Time, [u64; 6])| {
+        let [resident, resident_anonymous, resident_file, heap, mappings, swapped] = row.map(Bytes);
+        MemorySample { time, resident, resident_anonymous, resident_file, heap, mappings, swapped }
+    };
+    summed(steps).into_iter().map(sample).collect()
+}
+
+/// The sums over all images whenever one of them changes. Steps at the same time count in the order given.
+fn summed<const N: usize>(mut steps: Vec<(Time, ImageId, [u64; N])>) -> Vec<(Time, [u64; N])> {
+    steps.sort_by_key(|(time, ..)| *time);
+    let mut held: BTreeMap<ImageId, [u64; N]> = BTreeMap::new();
+    let mut sum = [0_u64; N];
+    let mut sums: Vec<(Time, [u64; N])> = Vec::with_capacity(steps.len());
+    for (time, image, row) in steps {
+        let before = std::mem::replace(held.entry(image).or_insert([0; N]), row);
+        for ((sum, before), now) in sum.iter_mut().zip(before).zip(row) {
+            *sum = sum.wrapping_sub(before).wrapping_add(now);
+        }
+        sums.push((time, sum));
+    }
+    sums
+}
+
+fn marks(recording: &Recording<'_>, images: &[ImageId]) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for start in images.iter().filter_map(|&image| recording.image(image)) {
+        let &ImageStart { image, time, how, .. } = start;
+        let what = if how == ImageOrigin::Exec { Change::Exec } else { Change::Began };
+        marks.push(Mark { time, image, what });
+        let end = recording.image_end(image).filter(|end| end.reason == ImageEndReason::Exit);
+        marks.extend(end.map(|end| Mark { time: end.time, image, what: Change::Ended(end.exit) }));
+    }
+    marks.sort_by_key(|mark| mark.time);
+    marks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_steps() {
+        let step = |time, image, value| (Time(time), ImageId(image), [value]);
+        let steps = vec![step(1, 0, 5), step(3, 0, 7), step(9, 0, 0), step(2, 1, 10), step(9, 1, 20), step(9, 1, 0)];
+        let sums: Vec<(u64, u64)> = summed(steps).iter().map(|(time, [sum])| (time.0, *sum)).collect();
+        assert_eq!(sums, [(1, 5), (2, 15), (3, 17), (9, 10), (9, 20), (9, 0)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Which blocks lived so long. That is known only when they are freed, long after a replay has counted them: so it is
+//! found out beforehand, a bit for each allocation.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use heapledger_core::{Bytes, Serial, ThreadId};
+use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageId, Recording, Time};
+
+use crate::error::Error;
+use crate::events::{THREADS_MAX, bytes_of, events_in, for_each_chunk};
+use crate::replay::Progress;
+
+/// How long blocks are to have lived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// So many nanoseconds. What was never freed lived until the end of its image.
+    Time(RangeInclusive<u64>),
+    /// Freed before the thread that allocated it had made more than so many further allocations.
+    Allocations(u64),
+}
+
+/// The blocks of some images that lived so long.
+#[derive(Debug, Default)]
+pub(crate) struct Matching {
+    images: HashMap<ImageId, Bits>,
+    /// Parts that could not be read.
+    pub(crate) damage: Vec<Damage>,
+}
+
+impl Matching {
+    /// Goes through all events of these images, one image after the other.
+    pub(crate) fn find(
+        recording: &Recording<'_>,
+        images: &[ImageId],
+        lifetime: &Lifetime,
+        memory_max: Bytes,
+        progress: Progress<'_>,
+    ) -> Result<Matching, Error> {
+        let (mut done, all) = (0, events_in(recording, images));
+        let mut found = Matching::default();
+        let mut bytes_kept = 0;
+        // Where the recorder did not finish: the last that is known.
+        let latest = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max().unwrap_or_default();
+        let session_end = recording.footer().map_or_else(latest, |footer| footer.time);
+        for &image in images {
+            let mut finder = Finder { lifetime, born: HashMap::new(), threads: Vec::new(), bits: Bits::default() };
+            for_each_chunk(recording, image, &mut found.damage, |events| {
+                events.iter().for_each(|event| finder.event(event));
+                done += events.len() as u64;
+                progress(done, all);
+                let bytes = bytes_kept + bytes_of(&finder.born) + finder.bits.bytes();
+                if bytes > memory_max.0 { Err(Error::MemoryLimit(memory_max)) } else { Ok(()) }
+            })?;
+            let end = recording.image_end(image).map(|end| end.time);
+            let bits = finder.finish(end.unwrap_or(session_end));
+            bytes_kept += bits.bytes();
+            found.images.insert(image, bits);
+        }
+        Ok(found)
+    }
+
+    /// Whether a block is one of them.
+    pub(crate) fn has(&self, image: ImageId, serial: Serial) -> bool {
+        self.images.get(&image).is_some_and(|bits| bits.has(serial))
+    }
+}
+
+struct Finder<'l> {
+    lifetime: &'l Lifetime,
+    /// Of each live block: its time; or its thread (20 bits), and above it the ordinal of its allocation in the thread.
+    born: HashMap<Serial, u64>,
+    /// How many allocations each thread has made.
+    threads: Vec<u64>,
+    bits: Bits,
+}
+
+impl Finder<'_> {
+    fn event(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Alloc { serial, .. } => self.allocated(event, serial),
+            EventKind::Free { block } => self.freed(event.time, block),
+            EventKind::Realloc { old, serial, .. } => {
+                self.freed(event.time, old);
+                self.allocated(event, serial);
+            }
+            EventKind::Failed { .. } => {}
+        }
+    }
+
+    fn allocated(&mut self, event: &Event, serial: Serial) {
+        let born = match self.lifetime {
+            Lifetime::Time(_) => event.time.0,
+            Lifetime::Allocations(_) => {
+                let ThreadId(thread) = event.thread.min(ThreadId(THREADS_MAX - 1));
+                *self.made_by(thread) += 1;
+                *self.made_by(thread) * u64::from(THREADS_MAX) + u64::from(thread)
+            }
+        };
+        self.born.insert(serial, born);
+    }
+
+    fn made_by(&mut self, thread: u32) -> &mut u64 {
+        let at = thread as usize;
+        if at >= self.threads.len() {
+            self.threads.resize(at + 1, 0);
+        }
+        &mut self.threads[at]
+    }
+
+    fn freed(&mut self, time: Time, block: FreedBlock) {
+        let FreedBlock::Known(serial) = block else { return };
+        let Some(born) = self.born.remove(&serial) else { return };
+        let matches = match self.lifetime {
+            Lifetime::Time(range) => range.contains(&time.0.saturating_sub(born)),
+            Lifetime::Allocations(most) => {
+                let (ordinal, thread) = (born / u64::from(THREADS_MAX), born % u64::from(THREADS_MAX));
+                *self.made_by(thread as u32) - ordinal <= *most
+            }
+        };
+        if matches {
+            self.bits.set(serial);
+        }
+    }
+
+    fn finish(mut self, end: Time) -> Bits {
+        if let Lifetime::Time(range) = self.lifetime {
+            let matching = self.born.iter().filter(|(_, born)| range.contains(&end.0.saturating_sub(**born)));
+            matching.for_each(|(serial, _)| self.bits.set(*serial));
+        }
+        self.bits
+    }
+}
+
+/// A set of serials, in pages: those of a damaged file can have gaps.
+#[derive(Debug, Default)]
+struct Bits {
+    pages: Vec<Option<Box<Page>>>,
+    pages_there: u64,
+}
+
+type Page = [u64; 64];
+/// Serials on a page.
+const PAGE: u64 = 64 * 64;
+/// Serials have 37 bits.
+const PAGES_MAX: u64 = (1 << 37) / PAGE;
+
+impl Bits {
+    fn set(&mut self, serial: Serial) {
+        let page = serial.0 / PAGE;
+        if page >= PAGES_MAX {
+            return;
+        }
+        let page = page as usize;
+        if page >= self.pages.len() {
+            self.pages.resize(page + 1, None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| {
+            self.pages_there += 1;
+            Box::new([0; 64])
+        });
+        page[(serial.0 % PAGE / 64) as usize] |= 1 << (serial.0 % 64);
+    }
+
+    fn has(&self, serial: Serial) -> bool {
+        let page = self.pages.get((serial.0 / PAGE) as usize).and_then(Option::as_ref);
+        page.is_some_and(|page| page[(serial.0 % PAGE / 64) as usize] & 1 << (serial.0 % 64) != 0)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pages.len() as u64 * 8 + self.pages_there * size_of::<Page>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_serials() {
+        let mut bits = Bits::default();
+        for serial in [0, 63, 64, 4095, 4096, 1_000_000] {
+            assert!(!bits.has(Serial(serial)));
+            bits.set(Serial(serial));
+            assert!(bits.has(Serial(serial)) && !bits.has(Serial(serial + 1)) || serial == 63 || serial == 4095);
+        }
+        bits.set(Serial(u64::MAX));
+        assert!(!bits.has(Serial(u64::MAX)) && bits.bytes() < 8 * 1024);
+    }
+}

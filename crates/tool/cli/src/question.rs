@@ -1,0 +1,245 @@
+//! A question to a recording: of which blocks, when, compared by what; and how it is told.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use heapledger_analysis::{self as analysis, Amount, Filter, Metric, Moment, Names, Profile, Selection};
+use heapledger_recording::{ChunkKind, Recording, Time};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::args::Symbols;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, counted, duration, time};
+use crate::input::Input;
+use crate::label::Labels;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// A question to a recording.
+#[derive(Debug)]
+pub(crate) struct Question<'r, 'a> {
+    pub(crate) input: &'r Input,
+    pub(crate) recording: &'r Recording<'a>,
+    pub(crate) labels: Labels<'r, 'a>,
+    pub(crate) selection: Selection,
+    pub(crate) metric: Metric,
+}
+
+impl<'r, 'a> Question<'r, 'a> {
+    pub(crate) fn new(
+        input: &'r Input,
+        recording: &'r Recording<'a>,
+        symbols: &Symbols,
+        selection: Selection,
+        metric: Metric,
+    ) -> Question<'r, 'a> {
+        let mut selection = selection;
+        // What was retained at the end of a time that goes on beyond the recording.
+        if selection.filter.allocated.is_some()
+            && let Some(time) = selection.moment.time()
+            && recording.footer().is_some_and(|footer| time >= footer.time)
+        {
+            selection.moment = Moment::End;
+        }
+        Question { input, recording, labels: Labels::new(recording, symbols), selection, metric }
+    }
+
+    /// Fails if the recording has no allocation at all: an empty table would say less.
+    pub(crate) fn expect_something(self) -> Result<Self> {
+        expect_something(self.recording).map(|()| self)
+    }
+
+    /// The answer, with a progress bar while it is looked for.
+    pub(crate) fn answer<A>(
+        &mut self,
+        ask: impl FnOnce(&mut Names<'r, 'a>, &Selection, analysis::Progress<'_>) -> std::result::Result<A, analysis::Error>,
+    ) -> Result<A> {
+        let mut progress = Progress::new();
+        let answer = ask(&mut self.labels.names, &self.selection, &mut |done, all| progress.events(done, all));
+        drop(progress);
+        answer.map_err(|error| self.input.unanswered(error))
+    }
+
+    /// What every site holds.
+    pub(crate) fn profile(&mut self) -> Result<Profile> {
+        let profile = self.answer(|names, selection, progress| Profile::load(names, selection, progress))?;
+        self.input.warn_of(&profile.damage);
+        Ok(profile)
+    }
+
+    /// What is shown: `live at the peak (18.2 s)`, `allocated in all`.
+    pub(crate) fn what(&self) -> String {
+        What(self.recording, &self.selection).to_string()
+    }
+
+    /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and what was left out of that.
+    pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
+        let blocks = counted(whole.blocks.0, "block", "blocks");
+        out.title(format_args!("{} in {blocks} {}", bytes(whole.bytes.0), self.what()))?;
+        self.filters(left_out, out)
+    }
+
+    /// What was asked for, and what that leaves out.
+    pub(crate) fn filters(&self, left_out: &Amount, out: &mut Output) -> Result<()> {
+        let filters = shown(&self.selection.filter);
+        if filters.is_empty() {
+            return Ok(());
+        }
+        let blocks = counted(left_out.blocks.0, "block", "blocks");
+        let rest = match left_out.is_nothing() {
+            true => "leaves nothing out".to_owned(),
+            false => format!("leaves out {} in {blocks}", bytes(left_out.bytes.0)),
+        };
+        Ok(out.aside(format_args!("only: {} ({rest})", filters.join(" · ")))?)
+    }
+
+    /// `[the block was] allocated` in the time that was asked for, whether still live or not.
+    pub(crate) fn allocated(&self, profile: &Profile, out: &mut Output) -> Result<()> {
+        match (profile.allocated, self.selection.moment) {
+            (None, _) | (_, Moment::Total) => Ok(()),
+            (Some(all), _) => {
+                let blocks = counted(all.blocks.0, "block", "blocks");
+                Ok(out.aside(format_args!("of {} in {blocks} allocated in that time", bytes(all.bytes.0)))?)
+            }
+        }
+    }
+}
+
+/// Fails if the recording has no allocation at all.
+pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
+    let is_allocating = recording.footer().is_none_or(|footer| footer.counts.allocations.0 > 0);
+    if is_allocating || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
+        return Ok(());
+    }
+    let what = "nothing was recorded: the program made no allocator call that was seen";
+    Err(Failure::new(Exit::NothingRecorded, what).hint("a program that is statically linked cannot be recorded"))
+}
+
+/// When, for a sentence.
+struct What<'r, 'a>(&'r Recording<'a>, &'r Selection);
+
+impl fmt::Display for What<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What(recording, selection) = self;
+        let retained = if selection.filter.allocated.is_some() { "retained, " } else { "" };
+        match selection.moment {
+            Moment::Peak => match peak_time(recording, &selection.filter) {
+                Some(at) => write!(f, "live at the peak ({})", time(at))?,
+                None => f.write_str("live at the peak")?,
+            },
+            Moment::End => write!(f, "{retained}live at the end")?,
+            Moment::At(at) => write!(f, "{retained}live at {}", time(at))?,
+            Moment::Total => f.write_str("allocated in all")?,
+        }
+        Ok(())
+    }
+}
+
+/// When the peak of the selected processes was, if that was noted.
+fn peak_time(recording: &Recording<'_>, filter: &Filter) -> Option<Time> {
+    if filter.processes.is_empty() {
+        return Some(recording.footer()?.counts.bytes_live_max_time);
+    }
+    let images = filter.images(recording).ok()?;
+    let pid = recording.image(*images.first()?)?.pid;
+    if images.iter().any(|image| recording.image(*image).is_none_or(|image| image.pid != pid)) {
+        return None;
+    }
+    let counts: Option<Vec<_>> = images.iter().map(|image| recording.image_counts(*image)).collect();
+    // Of equals the first, as analyses have it.
+    let counts = counts?.into_iter().rev().max_by_key(|counts| counts.bytes_live_max)?;
+    Some(counts.bytes_live_max_time)
+}
+
+/// The filters in words.
+fn shown(filter: &Filter) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut add = |name: &str, patterns: Vec<String>, between: &str| {
+        if !patterns.is_empty() {
+            words.push(format!("{name} {}", patterns.join(between)));
+        }
+    };
+    let texts = |patterns: &[analysis::Pattern]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
+    add("process", filter.processes.iter().map(ToString::to_string).collect(), " or ");
+    add("function", texts(&filter.functions), " and ");
+    add("not function", texts(&filter.not_functions), " or ");
+    add("allocated by", texts(&filter.allocated_by), " or ");
+    add("not allocated by", texts(&filter.not_allocated_by), " or ");
+    add("module", texts(&filter.modules), " or ");
+    add("not module", texts(&filter.not_modules), " or ");
+    add("thread", filter.threads.iter().map(ToString::to_string).collect(), " or ");
+    let size = |size: u64| bytes(size);
+    let time = |ns: u64| duration(Duration::from_nanos(ns));
+    add("size", filter.size.iter().map(|range| shown_range(range, size)).collect(), "");
+    add("lifetime", filter.lifetime.iter().map(|range| shown_range(range, time)).collect(), "");
+    add("allocated during", filter.allocated.iter().map(|range| shown_range(range, time)).collect(), "");
+    words
+}
+
+/// `1.0 KiB to 1.0 MiB`, `up to 1.0 ms`, `1.0 s or more`.
+fn shown_range(range: &RangeInclusive<u64>, shown: impl Fn(u64) -> String) -> String {
+    match (*range.start(), *range.end()) {
+        (first, last) if first == last => shown(first),
+        (first, u64::MAX) => format!("{} or more", shown(first)),
+        (0, last) => format!("up to {}", shown(last)),
+        (first, last) => format!("{} to {}", shown(first), shown(last)),
+    }
+}
+
+/// What was asked, for JSON: at the start of every answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct SelectionJson {
+    metric: &'static str,
+    /// `peak`, `end`, `total`, or a time in seconds.
+    at: Value,
+    /// What is asked of blocks: only what is. Times are in seconds; a bound that is open is null.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    only: Map<String, Value>,
+}
+
+impl SelectionJson {
+    pub(crate) fn new(selection: &Selection, metric: Metric) -> SelectionJson {
+        let filter = &selection.filter;
+        let mut only = Map::new();
+        let mut add = |name: &str, value: Value| {
+            if !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()) {
+                only.insert(name.to_owned(), value);
+            }
+        };
+        let texts = |patterns: &[analysis::Pattern]| patterns.iter().map(ToString::to_string).collect::<Value>();
+        add("processes", filter.processes.iter().map(ToString::to_string).collect());
+        add("functions", texts(&filter.functions));
+        add("not_functions", texts(&filter.not_functions));
+        add("allocated_by", texts(&filter.allocated_by));
+        add("not_allocated_by", texts(&filter.not_allocated_by));
+        add("modules", texts(&filter.modules));
+        add("not_modules", texts(&filter.not_modules));
+        add("threads", filter.threads.iter().map(ToString::to_string).collect());
+        let bounds = |range: &Option<RangeInclusive<u64>>, value: fn(u64) -> Value| match range {
+            None => Value::Null,
+            Some(range) => {
+                let last = *range.end();
+                json!({ "min": value(*range.start()), "max": if last == u64::MAX { Value::Null } else { value(last) } })
+            }
+        };
+        let seconds = |ns: u64| json!(ns as f64 / 1e9);
+        add("size", bounds(&filter.size, |bytes| json!(bytes)));
+        add("lifetime_seconds", bounds(&filter.lifetime, seconds));
+        add("allocated_seconds", bounds(&filter.allocated, seconds));
+        let at = match selection.moment {
+            Moment::Peak => "peak".into(),
+            Moment::End => "end".into(),
+            Moment::Total => "total".into(),
+            Moment::At(time) => seconds(time.0),
+        };
+        let metric = match metric {
+            Metric::Bytes => "bytes",
+            Metric::Blocks => "blocks",
+            Metric::Temporaries => "temporary",
+        };
+        SelectionJson { metric, at, only }
+    }
+}

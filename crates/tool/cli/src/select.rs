@@ -1,0 +1,318 @@
+//! Of which blocks, and when: the options that all reading verbs share, and how their values are written.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use heapledger_analysis::{Filter, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern};
+use heapledger_recording::Time;
+
+/// Of which blocks.
+///
+/// The doc comment of the first option explains how patterns and ranges are written.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which blocks")]
+pub(crate) struct Which {
+    /// Only blocks whose stack goes through such a function; of several, through each
+    ///
+    /// A PATTERN is a text that the name has in it (`parse`); or, with `*` for any
+    /// text and `?` for any character, all of it (`json::*`); or a regular
+    /// expression between slashes (`/^(get|set)_/`). Names are taken without
+    /// parameters and type arguments, and with them.
+    ///
+    /// A RANGE is `MIN..MAX`, both included; one of them may be left out, and
+    /// `MIN-MAX` is the same. Options of this group can be combined: a block is
+    /// shown if it fits them all.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    function: Vec<Pattern>,
+
+    /// Only blocks whose stack goes through no such function
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    not_function: Vec<Pattern>,
+
+    /// Only blocks allocated by such a function, or by one of several: the innermost that is no allocator
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    allocated_by: Vec<Pattern>,
+
+    /// Only blocks not allocated by such a function
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    not_allocated_by: Vec<Pattern>,
+
+    /// Only blocks allocated by a function of such a module, by its path or file name, or of one of several
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    module: Vec<Pattern>,
+
+    /// Only blocks not allocated by a function of such a module
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    not_module: Vec<Pattern>,
+
+    /// Only blocks allocated by this thread: its id, a pattern of its name, or #N for the N-th of its process, from 0
+    #[arg(long, value_name = "THREAD", value_parser = thread)]
+    thread: Vec<ThreadPattern>,
+
+    /// Only blocks of such requested sizes: 1k..1M, ..64, 100 (k, M, G are KiB, MiB, GiB)
+    #[arg(long, value_name = "RANGE", value_parser = sizes)]
+    size: Option<RangeInclusive<u64>>,
+
+    /// Only blocks that lived so long: ..1ms, 1s..; to the end of the process if they were not freed
+    #[arg(long, value_name = "RANGE", value_parser = times)]
+    lifetime: Option<RangeInclusive<u64>>,
+
+    /// Only blocks allocated in this time: 10s-20s, 1min.. . Without --at or --total: and still live at its end
+    #[arg(long, value_name = "RANGE", value_parser = times)]
+    during: Option<RangeInclusive<u64>>,
+
+    /// Only this process, or one of several: its pid, or a pattern of its program's file name
+    #[arg(short, long, value_name = "PROCESS", value_parser = process)]
+    process: Vec<ProcessPattern>,
+}
+
+/// Of which blocks, when, and what to compare.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct What {
+    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total")]
+    at: Option<Moment>,
+
+    /// All that was ever allocated, live or not
+    #[arg(long)]
+    total: bool,
+
+    /// What to order and sum up by; temporary implies --total
+    #[arg(long, value_name = "WHAT", default_value = "bytes")]
+    metric: AnyMetric,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// What to order and sum up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnyMetric {
+    /// Bytes that were asked for
+    Bytes,
+    /// Blocks; with --total: allocations
+    Blocks,
+    /// Temporary allocations
+    Temporary,
+}
+
+/// What to order live blocks by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveMetric {
+    /// Bytes that were asked for
+    Bytes,
+    /// Blocks
+    Blocks,
+}
+
+impl What {
+    /// The selection, and what to compare by. Fails if the two do not go together.
+    pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
+        let moment = match (self.metric, self.at) {
+            (AnyMetric::Temporary, Some(_)) => {
+                return Err("temporary allocations are gone at once: there is no moment to count them at");
+            }
+            (AnyMetric::Temporary, None) => Moment::Total,
+            (_, Some(at)) => at,
+            (_, None) if self.total => Moment::Total,
+            (_, None) => self.which.retained().unwrap_or(Moment::Peak),
+        };
+        let metric = match self.metric {
+            AnyMetric::Bytes => Metric::Bytes,
+            AnyMetric::Blocks => Metric::Blocks,
+            AnyMetric::Temporary => Metric::Temporaries,
+        };
+        Ok((self.which.at(moment), metric))
+    }
+}
+
+impl Which {
+    /// These blocks at a moment.
+    pub(crate) fn at(&self, moment: Moment) -> Selection {
+        let filter = Filter {
+            processes: self.process.clone(),
+            functions: self.function.clone(),
+            not_functions: self.not_function.clone(),
+            allocated_by: self.allocated_by.clone(),
+            not_allocated_by: self.not_allocated_by.clone(),
+            modules: self.module.clone(),
+            not_modules: self.not_module.clone(),
+            threads: self.thread.clone(),
+            size: self.size.clone(),
+            lifetime: self.lifetime.clone(),
+            allocated: self.during.clone(),
+        };
+        Selection { filter, ..Selection::at(moment) }
+    }
+
+    /// The end of the time that is asked for: what is live then of what was allocated in it, it has retained.
+    pub(crate) fn retained(&self) -> Option<Moment> {
+        self.during.as_ref().map(|during| match *during.end() {
+            u64::MAX => Moment::End,
+            end => Moment::At(Time(end)),
+        })
+    }
+}
+
+impl From<LiveMetric> for Metric {
+    fn from(metric: LiveMetric) -> Metric {
+        match metric {
+            LiveMetric::Bytes => Metric::Bytes,
+            LiveMetric::Blocks => Metric::Blocks,
+        }
+    }
+}
+
+/// `peak`, `end`, or a time.
+pub(crate) fn moment(text: &str) -> Result<Moment, String> {
+    match text {
+        "peak" => Ok(Moment::Peak),
+        "end" => Ok(Moment::End),
+        text => time(text).map(Moment::At).map_err(|_| format!("expected peak, end, or a time: {EXAMPLES}")),
+    }
+}
+
+/// A time of a recording.
+pub(crate) fn time(text: &str) -> Result<Time, String> {
+    duration(text).map(|time| Time(nanoseconds(time)))
+}
+
+const EXAMPLES: &str = "1.5s, 200ms or 2min";
+
+/// A number and a unit; seconds without one.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unknown = || format!("`{text}` is no time such as {EXAMPLES}");
+    let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(unknown()),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
+}
+
+/// A number of bytes and a unit.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let unknown = || format!("`{text}` is no size such as 64, 16k or 1.5M");
+    let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
+    let unit = unit.to_ascii_lowercase();
+    let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(unknown()),
+    };
+    let bytes = number * (1_u64 << shift) as f64;
+    if bytes.fract() == 0.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(unknown()) }
+}
+
+/// A share in percent.
+pub(crate) fn percentage(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected a number from 0 to 100".to_owned()) }
+}
+
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn process(text: &str) -> Result<ProcessPattern, String> {
+    match text.parse() {
+        Ok(pid) => Ok(ProcessPattern::Pid(pid)),
+        Err(_) => Ok(ProcessPattern::Program(Pattern::new(text).map_err(|error| error.to_string())?)),
+    }
+}
+
+fn thread(text: &str) -> Result<ThreadPattern, String> {
+    if let Some(number) = text.strip_prefix('#') {
+        return number.parse().map(ThreadPattern::Number).map_err(|_| "expected a number after #".to_owned());
+    }
+    match text.parse() {
+        Ok(tid) => Ok(ThreadPattern::Tid(tid)),
+        Err(_) => Ok(ThreadPattern::Name(Pattern::new(text).map_err(|error| error.to_string())?)),
+    }
+}
+
+fn sizes(text: &str) -> Result<RangeInclusive<u64>, String> {
+    range(text, size)
+}
+
+fn times(text: &str) -> Result<RangeInclusive<u64>, String> {
+    range(text, |text| duration(text).map(nanoseconds))
+}
+
+/// `MIN..MAX`, `MIN-MAX`, `MIN..`, `..MAX`, or one value.
+fn range(text: &str, value: impl Fn(&str) -> Result<u64, String>) -> Result<RangeInclusive<u64>, String> {
+    let Some((first, last)) = text.split_once("..").or_else(|| text.split_once('-')) else {
+        let only = value(text)?;
+        return Ok(only..=only);
+    };
+    let bound = |text: &str, open: u64| if text.is_empty() { Ok(open) } else { value(text) };
+    let (first, last) = (bound(first, 0)?, bound(last, u64::MAX)?);
+    if first <= last { Ok(first..=last) } else { Err("the range ends before it begins".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_percentages() {
+        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("0.5 min"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
+        for wrong in ["", "s", "1.2.3s", "-1s", "1y", "1e99s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(percentage("2.5"), Ok(2.5));
+        assert_eq!(percentage("5%"), Ok(5.0));
+        assert!(percentage("101").is_err() && percentage("NaN").is_err());
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, bytes) in [("64", 64), ("1k", 1024), ("1.5 KiB", 1536), ("2MB", 2 << 20), ("3G", 3 << 30)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "k", "1x", "1.0001k", "-1", "99999999T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_may_be_open() {
+        assert_eq!(sizes("1k..1M"), Ok(1024..=1 << 20));
+        assert_eq!(sizes("100"), Ok(100..=100));
+        assert_eq!(sizes("..64"), Ok(0..=64));
+        assert_eq!(times("10s-20s"), Ok(10_000_000_000..=20_000_000_000));
+        assert_eq!(times("1ms-"), Ok(1_000_000..=u64::MAX));
+        for wrong in ["2..1", "a..", "1..2..3", ""] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn processes_and_threads() {
+        assert_eq!(process("4411"), Ok(ProcessPattern::Pid(4411)));
+        assert_eq!(process("cc1"), Ok(ProcessPattern::Program(Pattern::new("cc1").unwrap())));
+        assert_eq!(thread("#2"), Ok(ThreadPattern::Number(2)));
+        assert_eq!(thread("4412"), Ok(ThreadPattern::Tid(4412)));
+        assert_eq!(thread("worker*"), Ok(ThreadPattern::Name(Pattern::new("worker*").unwrap())));
+        assert!(thread("#x").is_err() && thread("").is_err() && process("/(/").is_err());
+    }
+}

@@ -1,0 +1,333 @@
+//! `heapledger timeline`: what was live over time, as a plot, a picture or JSON.
+
+use std::fs;
+use std::path::Path;
+
+use heapledger_analysis::{Change, History};
+use heapledger_core::Bytes;
+use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
+use heapledger_reports::{Row, Tree};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::{Range, Timeline};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count, counted, time};
+use crate::input::{Input, shown};
+use crate::label::{seconds, shown_command};
+use crate::output::{Output, tell};
+use crate::picture;
+use crate::plot::{Look, Plot, Strip};
+use crate::progress::Progress;
+use crate::question::expect_something;
+
+/// Columns of the plot where the output is no terminal.
+const WIDTH: usize = 80;
+/// Programs that are listed below a plot or a picture: those with the highest peaks.
+const PROGRAMS_MAX: usize = 12;
+
+pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    expect_something(&recording)?;
+    let mut progress = Progress::new();
+    let history = History::load(&recording, arguments.process, &mut |done, all| progress.events(done, all));
+    drop(progress);
+    let history = history.map_err(|error| input.unanswered(error))?;
+    input.warn_of(&history.damage);
+    let view = View::new(&recording, history, arguments.range)?;
+
+    if arguments.input.json {
+        return out.json(&TimelineJson::new(&view, arguments.process));
+    }
+    let Some(path) = &arguments.svg else { return print(&view, arguments.process, out) };
+    let picture = picture::draw(&view, &title(&view, arguments.process));
+    if path == Path::new("-") {
+        out.line(picture)?;
+        return Ok(());
+    }
+    let cannot = |error| Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), error);
+    fs::write(path, picture).map_err(cannot)?;
+    tell(format_args!("heapledger: wrote {}", shown(path)));
+    Ok(())
+}
+
+/// What is shown: a part of a history.
+pub(crate) struct View<'r, 'a> {
+    pub(crate) recording: &'r Recording<'a>,
+    pub(crate) from: Time,
+    /// Later than `from`.
+    pub(crate) to: Time,
+    pub(crate) history: History,
+    /// The largest sample in the part, the first of equals.
+    pub(crate) peak: Sample,
+    /// In time order.
+    pub(crate) programs: Vec<Program>,
+}
+
+/// A program that ran in the part.
+pub(crate) struct Program {
+    pub(crate) image: ImageId,
+    pub(crate) pid: u32,
+    pub(crate) from: Time,
+    pub(crate) to: Option<Time>,
+    pub(crate) how: Change,
+    pub(crate) exit: Option<ExitStatus>,
+    pub(crate) command: String,
+    bytes_live_max: Bytes,
+}
+
+impl<'r, 'a> View<'r, 'a> {
+    fn new(recording: &'r Recording<'a>, history: History, range: Range) -> Result<View<'r, 'a>> {
+        let from = range.from.unwrap_or(history.begins).max(history.begins);
+        let to = range.to.unwrap_or(history.ends).min(history.ends).max(Time(history.begins.0 + 1));
+        if from >= to {
+            let span = format!("the recording goes from {} to {}", time(history.begins), time(history.ends));
+            return Err(Failure::new(Exit::Usage, "there is nothing between these times").hint(span));
+        }
+        let mut peak = at(&history.live, from);
+        for sample in history.live.iter().filter(|sample| (from..=to).contains(&sample.time)) {
+            if sample.live.bytes > peak.live.bytes {
+                peak = *sample;
+            }
+        }
+        let programs = programs(recording, &history);
+        let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
+        Ok(View { recording, from, to, history, peak, programs })
+    }
+
+    /// The largest of these figures in each of so many equal parts of the time: a figure holds until the next one.
+    /// `None` before the first.
+    pub(crate) fn columns<S>(
+        &self,
+        samples: &[S],
+        columns: usize,
+        moment: impl Fn(&S) -> Time,
+        figure: impl Fn(&S) -> u64,
+    ) -> Vec<Option<u64>> {
+        let mut largest: Vec<Option<u64>> = vec![None; columns];
+        let mut last = largest.clone();
+        let mut held = None;
+        for sample in samples.iter().take_while(|sample| moment(sample) <= self.to) {
+            if moment(sample) < self.from {
+                held = Some(figure(sample));
+                continue;
+            }
+            let column = self.column(moment(sample), columns);
+            largest[column] = largest[column].max(Some(figure(sample)));
+            last[column] = Some(figure(sample));
+        }
+        for (largest, last) in largest.iter_mut().zip(last) {
+            *largest = (*largest).max(held);
+            held = last.or(held);
+        }
+        largest
+    }
+
+    /// The programs to list, and how many more there are.
+    pub(crate) fn listed(&self) -> (Vec<&Program>, usize) {
+        let mut listed: Vec<&Program> = self.programs.iter().collect();
+        listed.sort_by_key(|program| std::cmp::Reverse(program.bytes_live_max));
+        listed.truncate(PROGRAMS_MAX);
+        listed.sort_by_key(|program| (program.from, program.image));
+        let more = self.programs.len() - listed.len();
+        (listed, more)
+    }
+
+    pub(crate) fn live(&self, columns: usize) -> Vec<Option<u64>> {
+        self.columns(&self.history.live, columns, |sample| sample.time, |sample| sample.live.bytes.0)
+    }
+
+    pub(crate) fn blocks(&self, columns: usize) -> Vec<Option<u64>> {
+        self.columns(&self.history.live, columns, |sample| sample.time, |sample| sample.live.blocks.0)
+    }
+
+    pub(crate) fn memory(&self, columns: usize, figure: Figure) -> Vec<Option<u64>> {
+        self.columns(&self.history.memory, columns, |sample| sample.time, |sample| figure(sample).0)
+    }
+
+    /// In which of so many equal parts of the time a moment is.
+    pub(crate) fn column(&self, moment: Time, columns: usize) -> usize {
+        let part = u128::from(moment.0.saturating_sub(self.from.0)) * columns as u128;
+        let column = part / u128::from(self.to.0 - self.from.0);
+        (column as usize).min(columns - 1)
+    }
+}
+
+/// The last sample up to a moment.
+fn at(live: &[Sample], moment: Time) -> Sample {
+    let after = live.partition_point(|sample| sample.time <= moment);
+    let live = after.checked_sub(1).map(|at| live[at].live).unwrap_or_default();
+    Sample { time: moment, live }
+}
+
+/// One of the figures that the system counted.
+type Figure = fn(&MemorySample) -> Bytes;
+
+/// What the system counted, as it is called here.
+pub(crate) const MEMORY: [(&str, Figure); 4] = [
+    ("resident", |sample| sample.resident),
+    ("of no file", |sample| sample.resident_anonymous),
+    ("brk heap", |sample| sample.heap),
+    ("anon mmap", |sample| sample.mappings),
+];
+
+fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
+    let starts = history.marks.iter().filter(|mark| !matches!(mark.what, Change::Ended(_)));
+    let program = |mark: &heapledger_analysis::Mark| {
+        let start = recording.image(mark.image)?;
+        let end = recording.image_end(mark.image);
+        Some(Program {
+            image: mark.image,
+            pid: start.pid,
+            from: mark.time,
+            to: end.map(|end| end.time),
+            how: mark.what,
+            exit: end.and_then(|end| end.exit),
+            command: shown_command(start),
+            bytes_live_max: recording.image_counts(mark.image).map_or(Bytes(0), |counts| counts.bytes_live_max),
+        })
+    };
+    starts.filter_map(program).collect()
+}
+
+/// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
+fn title(view: &View<'_, '_>, process: Option<u32>) -> String {
+    let (live, blocks) = (bytes(view.peak.live.bytes.0), counted(view.peak.live.blocks.0, "block", "blocks"));
+    let when = time(view.peak.time);
+    let process = process.map_or(String::new(), |pid| format!(" of process {pid}"));
+    if (view.from, view.to) == (view.history.begins, view.history.ends) {
+        format!("{live} in {blocks} live at the peak{process} ({when})")
+    } else {
+        let (from, to) = (time(view.from), time(view.to));
+        format!("{live} in {blocks} live at most{process} from {from} to {to} (at {when})")
+    }
+}
+
+fn print(view: &View<'_, '_>, process: Option<u32>, out: &mut Output) -> Result<()> {
+    out.title(title(view, process))?;
+    out.line("")?;
+    let look = Look { unicode: is_unicode(), colors: out.has_colors() };
+    let columns = Plot::columns(out.width().unwrap_or(WIDTH));
+    let mut strips = vec![Strip::new("blocks", view.blocks(columns), count)];
+    let has_memory = !view.history.memory.is_empty();
+    if has_memory {
+        strips.extend(MEMORY.map(|(name, figure)| Strip::new(name, view.memory(columns, figure), bytes)));
+    }
+    let (programs, more) = view.listed();
+    let letters = programs.iter().enumerate().map(|(at, program)| {
+        let column = (program.from >= view.from).then(|| view.column(program.from, columns));
+        (letter(at), column)
+    });
+    let plot = Plot {
+        area: view.live(columns),
+        line: has_memory.then(|| view.memory(columns, |sample| sample.resident)),
+        peak: view.column(view.peak.time, columns),
+        marks: letters.filter_map(|(letter, column)| Some((column?, letter))).collect(),
+        from: look.time(view.from),
+        to: look.time(view.to),
+        strips,
+    };
+    plot.print(look, &mut |line| out.line(line))?;
+    if view.programs.len() > 1 {
+        out.line("")?;
+        let mut table = Tree::new(["", "from", "to", "pid"]);
+        for (at, program) in programs.iter().enumerate() {
+            let to = program.to.map_or("running".to_owned(), time);
+            let row = Row::new(program.command.as_str()).note(if program.how == Change::Exec { "by exec" } else { "" });
+            table.push(0, row.cells([letter(at).to_string(), time(program.from), to, program.pid.to_string()]));
+        }
+        out.tree(&table)?;
+        if more > 0 {
+            out.aside(format_args!("and {more} smaller ones: --json lists them"))?;
+        }
+    }
+    for pause in &view.history.pauses {
+        let until = pause.until.map_or("the end".to_owned(), time);
+        out.aside(format_args!("recording was paused from {} to {until}", time(pause.from)))?;
+    }
+    if !has_memory {
+        out.aside("nobody looked at resident memory while this was recorded")?;
+    }
+    Ok(())
+}
+
+/// What a program is called in a plot.
+pub(crate) fn letter(at: usize) -> char {
+    u8::try_from(at).ok().filter(|&at| at < 26).map_or('+', |at| char::from(b'a' + at))
+}
+
+/// Whether the locale is UTF-8, as the C library would find it; where none is set, everybody's terminal is.
+fn is_unicode() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let Some(locale) = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")) else { return true };
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
+    locale.ends_with("utf-8") || locale.ends_with("utf8") || locale.contains("utf-8@") || locale.contains("utf8@")
+}
+
+#[derive(Debug, Serialize)]
+struct TimelineJson {
+    process: Option<u32>,
+    from_seconds: f64,
+    to_seconds: f64,
+    peak: Value,
+    live: Vec<Value>,
+    memory: Vec<Value>,
+    programs: Vec<Value>,
+    pauses: Vec<Value>,
+}
+
+impl TimelineJson {
+    fn new(view: &View<'_, '_>, process: Option<u32>) -> TimelineJson {
+        let sample = |sample: &Sample| {
+            json!({
+                "time_seconds": seconds(sample.time),
+                "bytes": sample.live.bytes.0,
+                "blocks": sample.live.blocks.0,
+            })
+        };
+        let memory = |sample: &MemorySample| {
+            json!({
+                "time_seconds": seconds(sample.time),
+                "resident": sample.resident.0,
+                "resident_anonymous": sample.resident_anonymous.0,
+                "resident_file": sample.resident_file.0,
+                "brk": sample.heap.0,
+                "mappings": sample.mappings.0,
+                "swapped": sample.swapped.0,
+            })
+        };
+        let program = |program: &Program| {
+            json!({
+                "image": program.image.0,
+                "pid": program.pid,
+                "how": if program.how == Change::Exec { "exec" } else { "began" },
+                "from_seconds": seconds(program.from),
+                "to_seconds": program.to.map(seconds),
+                "exit": program.exit.map(|exit| match exit {
+                    ExitStatus::Code(code) => json!({ "code": code }),
+                    ExitStatus::Signal(signal) => json!({ "signal": signal }),
+                }),
+                "command": program.command,
+            })
+        };
+        let inside = |time: Time| (view.from..=view.to).contains(&time);
+        // What was live when the part began.
+        let first = at(&view.history.live, view.from);
+        let live = view.history.live.iter().filter(|sample| inside(sample.time));
+        let has_first = view.from > view.history.begins;
+        TimelineJson {
+            process,
+            from_seconds: seconds(view.from),
+            to_seconds: seconds(view.to),
+            peak: sample(&view.peak),
+            live: has_first.then_some(&first).into_iter().chain(live).map(sample).collect(),
+            memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(memory).collect(),
+            programs: view.programs.iter().map(program).collect(),
+            pauses: (view.history.pauses.iter())
+                .map(|pause| json!({ "from_seconds": seconds(pause.from), "until_seconds": pause.until.map(seconds) }))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Questions with a known answer: `fixtures/programs/questions.c` says what there is to be counted.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, heapledger, number};
+
+/// One recording for all questions.
+static RECORDED: LazyLock<(Scratch, Recording, Vec<String>)> = LazyLock::new(|| {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("questions", "").recorded(&scratch);
+    recording.assert_whole();
+    let start = recording.ask("info", &[])["start_unix_ns"].as_u64().unwrap();
+    let told = outcome.told().pop().unwrap();
+    let times = told["began"].as_array().unwrap().iter().map(|time| format!("{}ns", time.as_u64().unwrap() - start));
+    (scratch, recording, times.collect())
+});
+
+fn ask(verb: &str, options: &str) -> Value {
+    // `0` to `3` in braces stand for the times when phases began.
+    let mut options = options.to_owned();
+    for (at, time) in RECORDED.2.iter().enumerate() {
+        options = options.replace(&format!("{{{at}}}"), time);
+    }
+    RECORDED.1.ask(verb, &options.split_whitespace().collect::<Vec<_>>())
+}
+
+/// The bytes and blocks of an answer.
+#[track_caller]
+fn total(options: &str) -> (i64, i64) {
+    let answer = ask("top", options);
+    (number(&answer["total"], "bytes"), number(&answer["total"], "blocks"))
+}
+
+#[test]
+fn by_function() {
+    assert_eq!(total("--total --function alpha"), (1300, 13));
+    assert_eq!(total("--total --allocated-by alpha"), (1300, 13));
+    assert_eq!(total("--total --function alpha --function dig"), (300, 3));
+    assert_eq!(total("--total --function alpha --not-function /^dig$/"), (1000, 10));
+    assert_eq!(total("--total --function a?pha"), (1300, 13));
+    assert_eq!(total("--total --function ?pha"), (0, 0));
+    assert_eq!(total("--at end --function descend"), (192, 3));
+    assert_eq!(total("--total --allocated-by beta --allocated-by grow"), (20_000 + 8176, 20 + 9));
+    let (all, without) = (total("--total"), total("--total --not-allocated-by beta"));
+    assert_eq!((all.0 - without.0, all.1 - without.1), (20_000, 20));
+}
+
+#[test]
+fn by_module() {
+    let all = total("--total");
+    let program = total("--total --module questions");
+    assert_eq!(program, total("--total --module quest*ns"));
+    // alpha, beta, dig, descend, grow, shrink.
+    assert_eq!(program, (1300 + 20_000 + 25_000 + 192 + 8176 + 3300, 13 + 20 + 5 + 3 + 9 + 2));
+    let others = total("--total --not-module questions");
+    assert_eq!((program.0 + others.0, program.1 + others.1), all);
+}
+
+#[test]
+fn by_thread() {
+    let info = ask("info", "");
+    let digger =
+        info["images"][0]["threads"].as_array().unwrap().iter().find(|thread| thread["name"] == "digger").unwrap();
+    for thread in ["digger".to_owned(), number(digger, "tid").to_string(), format!("#{}", number(digger, "thread"))] {
+        let of_program = format!("--total --module questions --thread {thread}");
+        assert_eq!(total(&of_program), (25_300, 8), "{thread}");
+    }
+    assert_eq!(total("--total --function alpha --thread questions"), (1000, 10));
+}
+
+#[test]
+fn by_size_and_lifetime() {
+    assert_eq!(total("--total --module questions --size 1000"), (20_000, 20));
+    assert_eq!(total("--total --module questions --size 64..100"), (1300 + 192 + 64, 13 + 3 + 1));
+    assert_eq!(total("--total --module questions --size 4k.."), (25_000 + 4096, 6));
+    // Those of dig lived from the second phase to the third, beta's no time at all.
+    assert_eq!(total("--total --function dig --lifetime 100ms..1min --size 5000"), (25_000, 5));
+    assert_eq!(total("--total --function beta --lifetime ..100ms"), (20_000, 20));
+    assert_eq!(total("--total --function beta --lifetime 100ms.."), (0, 0));
+}
+
+#[test]
+fn by_process() {
+    let pid = number(&RECORDED.1.processes()[0], "pid");
+    assert_eq!(total(&format!("--process {pid}")), total(""));
+    assert_eq!(total("--process questions"), total(""));
+    assert_eq!(total("--process quest*ns --process questions"), total(""));
+}
+
+#[test]
+fn what_a_time_allocated_and_retained() {
+    // All of it, and what of it was live when the time was over.
+    let first = ask("top", "--module questions --during {0}-{1}");
+    assert_eq!((number(&first["total"], "bytes"), number(&first["total"], "blocks")), (1000, 10));
+    assert_eq!((number(&first["allocated"], "bytes"), number(&first["allocated"], "blocks")), (21_000, 30));
+    assert_eq!(total("--module questions --during {0}-{1} --total"), (21_000, 30));
+    assert_eq!(total("--module questions --during {1}-{2}"), (25_300, 8));
+    assert_eq!(total("--module questions --during {1}-{3}"), (300 + 192, 6));
+    // Four of the first phase's were freed later.
+    assert_eq!(total("--module questions --during {0}-{1} --at end"), (600, 6));
+    assert_eq!(total("--module questions --during {0}.."), (600 + 300 + 192, 12));
+    assert_eq!(total("--module questions --during {2}.. --total"), (192 + 8176 + 3300, 14));
+    // At a moment in the middle.
+    assert_eq!(total("--module questions --at {1}"), (1000, 10));
+    assert_eq!(total("--module questions --at {2}"), (26_300, 18));
+    let summary = ask("summary", "--module questions --during {0}-{1}");
+    assert_eq!(number(&summary["allocated"], "bytes"), 21_000);
+    assert_eq!(number(&summary["live"], "bytes"), 1000);
+}
+
+/// Every verb that reads takes the same selection.
+#[test]
+fn every_verb_selects() {
+    let selection = "--function alpha --thread digger";
+    assert_eq!(number(&ask("leaks", selection)["total"], "bytes"), 300);
+    assert_eq!(number(&ask("tree", &format!("{selection} --at end"))["total"], "bytes"), 300);
+    assert_eq!(number(&ask("summary", selection)["live"], "bytes"), 300);
+    assert_eq!(number(&ask("temporary", "--function beta --size ..1000")["total"], "temporary"), 20);
+    assert_eq!(number(&ask("temporary", "--function beta --size 1001..")["total"], "temporary"), 0);
+    for by in ["function", "site", "stack", "module", "thread", "size"] {
+        let answer = ask("top", &format!("{selection} --at end --by {by}"));
+        assert_eq!(number(&answer["total"], "bytes"), 300, "by {by}");
+    }
+    let path = RECORDED.1.path.to_str().unwrap();
+    let exported = RECORDED.0.file("selected.pb.gz");
+    let line = format!("export {path} {selection} --at end --to pprof -o {}", exported.display());
+    let outcome = heapledger(line.split(' '));
+    assert!(outcome.status.success() && exported.exists(), "{outcome:?}");
+    let line = format!("flame {path} {selection} --at end --collapsed -o -");
+    let collapsed = heapledger(line.split(' ')).text();
+    let bytes: i64 = collapsed.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum();
+    assert_eq!(bytes, 300, "{collapsed}");
+}
+
+#[test]
+fn what_is_left_out_is_told() {
+    let answer = ask("top", "--total --function alpha");
+    let all = total("--total");
+    assert_eq!(number(&answer["total"], "bytes") + number(&answer["left_out"], "bytes"), all.0);
+    let text = heapledger(["top", RECORDED.1.path.to_str().unwrap(), "--function", "alpha", "--size", "..1k"]).text();
+    assert!(text.contains("only: function alpha · size up to 1.0 KiB (leaves out "), "{text}");
+}
+
+#[test]
+fn questions_that_make_no_sense() {
+    let path = RECORDED.1.path.to_str().unwrap();
+    for (options, why) in [
+        ("--thread nobody", "no thread nobody"),
+        ("--process 1", "no process 1"),
+        ("--size 2..1", "ends before it begins"),
+        ("--function /(/", "no regular expression"),
+        ("--at 10h", "ends before that moment"),
+        ("--during 10h..", "ends before that moment"),
+        ("--lifetime soon", "is no time"),
+    ] {
+        let line = format!("top {path} {options}");
+        let outcome = heapledger(line.split(' '));
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(outcome.status == exited(2) && told.contains(why), "{HEAPLEDGER} {line}: {outcome:?}");
+    }
+}

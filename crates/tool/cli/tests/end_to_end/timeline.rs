@@ -1,0 +1,92 @@
+//! What was live over time: the plot, the picture, and the figures behind them.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Job, Recording, Scratch, exited, heapledger, installed, number};
+
+fn samples(timeline: &Value) -> Vec<(f64, i64, i64)> {
+    let sample =
+        |sample: &Value| (sample["time_seconds"].as_f64().unwrap(), number(sample, "bytes"), number(sample, "blocks"));
+    timeline["live"].as_array().unwrap().iter().map(sample).collect()
+}
+
+/// The samples are in order, and their largest is the peak of the summary.
+#[track_caller]
+fn agrees(timeline: &Value, summary: &Value) {
+    let samples = samples(timeline);
+    assert!(samples.is_sorted_by(|a, b| a.0 <= b.0), "{timeline:#}");
+    let peak = samples.iter().map(|sample| sample.1).max().unwrap();
+    assert_eq!(peak, number(summary, "bytes_live_max"), "{timeline:#}");
+    assert_eq!(number(&timeline["peak"], "bytes"), peak);
+    let time = |value: &Value| value.as_f64().unwrap();
+    let (found, said) = (time(&timeline["peak"]["time_seconds"]), time(&summary["bytes_live_max_time_seconds"]));
+    // Times of events are rounded.
+    assert!((found - said).abs() < 0.001, "{found} {said}");
+}
+
+#[test]
+fn of_a_session_and_of_each_process() {
+    let scratch = Scratch::new();
+    let line = "perl -e '@a = map { $_ x 20 } 1..20000; select undef, undef, undef, 0.05; @a = (); exit 3'; \
+                python3 -c 'x = [str(i) for i in range(50000)]' & wait; exit 0";
+    let (_, recording) = Job::shell(line).recorded(&scratch);
+    let timeline = recording.ask("timeline", &[]);
+    agrees(&timeline, &recording.summary);
+    let images: usize = recording.processes().iter().map(|process| process["images"].as_array().unwrap().len()).sum();
+    assert_eq!(timeline["programs"].as_array().unwrap().len(), images);
+    let perl = timeline["programs"].as_array().unwrap().iter().find(|it| it["exit"] == json!({ "code": 3 })).unwrap();
+    assert!(perl["command"].as_str().unwrap().starts_with("perl"), "{perl:#}");
+    assert_eq!(samples(&timeline).last().unwrap().1, 0, "nothing is live when all have ended");
+
+    for process in recording.processes() {
+        let own = recording.ask("timeline", &["--process", &process["pid"].to_string()]);
+        agrees(&own, process);
+    }
+    // A part of the time: it starts with what was live then.
+    let perl_start = perl["from_seconds"].as_f64().unwrap();
+    let part = recording.ask("timeline", &["--from", &format!("{perl_start}s"), "--to", "1h"]);
+    assert_eq!(part["from_seconds"], perl["from_seconds"]);
+    assert_eq!(samples(&part)[0].0, perl_start);
+    let nothing = heapledger(["timeline".as_ref(), recording.path.as_os_str(), "--from".as_ref(), "1h".as_ref()]);
+    assert_eq!(nothing.status, exited(2), "{nothing:?}");
+}
+
+/// Without its end a recording has no timeline in it: it is found by a replay.
+#[test]
+fn of_a_recording_that_was_cut_off() {
+    let scratch = Scratch::new();
+    let (_, whole) = Job::fixture("mix_threads", "3000").recorded(&scratch);
+    let bytes = fs::read(&whole.path).unwrap();
+    let cut = Recording::open(scratch.write("cut.hl", &bytes[..bytes.len() - 40]));
+    assert_eq!(cut.summary["complete"], false);
+    agrees(&cut.ask("timeline", &[]), &cut.summary);
+    agrees(&whole.ask("timeline", &[]), &whole.summary);
+}
+
+#[test]
+fn as_text_and_as_a_picture() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::shell("$PROGRAMS/mix 2000 >/dev/null; true <\"&\"; true").recorded(&scratch);
+    let file = recording.path.to_str().unwrap();
+    let text = |locale: &str| {
+        let command = crate::harness::HEAPLEDGER;
+        Job::new([command, "timeline", file]).variable("LC_ALL", locale).bare().text()
+    };
+    assert!(text("en_US.UTF-8").contains("└") && text("en_US.UTF-8").contains('█'), "{}", text("en_US.UTF-8"));
+    let plot = text("C");
+    let plot = plot.split("\n\n").nth(1).unwrap();
+    assert!(plot.is_ascii() && plot.contains('#') && plot.contains('^'), "{plot}");
+
+    let picture = scratch.file("timeline.svg");
+    let drawn = heapledger(["timeline", file, "--svg", picture.to_str().unwrap()]);
+    assert!(drawn.status.success() && drawn.stdout.is_empty(), "{drawn:?}");
+    let svg = fs::read_to_string(&picture).unwrap();
+    assert_eq!(heapledger(["timeline", file, "--svg", "-"]).text().trim_end(), svg.trim_end());
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("href"), "{svg}");
+    let Some(renderer) = installed("rsvg-convert") else { return };
+    let rendered = Command::new(renderer).arg(&picture).output().unwrap();
+    assert!(rendered.status.success() && rendered.stdout.len() > 5000, "{rendered:?}");
+}

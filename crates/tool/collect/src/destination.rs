@@ -1,0 +1,165 @@
+//! The file as the writer sees it.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use heapledger_recording::{Compressor, EncodedChunk, Footer, RecordingWriter};
+
+use crate::writer::{Failure, State};
+
+/// Where chunks go.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// A file that grows by every chunk, and is a recording up to the last one.
+    Appended { file: File, recording: RecordingWriter },
+    /// A file that is replaced by a whole recording now and then.
+    Replaced {
+        /// The file at first: empty, or no regular file. Such a one is written once, at the end.
+        file: File,
+        /// The name to replace; none before it is known, and of a device or a pipe.
+        path: Option<PathBuf>,
+        is_regular: bool,
+        /// What is in every version.
+        chunks: Vec<EncodedChunk>,
+    },
+}
+
+impl Destination {
+    pub(crate) fn appended(file: File) -> Destination {
+        Destination::Appended { file, recording: RecordingWriter::new() }
+    }
+
+    pub(crate) fn replaced(file: File) -> Destination {
+        let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        Destination::Replaced { file, path: None, is_regular, chunks: Vec::new() }
+    }
+
+    pub(crate) fn begin(&mut self, state: &State) -> Result<(), Failure> {
+        match self {
+            Destination::Appended { file, recording } => append(file, recording, state),
+            Destination::Replaced { .. } => Ok(()),
+        }
+    }
+
+    pub(crate) fn name(&mut self, name: PathBuf) {
+        if let Destination::Replaced { path, is_regular: true, .. } = self {
+            *path = Some(name);
+        }
+    }
+
+    pub(crate) fn add(&mut self, new: Vec<EncodedChunk>, state: &State) -> Result<(), Failure> {
+        match self {
+            Destination::Appended { file, recording } => {
+                new.iter().for_each(|chunk| recording.push(chunk));
+                append(file, recording, state)
+            }
+            Destination::Replaced { chunks, .. } => {
+                chunks.extend(new);
+                Ok(())
+            }
+        }
+    }
+
+    /// Replaces the file by one with these chunks in addition. One that cannot be written, for want of space perhaps,
+    /// is left out: the one before is still there, and the next one may fare better.
+    pub(crate) fn snapshot(
+        &mut self,
+        passing: &[EncodedChunk],
+        footer: &Footer,
+        compressor: &mut Compressor,
+        state: &State,
+    ) {
+        if let Destination::Replaced { path: Some(path), chunks, .. } = self {
+            let recording = whole(chunks.iter().chain(passing), footer, compressor);
+            if replace(path, recording.pending()).is_ok() {
+                state.bytes_written.store(recording.length(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        footer: &Footer,
+        compressor: &mut Compressor,
+        state: &State,
+    ) -> Result<(), Failure> {
+        match self {
+            Destination::Appended { file, recording } => {
+                recording.finish(footer, compressor);
+                append(file, recording, state)
+            }
+            Destination::Replaced { file, path, chunks, .. } => {
+                let recording = whole(chunks.iter(), footer, compressor);
+                match path {
+                    Some(path) => replace(path, recording.pending()),
+                    None => file.write_all(recording.pending()),
+                }
+                .map_err(Failure::Write)?;
+                state.bytes_written.store(recording.length(), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn append(file: &mut File, recording: &mut RecordingWriter, state: &State) -> Result<(), Failure> {
+    file.write_all(recording.pending()).map_err(Failure::Write)?;
+    recording.clear_pending();
+    state.bytes_written.store(recording.length(), Ordering::Relaxed);
+    Ok(())
+}
+
+fn whole<'a>(
+    chunks: impl Iterator<Item = &'a EncodedChunk>,
+    footer: &Footer,
+    compressor: &mut Compressor,
+) -> RecordingWriter {
+    let mut recording = RecordingWriter::new();
+    chunks.for_each(|chunk| recording.push(chunk));
+    recording.finish(footer, compressor);
+    recording
+}
+
+/// Whoever opens the file finds the old contents or the new ones.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut new = OsString::from(path);
+    new.push(".new");
+    // One that was left behind by a recorder that was killed.
+    let _ = std::fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(contents).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heapledger_recording::Recording;
+
+    #[test]
+    fn a_replaced_file_is_whole_at_every_moment() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.hl");
+        let (state, mut compressor) = (State::default(), Compressor::new());
+        let mut file = Destination::replaced(File::create(&path).unwrap());
+        let is_complete = || Recording::open(&std::fs::read(&path).unwrap()).map(|recording| recording.complete());
+        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
+        assert!(is_complete().is_err(), "nothing is written before the file has its name");
+        file.name(path.clone());
+        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
+        assert_eq!(is_complete(), Ok(false));
+        std::fs::create_dir(directory.path().join("x.hl.new")).unwrap();
+        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
+        assert!(file.finish(&Footer::default(), &mut compressor, &state).is_err(), "its place is taken");
+        assert_eq!(is_complete(), Ok(false));
+        std::fs::remove_dir(directory.path().join("x.hl.new")).unwrap();
+        file.finish(&Footer { complete: true, ..Footer::default() }, &mut compressor, &state).unwrap();
+        assert_eq!(is_complete(), Ok(true));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
