@@ -202,7 +202,12 @@ pub(super) fn defines(library: &Path, name: &[u8]) -> bool {
 /// without running any of the program's code.
 pub(super) fn libraries(linker: &Path, program: &Path) -> (Vec<PathBuf>, Vec<String>) {
     let mut list = Command::new(linker);
-    list.arg("--list").arg(program).env_remove("LD_PRELOAD").stdin(Stdio::null()).stderr(Stdio::null());
+    // As ldd(1) does: `--list` would stop at the first library that is not found.
+    list.arg(program)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     let text = list.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
     let (mut found, mut missing) = (vec![], vec![]);
     // `NAME => PATH (ADDRESS)`, `NAME => not found`, or for the linker itself and the vdso `PATH (ADDRESS)`.

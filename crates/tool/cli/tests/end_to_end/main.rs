@@ -8,6 +8,7 @@
 
 mod command;
 mod export;
+mod foreseen;
 mod harness;
 mod hazards;
 mod modes;
