@@ -81,6 +81,11 @@ impl Row {
         self.lines.push(Line { text: text.into(), note: note.into() });
         self
     }
+
+    /// Its lines.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
 }
 
 /// Between columns, and between a line's text and its note.

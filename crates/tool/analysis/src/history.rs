@@ -9,7 +9,6 @@ use heapledger_recording::{
 };
 
 use crate::error::Error;
-use crate::filter::Filter;
 use crate::moment::Selection;
 use crate::replay::{Progress, Span, replay};
 
@@ -60,22 +59,16 @@ pub enum Change {
 }
 
 impl History {
-    /// The history of the selected processes. Takes no time, unless the recorder did not finish: then it is a replay.
-    pub fn load(recording: &Recording<'_>, process: Option<u32>, progress: Progress<'_>) -> Result<History, Error> {
-        let images = process.map(Filter::process).unwrap_or_default().images(recording)?;
+    /// The history of the selected processes, with all their blocks. Takes no time, unless the recorder did not finish: then it is a replay.
+    pub fn load(recording: &Recording<'_>, selection: &Selection, progress: Progress<'_>) -> Result<History, Error> {
+        let images = selection.filter.images(recording)?;
         let mut history = History { pauses: recording.pauses().to_vec(), ..History::default() };
         history.begins = recording.session().map_or(Time(0), |session| session.begins);
-        history.live = match recorded(recording, process, &images) {
+        history.live = match recorded(recording, selection, &images) {
             Some(live) => live,
             None => {
-                let replayed = replay(
-                    recording,
-                    &images,
-                    Span::default(),
-                    Selection::default().memory_max,
-                    |origin| origin.stack,
-                    progress,
-                )?;
+                let replayed =
+                    replay(recording, &images, Span::default(), selection.memory_max, |it| it.stack, progress)?;
                 history.damage.extend(replayed.damage);
                 replayed.timeline
             }
@@ -99,10 +92,10 @@ impl History {
 }
 
 /// What the recorder left. `None` if it did not finish, or it is damaged.
-fn recorded(recording: &Recording<'_>, process: Option<u32>, images: &[ImageId]) -> Option<Vec<Sample>> {
+fn recorded(recording: &Recording<'_>, selection: &Selection, images: &[ImageId]) -> Option<Vec<Sample>> {
     recording.footer()?;
     let sound = |rows: heapledger_recording::Rows<Sample>| rows.damage.is_empty().then_some(rows.rows);
-    if process.is_none() {
+    if selection.filter.processes.is_empty() {
         return sound(recording.timeline()).filter(|live| !live.is_empty());
     }
     let mut steps = Vec::new();

@@ -5,6 +5,7 @@
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //! - [`History`]: what was live over time.
+//! - [`diff`]: two profiles side by side.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
 //!
@@ -27,6 +28,7 @@ mod allocators;
 mod amount;
 mod breakdown;
 mod calls;
+mod diff;
 mod error;
 mod events;
 mod filter;
@@ -51,6 +53,7 @@ pub use allocators::is_allocator;
 pub use amount::{Amount, Holding, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
+pub use diff::{Difference, diff, growth};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
 pub use history::{Change, History, Mark};

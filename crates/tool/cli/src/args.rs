@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use heapledger_analysis::Moment;
+use heapledger_analysis::{Moment, ProcessPattern};
 use heapledger_recording::Time;
 
-use crate::select::{LiveMetric, What, Which, moment, percentage, time};
+use crate::select::{self, AnyMetric, Limit, LiveMetric, What, Which, moment, percentage};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -26,15 +26,16 @@ const STYLES: Styles =
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger flame -o flame.svg     a picture
 ///     $ heapledger timeline               what was live over time
+///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
-/// show, because nothing was recorded. `heapledger record` ends as the program
-/// did; 101: it could not be started, 126: it is not executable, 127: there is no
-/// such program.
+/// show, because nothing was recorded; 104 `heapledger diff` found more growth
+/// than --fail-above allows. `heapledger record` ends as the program did; 101: it
+/// could not be started, 126: it is not executable, 127: there is no such program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -75,6 +76,7 @@ pub(crate) enum Verb {
     Temporary(Temporary),
     Flame(Flame),
     Timeline(Timeline),
+    Diff(Diff),
     Export(Export),
     Merge(Merge),
     Anonymize(Anonymize),
@@ -428,13 +430,94 @@ pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) range: Range,
 
-    /// Only the process with this pid
-    #[arg(short, long, value_name = "PID", help_heading = "What to show")]
-    pub(crate) process: Option<u32>,
+    /// Only this process, or one of several: its pid, or a pattern of its program's file name
+    #[arg(short, long, value_name = "PROCESS", value_parser = select::process, help_heading = "What to show")]
+    pub(crate) process: Vec<ProcessPattern>,
 
     /// Write a picture to this file, - for stdout
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+/// Compare two runs, or two moments of one
+///
+/// What grew most comes first, what shrank most last.
+///
+///     $ heapledger diff before.hl after.hl               functions that hold more at the peak
+///     $ heapledger diff before.hl after.hl --at end --by stack      leaks that are new
+///     $ heapledger diff before.hl after.hl --total --metric blocks  calls that are more
+///     $ heapledger diff run.hl --at 5s --at 20s          what grew between these times
+///     $ heapledger diff old.hl@end new.hl@1min           moments beside the names
+///     $ heapledger diff main.hl branch.hl --markdown --fail-above 5% > comment.md
+///
+/// Functions are the same if they have the same name, in a module of the same file
+/// name and, where that is known, in a source file of the same name: addresses,
+/// process ids and directories do not count, nor do versions of libraries. Where
+/// no names are known only the same build of a module can be compared, so keep the
+/// old programs, or their debug information, for --debug-dir.
+///
+/// Exit status: 104 if the whole grew by more than --fail-above allows.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Diff {
+    /// A recording and another one, or one with two moments; FILE@WHEN is FILE at that moment
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    pub(crate) by: DiffBy,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Leave out what differs by less: a share of the whole before (0.5%), or a figure (16KiB, 100)
+    #[arg(short, long, value_name = "LIMIT", value_parser = select::amount, default_value = "0")]
+    pub(crate) threshold: Limit,
+
+    /// Fail if the whole has grown by more: a share of it (10%), or a figure (1MiB, 100)
+    #[arg(long, value_name = "LIMIT", value_parser = select::amount)]
+    pub(crate) fail_above: Option<Limit>,
+
+    /// What was live at a moment: peak, end, or a time such as 1.5s; given twice, before and after [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total", help_heading = "What to show")]
+    pub(crate) at: Vec<Moment>,
+
+    /// All that was ever allocated, live or not
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) total: bool,
+
+    /// What to compare; temporary implies --total
+    #[arg(long, value_name = "WHAT", default_value = "bytes", help_heading = "What to show")]
+    pub(crate) metric: AnyMetric,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output", conflicts_with = "markdown")]
+    pub(crate) json: bool,
+
+    /// Print Markdown, such as for a comment on a change
+    #[arg(long, help_heading = "Output")]
+    pub(crate) markdown: bool,
+}
+
+/// What `diff` sums up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffBy {
+    /// The function that wanted the memory
+    Function,
+    /// The stack, shown by its innermost functions
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of that function
+    Module,
 }
 
 /// Make one recording of several
@@ -615,11 +698,11 @@ pub(crate) struct Target {
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Range {
     /// From this time on, such as 1.5s or 200ms [default: the beginning]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
     pub(crate) from: Option<Time>,
 
     /// Up to this time [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
     pub(crate) to: Option<Time>,
 }
 
@@ -630,6 +713,20 @@ pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     pub(crate) debug_dir: Vec<PathBuf>,
+
+    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    ///
+    /// For a recording of another machine, or of a program that has been replaced since: files are known by
+    /// their build ids, and by their names where they have none. Can be given more than once.
+    ///
+    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
+    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    pub(crate) search: Vec<PathBuf>,
+
+    /// Whether servers may be asked.
+    #[arg(skip = true)]
+    pub(crate) download: bool,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

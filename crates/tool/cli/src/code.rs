@@ -99,8 +99,10 @@ codes! {
     /// The program also uses an allocator that is not malloc
     SecondAllocator = 6 {
         cause: "The program contains or calls functions of jemalloc, mimalloc, tcmalloc, snmalloc or rpmalloc by names of their \
-                own (`mi_malloc`, `_rjem_malloc`), beside malloc.",
-        consequence: "Calls of malloc and its family are recorded. What it allocates by the other functions is missing, and \
+                own (`mi_malloc`, `_rjem_malloc`), beside malloc. Or it is a C++ program with a shared jemalloc or tcmalloc, \
+                which brings an `operator new` of its own.",
+        consequence: "Calls of malloc and its family are recorded. What it allocates by the other functions is missing (in C++: all \
+                      that comes from `new`), and \
                       totals are too small by as much.",
         remedy: "Build it without that allocator; in Rust: without the feature that sets `#[global_allocator]`.",
     }

@@ -86,7 +86,7 @@ fn usual_code(exit: Exit) -> Code {
         Exit::NothingRecorded => Code::Nothing,
         Exit::NotExecutable => Code::NotExecutable,
         Exit::NotFound => Code::NotFound,
-        Exit::Ok | Exit::Unexpected => Code::Unexpected,
+        Exit::Ok | Exit::Grew | Exit::Unexpected => Code::Unexpected,
     }
 }
 

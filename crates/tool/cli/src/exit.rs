@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     Unreadable = 102,
     /// There is nothing to show: nothing was recorded.
     NothingRecorded = 103,
+    /// What `heapledger diff` compared has grown by more than it may.
+    Grew = 104,
     /// The program to record is not executable; as in a shell.
     NotExecutable = 126,
     /// There is no such program to record; as in a shell.

@@ -10,6 +10,7 @@ use heapledger_symbols::{Options, Symbolizer};
 use serde::Serialize;
 
 use crate::args::Symbols;
+use crate::output::tell;
 
 /// Names functions of a recording as reports do.
 #[derive(Debug)]
@@ -116,6 +117,10 @@ pub(crate) struct FrameJson {
 fn symbolizer(symbols: &Symbols) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
+    options.search.clone_from(&symbols.search);
+    if symbols.download && std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
+        options.debuginfod = Some(|name| tell(format_args!("heapledger: asking debuginfod for {}", escape(name))));
+    }
     Symbolizer::new(options)
 }
 

@@ -14,6 +14,7 @@ use crate::select::Which;
 mod anonymize;
 mod args;
 mod code;
+mod diff;
 mod doctor;
 mod error;
 mod exit;
@@ -86,6 +87,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<Exit> {
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
         Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
+        Some(Verb::Diff(diff)) => diff::run(diff, out),
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),

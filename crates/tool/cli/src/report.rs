@@ -157,6 +157,7 @@ fn table(path: &Path) {
     }
     let Ok(input) = Input::map(path) else { return };
     let Ok(recording) = input.recording() else { return };
+    // Nobody waits for a server at the end of a run.
     let mut labels = Labels::new(&recording, &Symbols::default());
     let profile = Profile::load(&mut labels.names, &Selection::at(Moment::Peak), &mut |_, _| ());
     let Ok(profile) = profile else { return };

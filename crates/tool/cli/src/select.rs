@@ -119,12 +119,7 @@ impl What {
             (_, None) if self.total => Moment::Total,
             (_, None) => self.which.retained().unwrap_or(Moment::Peak),
         };
-        let metric = match self.metric {
-            AnyMetric::Bytes => Metric::Bytes,
-            AnyMetric::Blocks => Metric::Blocks,
-            AnyMetric::Temporary => Metric::Temporaries,
-        };
-        Ok((self.which.at(moment), metric))
+        Ok((self.which.at(moment), self.metric.into()))
     }
 }
 
@@ -153,6 +148,16 @@ impl Which {
             u64::MAX => Moment::End,
             end => Moment::At(Time(end)),
         })
+    }
+}
+
+impl From<AnyMetric> for Metric {
+    fn from(metric: AnyMetric) -> Metric {
+        match metric {
+            AnyMetric::Bytes => Metric::Bytes,
+            AnyMetric::Blocks => Metric::Blocks,
+            AnyMetric::Temporary => Metric::Temporaries,
+        }
     }
 }
 
@@ -214,6 +219,37 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if bytes.fract() == 0.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(unknown()) }
 }
 
+/// How much is much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    /// So many percent of the whole.
+    Percent(f64),
+    /// So many bytes or blocks.
+    Figure(u64),
+}
+
+impl Limit {
+    /// In the unit of the whole.
+    pub(crate) fn of(self, whole: u64) -> u128 {
+        match self {
+            Limit::Percent(percent) => (whole as f64 * percent / 100.0) as u128,
+            Limit::Figure(figure) => figure.into(),
+        }
+    }
+}
+
+/// `10%`, `1MiB`, `250`.
+pub(crate) fn amount(text: &str) -> Result<Limit, String> {
+    let unknown = || format!("`{text}` is neither a share such as 10% nor a figure such as 1MiB or 250");
+    match text.strip_suffix('%') {
+        None => size(text).map(Limit::Figure).map_err(|_| unknown()),
+        Some(number) => match number.trim_end().parse() {
+            Ok(percent) if (0.0..=1e9).contains(&percent) => Ok(Limit::Percent(percent)),
+            _ => Err(unknown()),
+        },
+    }
+}
+
 /// A share in percent.
 pub(crate) fn percentage(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
@@ -230,7 +266,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn process(text: &str) -> Result<ProcessPattern, String> {
+pub(crate) fn process(text: &str) -> Result<ProcessPattern, String> {
     match text.parse() {
         Ok(pid) => Ok(ProcessPattern::Pid(pid)),
         Err(_) => Ok(ProcessPattern::Program(Pattern::new(text).map_err(|error| error.to_string())?)),
@@ -291,6 +327,18 @@ mod tests {
         }
         for wrong in ["", "k", "1x", "1.0001k", "-1", "99999999T"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(amount("10%"), Ok(Limit::Percent(10.0)));
+        assert_eq!(amount("250 %"), Ok(Limit::Percent(250.0)));
+        assert_eq!(amount("1MiB"), Ok(Limit::Figure(1 << 20)));
+        assert_eq!((Limit::Percent(2.5).of(1000), Limit::Figure(7).of(1000)), (25, 7));
+        assert!(Limit::Percent(1e9).of(u64::MAX) > u64::MAX.into());
+        for wrong in ["", "%", "-1%", "NaN%", "inf%", "much"] {
+            assert!(amount(wrong).is_err(), "{wrong}");
         }
     }
 

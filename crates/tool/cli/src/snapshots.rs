@@ -185,7 +185,7 @@ impl Write for Captured {
 fn printed(line: &str) -> String {
     let file = Scratch::new();
     let words = line.split_whitespace().map(|word| match word {
-        "FILE" => file.0.to_string_lossy().into_owned(),
+        word if word.starts_with("FILE") => word.replace("FILE", &file.0.to_string_lossy()),
         word => word.to_owned(),
     });
     let arguments = Arguments::try_parse_from(["heapledger".to_owned()].into_iter().chain(words)).unwrap();
@@ -474,6 +474,54 @@ of no file  ████████████████████▁▁�
     assert_eq!(json["programs"][0]["exit"], serde_json::json!({ "code": 3 }));
     let picture = printed("timeline FILE --svg -");
     assert!(picture.contains("7.8 KiB at 2.0 s") && picture.contains(">resident<"), "{picture}");
+}
+
+#[test]
+fn diff() {
+    assert_eq!(
+        printed("diff FILE@1s FILE@peak"),
+        "
++2.9 KiB (+60.0 %)
+before: 4.9 KiB live at 1.0 s of FILE
+after:  7.8 KiB live at the peak (2.0 s) of FILE
+
+  change       before    after
++2.9 KiB  new     0 B  2.9 KiB  server+0x50
+"
+    );
+    assert_eq!(
+        printed("diff FILE --at end --at 1s --by site --metric blocks"),
+        "
+−1 (−16.7 %)
+before: 6 live at the end of FILE
+after:  5 live at 1.0 s of FILE
+
+change        before  after
+    −1  gone       1      0  server+0x50
+                             ← [2 in libx.so] ← server+0x10
+"
+    );
+    assert!(printed("diff FILE FILE --total --threshold 1%").ends_with("\nnothing differs\n"));
+    assert!(printed("diff FILE@1s FILE --threshold 50%").contains("+2.9 KiB  new"));
+    assert!(printed("diff FILE@1s FILE --threshold 61%").contains("and 1 that differ by less than the threshold"));
+    assert_eq!(
+        printed("diff FILE@1s FILE --markdown --by module"),
+        "
+**Memory: +2.9 KiB (+60.0 %)**
+
+| | |
+|---|---|
+| before | 4.9 KiB live at 1.0 s of `FILE` |
+| after | 7.8 KiB live at the peak (2.0 s) of `FILE` |
+
+| change | | before | after | |
+|---:|---:|---:|---:|---|
+| **+2.9 KiB** | +60.0 % | 4.9 KiB | 7.8 KiB | `server` |
+"
+    );
+    let json: serde_json::Value = serde_json::from_str(&printed("diff FILE@1s FILE --json --fail-above 3KiB")).unwrap();
+    assert_eq!((&json["growth"], &json["exceeded"]), (&serde_json::json!(3000), &serde_json::json!(false)));
+    assert_eq!(json["rows"][0]["stack"].as_array().unwrap().len(), 4);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! This is done at the start of every recording, so it is bounded: headers, dynamic symbols, and the names in the symbol
 //! table of the program file (at most [`heap::NAMES_MAX`] bytes); no libraries, no debug information.
 
-mod heap;
+pub(crate) mod heap;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

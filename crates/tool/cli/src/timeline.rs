@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use heapledger_analysis::{Change, History};
+use heapledger_analysis::{Change, Filter, History, Metric, Selection};
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{Range, Timeline};
+use crate::args::{Range, Symbols, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, counted, time};
@@ -19,8 +19,7 @@ use crate::label::{seconds, shown_command};
 use crate::output::{Output, tell};
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
-use crate::progress::Progress;
-use crate::question::expect_something;
+use crate::question::Question;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -30,19 +29,21 @@ const PROGRAMS_MAX: usize = 12;
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
-    expect_something(&recording)?;
-    let mut progress = Progress::new();
-    let history = History::load(&recording, arguments.process, &mut |done, all| progress.events(done, all));
-    drop(progress);
-    let history = history.map_err(|error| input.unanswered(error))?;
+    let filter = Filter { processes: arguments.process.clone(), ..Filter::default() };
+    let selection = Selection { filter, ..Selection::default() };
+    let question = Question::new(&input, &recording, &Symbols::default(), selection, Metric::Bytes);
+    let mut question = question.expect_something()?;
+    let history =
+        question.answer(|names, selection, progress| History::load(names.recording(), selection, progress))?;
     input.warn_of(&history.damage);
     let view = View::new(&recording, history, arguments.range)?;
+    let processes: Vec<String> = arguments.process.iter().map(ToString::to_string).collect();
 
     if arguments.input.json {
-        return out.json(&TimelineJson::new(&view, arguments.process));
+        return out.json(&TimelineJson::new(&view, processes));
     }
-    let Some(path) = &arguments.svg else { return print(&view, arguments.process, out) };
-    let picture = picture::draw(&view, &title(&view, arguments.process));
+    let Some(path) = &arguments.svg else { return print(&view, &processes, out) };
+    let picture = picture::draw(&view, &title(&view, &processes));
     if path == Path::new("-") {
         out.line(picture)?;
         return Ok(());
@@ -193,10 +194,13 @@ fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
 }
 
 /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
-fn title(view: &View<'_, '_>, process: Option<u32>) -> String {
+fn title(view: &View<'_, '_>, processes: &[String]) -> String {
     let (live, blocks) = (bytes(view.peak.live.bytes.0), counted(view.peak.live.blocks.0, "block", "blocks"));
     let when = time(view.peak.time);
-    let process = process.map_or(String::new(), |pid| format!(" of process {pid}"));
+    let process = match processes {
+        [] => String::new(),
+        patterns => format!(" of process {}", patterns.join(" or ")),
+    };
     if (view.from, view.to) == (view.history.begins, view.history.ends) {
         format!("{live} in {blocks} live at the peak{process} ({when})")
     } else {
@@ -205,8 +209,8 @@ fn title(view: &View<'_, '_>, process: Option<u32>) -> String {
     }
 }
 
-fn print(view: &View<'_, '_>, process: Option<u32>, out: &mut Output) -> Result<()> {
-    out.title(title(view, process))?;
+fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<()> {
+    out.title(title(view, processes))?;
     out.line("")?;
     let look = Look { unicode: is_unicode(), colors: out.has_colors() };
     let columns = Plot::columns(out.width().unwrap_or(WIDTH));
@@ -268,7 +272,8 @@ fn is_unicode() -> bool {
 
 #[derive(Debug, Serialize)]
 struct TimelineJson {
-    process: Option<u32>,
+    /// The processes that were asked for. Empty: all.
+    processes: Vec<String>,
     from_seconds: f64,
     to_seconds: f64,
     peak: Value,
@@ -279,7 +284,7 @@ struct TimelineJson {
 }
 
 impl TimelineJson {
-    fn new(view: &View<'_, '_>, process: Option<u32>) -> TimelineJson {
+    fn new(view: &View<'_, '_>, processes: Vec<String>) -> TimelineJson {
         let sample = |sample: &Sample| {
             json!({
                 "time_seconds": seconds(sample.time),
@@ -318,7 +323,7 @@ impl TimelineJson {
         let live = view.history.live.iter().filter(|sample| inside(sample.time));
         let has_first = view.from > view.history.begins;
         TimelineJson {
-            process,
+            processes,
             from_seconds: seconds(view.from),
             to_seconds: seconds(view.to),
             peak: sample(&view.peak),

@@ -3,21 +3,48 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use object::Object;
 
-use crate::mapped::Mapped;
+use crate::index::Index;
+use crate::mapped::{self, Mapped};
 use crate::state::{BuildId, Problem};
 use crate::symbolizer::Options;
 
-pub(crate) struct Finder<'o> {
-    pub(crate) options: &'o Options,
+/// A server that does not answer for so long is not asked again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct Finder {
+    pub(crate) options: Options,
+    /// What is in the directories to search; made when it is first needed.
+    index: OnceLock<Index>,
+    /// Whether `debuginfod-find` is of no use.
+    gave_up: AtomicBool,
 }
 
-impl Finder<'_> {
+impl Finder {
+    pub(crate) fn new(options: Options) -> Self {
+        Self { options, index: OnceLock::new(), gave_up: AtomicBool::new(false) }
+    }
+
     /// The file that the program ran. Its build id must be `build_id`, unless that is empty.
     pub(crate) fn module(&self, path: &Path, build_id: &[u8], problems: &mut Vec<Problem>) -> Option<Mapped> {
         let mut candidates = self.places(path, !build_id.is_empty());
+        let name = path.file_name().unwrap_or_default();
+        if build_id.is_empty() {
+            // Only who names directories can know which file of that name is meant.
+            candidates.splice(0..0, self.index().by_name(name).map(Path::to_path_buf));
+        } else {
+            let is_module = |path: &&Path| {
+                Mapped::open(path).is_ok_and(|file| file.elf().is_ok_and(|elf| !mapped::is_debug_file(&elf)))
+            };
+            candidates.extend(self.index().by_build_id(build_id).filter(is_module).map(Path::to_path_buf));
+        }
         if !build_id.is_empty()
             && let Some(path) = path.as_os_str().as_bytes().strip_suffix(b" (deleted)")
         {
@@ -36,6 +63,9 @@ impl Finder<'_> {
                 Err(error) => problems.push(Problem::Unreadable { file: candidate, error: error.to_string() }),
             }
         }
+        if let Some(directory) = self.index().cut() {
+            problems.push(Problem::SearchCut { directory: directory.to_path_buf() });
+        }
         if problems.is_empty() {
             let file = missing.unwrap_or_else(|| path.to_path_buf());
             problems.push(Problem::NotFound { file });
@@ -50,7 +80,40 @@ impl Finder<'_> {
         build_id: &[u8],
         problems: &mut Vec<Problem>,
     ) -> Option<Mapped> {
-        self.by_build_id(build_id).or_else(|| self.by_link(module?, problems))
+        let has_dwarf = |file: &Mapped| file.elf().is_ok_and(|elf| mapped::has_dwarf(&elf));
+        let candidates = self.index().by_build_id(build_id);
+        candidates
+            .filter_map(|path| Mapped::open(path).ok())
+            .find(|file| check(file, build_id).is_ok() && has_dwarf(file))
+            .or_else(|| self.by_build_id(build_id))
+            .or_else(|| self.by_link(module?, problems))
+    }
+
+    /// The debug information of `name` from the servers that the environment names, by the client that is installed. The
+    /// client keeps what it gets.
+    pub(crate) fn download(&self, name: &str, build_id: &[u8]) -> Option<Mapped> {
+        let tell = self.options.debuginfod.filter(|_| !build_id.is_empty() && !self.gave_up.load(Ordering::Relaxed))?;
+        tell(name);
+        let begin = Instant::now();
+        let id = BuildId(build_id.into()).to_string();
+        let client = Command::new("debuginfod-find")
+            .args(["debuginfo", &id])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output();
+        let found = client.as_ref().ok().filter(|done| done.status.success()).and_then(|done| {
+            let path = done.stdout.split(|&byte| byte == b'\n').next()?;
+            let file = Mapped::open(Path::new(OsStr::from_bytes(path))).ok()?;
+            check(&file, build_id).is_ok().then_some(file)
+        });
+        if client.is_err() || found.is_none() && begin.elapsed() > PATIENCE {
+            self.gave_up.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::new(&self.options.search))
     }
 
     fn by_build_id(&self, build_id: &[u8]) -> Option<Mapped> {
@@ -89,6 +152,7 @@ impl Finder<'_> {
                 candidates.push(below(&directory, self.without_sysroot(folder)).join(name));
             }
         }
+        candidates.extend(self.index().by_name(name.as_os_str()).map(Path::to_path_buf));
         candidates.into_iter().find_map(|candidate| {
             let file = Mapped::open(&candidate).ok()?;
             // A link that names its own file, or a debug file that was stripped in turn, leads nowhere.
@@ -119,11 +183,15 @@ impl Finder<'_> {
                 candidates.extend(path.parent().map(|folder| folder.join(name)));
             }
         }
+        candidates.extend(self.index().by_build_id(build_id).map(Path::to_path_buf));
         let found = candidates.iter().find_map(|candidate| {
             let file = Mapped::open(candidate).ok()?;
             check(&file, build_id).is_ok().then_some(file)
         });
-        let found = found.or_else(|| self.by_build_id(build_id));
+        let found = found.or_else(|| self.by_build_id(build_id)).or_else(|| {
+            let name = name.file_name().unwrap_or_default().to_string_lossy();
+            self.download(&name, build_id)
+        });
         if found.is_none() {
             problems.push(Problem::SupplementaryMissing { file: name.to_path_buf() });
         }
@@ -134,12 +202,15 @@ impl Finder<'_> {
     pub(crate) fn package(&self, file: &Path) -> Option<Mapped> {
         let mut name = file.as_os_str().to_owned();
         name.push(".dwp");
-        Mapped::open(Path::new(&name)).ok()
+        let name = Path::new(&name);
+        let found = self.index().by_name(name.file_name()?).find_map(|path| Mapped::open(path).ok());
+        found.or_else(|| Mapped::open(name).ok())
     }
 
     /// One file of split debug information, as the debug information calls it.
     pub(crate) fn split(&self, path: &Path) -> Option<Mapped> {
-        self.places(path, true).iter().find_map(|place| Mapped::open(place).ok())
+        let found = self.places(path, true).iter().find_map(|place| Mapped::open(place).ok());
+        found.or_else(|| self.index().by_name(path.file_name()?).find_map(|path| Mapped::open(path).ok()))
     }
 
     /// Where `path` of the observed system may be on ours; on our own system only if `verified`, when there is a sysroot.

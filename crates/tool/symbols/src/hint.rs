@@ -20,11 +20,12 @@ pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options
     let Some(file) = &state.file else {
         return Some(if has(|problem| matches!(problem, Problem::BuildIdMismatch { .. })) {
             format!(
-                "{name}: the file has changed since the recording (rebuilt or upgraded); names need the recorded build"
+                "{name}: the file has changed since the recording (rebuilt or upgraded); names need the recorded build: \
+                 --symbols DIR searches a directory for it"
             )
         } else if has(|problem| matches!(problem, Problem::NotFound { .. })) {
             let path = String::from_utf8_lossy(module.path);
-            format!("{name}: {path} is not there; put the recorded file back, or name the root folder it is under")
+            format!("{name}: {path} is not there; --symbols DIR searches a directory for it")
         } else {
             format!("{name}: {}", state.problems.first()?)
         });

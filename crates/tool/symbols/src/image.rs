@@ -19,7 +19,7 @@ use crate::frame::NameSource;
 use crate::mapped::{self, Mapped};
 use crate::meter::{Meter, Metered};
 use crate::state::{DebugInfo, Problem};
-use crate::symtab::Symbols;
+use crate::symtab::{Symbol, Symbols};
 
 /// Frames per address; what lies between this and the physical function is left out.
 const FRAMES_MAX: usize = 512;
@@ -33,6 +33,8 @@ pub(crate) struct Files {
     pub(crate) module: Option<Mapped>,
     /// The separate debug file.
     pub(crate) debug: Option<Mapped>,
+    /// The symbols of functions that are not exported, of a module that has no others.
+    pub(crate) mini: Option<Mapped>,
     pub(crate) supplementary: Option<Mapped>,
     /// The package of split debug information.
     pub(crate) package: Option<Mapped>,
@@ -47,6 +49,7 @@ impl Files {
         Self {
             module,
             debug,
+            mini: None,
             supplementary: None,
             package: None,
             split: Arena::new(),
@@ -64,6 +67,8 @@ impl Files {
 
 struct Tables<'a> {
     symbols: Option<Symbols<'a>>,
+    /// Exported functions, where `symbols` has only the others.
+    exports: Option<Symbols<'a>>,
     dwarf: Option<Context<Metered<'a>>>,
     package: Option<DwarfPackage<Metered<'a>>>,
 }
@@ -122,9 +127,9 @@ impl Image {
         })
     }
 
-    pub(crate) fn lookup(&self, address: u64, finder: &Finder<'_>, problems: &mut Vec<Problem>) -> Answer {
+    pub(crate) fn lookup(&self, address: u64, finder: &Finder, problems: &mut Vec<Problem>) -> Answer {
         self.0.with_dependent(|files, tables| {
-            let symbol = tables.symbols.as_ref().and_then(|symbols| symbols.lookup(address));
+            let symbol = tables.symbol(address);
             let frames = tables.frames(address, files, finder, problems);
             let name = frames.last().and_then(|frame| frame.name.as_deref());
             let public_name = name.and_then(|name| public_name(name, &symbol.as_ref()?.aliases));
@@ -137,10 +142,15 @@ impl<'a> Tables<'a> {
     fn new(files: &'a Files, problems: &mut Vec<Problem>) -> Self {
         let module = files.module.as_ref().and_then(|file| file.elf().ok());
         let debug = files.debug.as_ref().and_then(|file| file.elf().ok());
-        let symbols = (module.as_ref().and_then(|_| Symbols::new(files.module.as_ref()?.elf().ok()?, false)))
-            .or_else(|| Symbols::new(debug?, false))
-            .or_else(|| Symbols::new(module?, true));
-        let mut tables = Self { symbols, dwarf: None, package: None };
+        let mini = files.mini.as_ref().and_then(|file| file.elf().ok());
+        let exports = files.module.as_ref().and_then(|file| Symbols::new(file.elf().ok()?, true));
+        let all = module.and_then(|module| Symbols::new(module, false)).or_else(|| Symbols::new(debug?, false));
+        let (symbols, exports) = match (all, mini.and_then(|mini| Symbols::new(mini, false))) {
+            (Some(all), _) => (Some(all), None),
+            (None, Some(mini)) => (Some(mini), exports),
+            (None, None) => (exports, None),
+        };
+        let mut tables = Self { symbols, exports, dwarf: None, package: None };
         if let Some(file) = files.with_dwarf() {
             match dwarf(file, files) {
                 Ok(dwarf) => tables.dwarf = Some(dwarf),
@@ -158,13 +168,14 @@ impl<'a> Tables<'a> {
         tables
     }
 
-    fn frames(
-        &self,
-        address: u64,
-        files: &'a Files,
-        finder: &Finder<'_>,
-        problems: &mut Vec<Problem>,
-    ) -> Vec<RawFrame> {
+    /// The symbol at an address: one that covers it, if any does.
+    fn symbol(&self, address: u64) -> Option<Symbol<'a>> {
+        let tables = [&self.symbols, &self.exports];
+        let found = tables.into_iter().flatten().filter_map(|symbols| symbols.lookup(address));
+        found.min_by_key(|symbol| symbol.source)
+    }
+
+    fn frames(&self, address: u64, files: &'a Files, finder: &Finder, problems: &mut Vec<Problem>) -> Vec<RawFrame> {
         let mut raw = Vec::new();
         // The last address would overflow inside addr2line, and nothing can be there.
         let Some(dwarf) = self.dwarf.as_ref().filter(|_| address != u64::MAX) else { return raw };
@@ -231,7 +242,7 @@ impl<'a> Tables<'a> {
         &self,
         load: SplitDwarfLoad<Metered<'a>>,
         files: &'a Files,
-        finder: &Finder<'_>,
+        finder: &Finder,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Dwarf<Metered<'a>>>> {
         if let Some(package) = &self.package
@@ -253,7 +264,7 @@ fn split_file<'a>(
     path: &Path,
     load: &SplitDwarfLoad<Metered<'a>>,
     files: &'a Files,
-    finder: &Finder<'_>,
+    finder: &Finder,
 ) -> Option<Arc<Dwarf<Metered<'a>>>> {
     let file: &'a Mapped = files.split.alloc(finder.split(path)?);
     let elf = file.elf().ok()?;

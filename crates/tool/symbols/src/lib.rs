@@ -24,6 +24,7 @@ mod find;
 mod frame;
 mod hint;
 mod image;
+mod index;
 mod mapped;
 mod meter;
 mod module;

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use lzma_rust2::XzReader;
 use memmap2::Mmap;
 use object::read::CompressionFormat;
 use object::{Object, ObjectSection};
@@ -13,10 +14,20 @@ use object::{Object, ObjectSection};
 /// Bytes that a compressed byte may stand for: more than real debug information reaches, far less than a bomb does.
 const EXPANSION: u64 = 256;
 
-/// A file mapped for reading.
+/// Bytes that MiniDebugInfo may have: symbol tables of the largest programs are a tenth of that.
+const MINI_MAX: u64 = 256 << 20;
+/// Memory for unpacking it, beside the result, in KiB: what the highest level of xz needs, with room to spare.
+const XZ_KIB: u32 = 80 << 10;
+
+/// A file mapped for reading, or unpacked from one.
 pub(crate) struct Mapped {
     pub(crate) path: PathBuf,
-    map: Mmap,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Map(Mmap),
+    Unpacked(Vec<u8>),
 }
 
 impl Mapped {
@@ -33,11 +44,31 @@ impl Mapped {
         // and compilers replace files by renaming, which leaves a mapping intact; and this runs in a reporting tool,
         // where dying of SIGBUS while the binary is being overwritten loses nothing but the report.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { path: path.to_path_buf(), map })
+        Ok(Self { path: path.to_path_buf(), bytes: Bytes::Map(map) })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.map
+        match &self.bytes {
+            Bytes::Map(map) => map,
+            Bytes::Unpacked(bytes) => bytes,
+        }
+    }
+
+    /// The ELF file in `.gnu_debugdata`: the symbols of functions that are not exported (MiniDebugInfo). `None` if there
+    /// is none.
+    pub(crate) fn mini_debug(&self) -> Option<Result<Mapped, String>> {
+        let packed = section(&self.elf().ok()?, ".gnu_debugdata").transpose()?;
+        Some(packed.and_then(|packed| {
+            let most = (packed.len() as u64).saturating_mul(EXPANSION).min(MINI_MAX);
+            let mut bytes = Vec::new();
+            let reader = XzReader::new_mem_limit(&*packed, false, XZ_KIB);
+            let length = reader.take(most + 1).read_to_end(&mut bytes);
+            match length {
+                Err(error) => Err(format!(".gnu_debugdata: {error}")),
+                Ok(length) if length as u64 > most => Err(".gnu_debugdata: has an incredible size".to_owned()),
+                Ok(_) => Ok(Mapped { path: self.path.clone(), bytes: Bytes::Unpacked(bytes) }),
+            }
+        }))
     }
 
     pub(crate) fn elf(&self) -> Result<object::File<'_>, String> {
@@ -66,6 +97,12 @@ pub(crate) fn section<'a>(elf: &object::File<'a>, name: &str) -> Result<Option<C
     }
     let data = compressed.decompress().map_err(describe)?;
     Ok((!data.is_empty()).then_some(data))
+}
+
+/// True if the code of this file is left out: it is a separate debug file.
+pub(crate) fn is_debug_file(elf: &object::File<'_>) -> bool {
+    elf.section_by_name(".text")
+        .is_some_and(|text| text.size() > 0 && text.file_range().is_none_or(|(_, size)| size == 0))
 }
 
 /// True if there is DWARF in this file, whether usable or not.

@@ -15,7 +15,7 @@ use crate::frame::{Frame, Function, NameSource};
 use crate::image::{Answer, Files, Image, RawFrame};
 use crate::mapped::{self, Mapped};
 use crate::state::{DebugInfo, ModuleState, NameCounts, Problem};
-use crate::symbolizer::{ModuleRef, Options};
+use crate::symbolizer::ModuleRef;
 
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -27,7 +27,7 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    pub(crate) fn load(module: ModuleRef<'_>, options: &Options) -> Self {
+    pub(crate) fn load(module: ModuleRef<'_>, finder: &Finder) -> Self {
         let mut state = ModuleState {
             name: name(module.path),
             file: None,
@@ -36,16 +36,16 @@ impl Module {
             problems: Vec::new(),
             names: NameCounts::default(),
         };
-        let image = load(module, options, &mut state);
+        let image = load(module, finder, &mut state);
         Self { state, image, answers: HashMap::new(), functions: HashMap::new(), files: HashSet::new() }
     }
 
-    pub(crate) fn frames(&mut self, offset: u64, options: &Options) -> Arc<[Frame]> {
+    pub(crate) fn frames(&mut self, offset: u64, finder: &Finder) -> Arc<[Frame]> {
         if let Some(frames) = self.answers.get(&offset) {
             return frames.clone();
         }
         let answer = match &self.image {
-            Some(image) => image.lookup(offset, &Finder { options }, &mut self.state.problems),
+            Some(image) => image.lookup(offset, finder, &mut self.state.problems),
             None => Answer::default(),
         };
         let frames = self.render(answer, offset);
@@ -126,12 +126,11 @@ impl Module {
     }
 }
 
-fn load(module: ModuleRef<'_>, options: &Options, state: &mut ModuleState) -> Option<Image> {
+fn load(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> Option<Image> {
     if !is_file(module.path) {
         state.problems.push(Problem::NotAFile);
         return None;
     }
-    let finder = Finder { options };
     let path = Path::new(OsStr::from_bytes(module.path));
     let file = finder.module(path, module.build_id, &mut state.problems);
     let elf = file.as_ref().and_then(|file| file.elf().ok());
@@ -139,6 +138,7 @@ fn load(module: ModuleRef<'_>, options: &Options, state: &mut ModuleState) -> Op
     let build_id = if module.build_id.is_empty() { own_id } else { module.build_id };
     let complete = elf.as_ref().is_some_and(mapped::has_dwarf);
     let debug = if complete { None } else { finder.debug(file.as_ref(), build_id, &mut state.problems) };
+    let debug = debug.or_else(|| if complete { None } else { finder.download(&state.name, build_id) });
     drop(elf);
     if file.is_none() && debug.is_none() {
         return None;
@@ -151,6 +151,16 @@ fn load(module: ModuleRef<'_>, options: &Options, state: &mut ModuleState) -> Op
         let package = files.module.iter().chain(&files.debug).find_map(|file| finder.package(&file.path));
         (files.supplementary, files.package) = (supplementary, package);
     }
+    let module_alone = files.module.as_ref().filter(|_| files.debug.is_none() && !complete);
+    files.mini = match module_alone.and_then(Mapped::mini_debug) {
+        Some(Ok(mini)) => Some(mini),
+        Some(Err(error)) => {
+            let file = files.module.as_ref().map_or_else(|| path.to_path_buf(), |file| file.path.clone());
+            state.problems.push(Problem::Damaged { file, error });
+            None
+        }
+        None => None,
+    };
     let image = Image::new(files, &mut state.problems);
     state.debug = image.debug_info();
     Some(image)

@@ -54,6 +54,11 @@ pub enum Problem {
         /// Where it was looked for.
         file: PathBuf,
     },
+    /// There are too many files below a directory that was to be searched: only the first were looked at.
+    SearchCut {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The file is not the one that was recorded, and was not used.
     BuildIdMismatch {
         /// The file.
@@ -114,6 +119,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAFile => f.write_str("not a file"),
+            Self::SearchCut { directory } => {
+                write!(f, "there are too many files below {}: not all were looked at", directory.display())
+            }
             Self::NotFound { file } => write!(f, "{} is not there", file.display()),
             Self::BuildIdMismatch { file, expected, found: Some(found) } => {
                 write!(

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::find::Finder;
 use crate::frame::Frame;
 use crate::hint;
 use crate::module::Module;
@@ -17,11 +18,17 @@ pub struct Options {
     /// Root of the file system that the program ran in, if it was another than ours. All absolute paths are looked up
     /// below it; if nothing is there, files of our own system serve, but only with the recorded build id.
     pub sysroot: Option<PathBuf>,
+    /// Files, and directories that are searched with all that is below them, for modules, debug files, and parts of split
+    /// debug information: by build id, and by name where there is none. The first 100,000 files are looked at.
+    pub search: Vec<PathBuf>,
+    /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
+    /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
+    pub debuginfod: Option<fn(&str)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { debug_dirs: vec![PathBuf::from("/usr/lib/debug")], sysroot: None }
+        Self { debug_dirs: vec![PathBuf::from("/usr/lib/debug")], sysroot: None, search: Vec::new(), debuginfod: None }
     }
 }
 
@@ -40,7 +47,7 @@ pub struct ModuleRef<'a> {
 /// take turns. A lookup may use half a mebibyte of stack: that is for threads with less than one to know.
 #[derive(Debug)]
 pub struct Symbolizer {
-    options: Options,
+    finder: Finder,
     /// By path, then by build id.
     modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
 }
@@ -54,7 +61,7 @@ struct Slot {
 impl Symbolizer {
     /// A symbolizer that has loaded nothing yet.
     pub fn new(options: Options) -> Self {
-        Self { options, modules: Mutex::default() }
+        Self { finder: Finder::new(options), modules: Mutex::default() }
     }
 
     /// The functions at `offset`, innermost inlined function first; never empty. The last one is the physical function.
@@ -62,7 +69,7 @@ impl Symbolizer {
     /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has already subtracted 1
     /// from return addresses. Answers are kept: asking again for the same offset is cheap.
     pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
-        self.with(module, |module| module.frames(offset, &self.options))
+        self.with(module, |module| module.frames(offset, &self.finder))
     }
 
     /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since
@@ -74,14 +81,14 @@ impl Symbolizer {
     /// One plain line on how to get better names for `module`; `None` if they are as good as they can be. Best asked
     /// after the lookups.
     pub fn hint(&self, module: ModuleRef<'_>) -> Option<String> {
-        hint::hint(&self.module_state(module), module, &self.options)
+        hint::hint(&self.module_state(module), module, &self.finder.options)
     }
 
     /// Calls `ask` with the module, loading it first if this is the first time.
     fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module) -> T) -> T {
         // Loading may take long, so not under the lock of the table.
         let slot = self.slot(module);
-        let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.options)));
+        let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.finder)));
         ask(&mut lock(loaded))
     }
 

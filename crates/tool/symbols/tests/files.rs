@@ -347,6 +347,143 @@ fn split_debug_information() {
     }
 }
 
+/// As distributions make it: the functions that are not exported in a section of their own, packed by xz.
+#[test]
+fn mini_debug_information() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "code.c",
+        "static int volatile sink;\n__attribute__((noinline)) static void hidden(void) { sink = 1; }\n\
+         void exported(void) { hidden(); sink = 2; }\n",
+    );
+    let made = scratch.run("cc", &["-O1", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-o", "full.so", "code.c"])
+        && scratch.run("strip", &["-o", "lib.so", "full.so"])
+        && scratch.run("objcopy", &["-S", "--keep-symbol=hidden", "full.so", "mini"])
+        && scratch.run("xz", &["-9e", "mini"])
+        && scratch.run("objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "lib.so"]);
+    if !made {
+        return;
+    }
+    let (library, full) = (scratch.path("lib.so"), scratch.path("full.so"));
+    let subject = Subject::new(&library);
+    for name in ["hidden", "exported"] {
+        let frames = subject.frames(extent(&full, |function| function == name).0 + 1);
+        assert_eq!((frames[0].function.full(), frames[0].source), (name, NameSource::SymbolTable));
+    }
+    assert_eq!((subject.state().debug, subject.state().problems), (DebugInfo::SymbolsOnly, vec![]));
+
+    // Damaged, and one that would unpack to more than it can be: what is exported has its name all the same.
+    let packed = fs::read(scratch.path("mini.xz")).unwrap();
+    fs::write(scratch.path("damaged.xz"), [&packed[..packed.len() / 2], &[0x55; 100]].concat()).unwrap();
+    scratch.write("zeros", &"\0".repeat(20 << 20));
+    if !scratch.run("xz", &["zeros"]) {
+        return;
+    }
+    for bad in ["damaged.xz", "zeros.xz"] {
+        let update = format!(".gnu_debugdata={bad}");
+        if !scratch.run("objcopy", &["--update-section", &update, "lib.so", "bad.so"]) {
+            return;
+        }
+        let subject = Subject::new(scratch.path("bad.so"));
+        let frames = subject.frames(extent(&full, |function| function == "exported").0 + 1);
+        assert_eq!(frames[0].function.full(), "exported");
+        let problems = subject.state().problems;
+        assert!(
+            matches!(&problems[..], [Problem::Damaged { error, .. }] if error.starts_with(".gnu_debugdata: ")),
+            "{problems:?}"
+        );
+    }
+}
+
+/// Files that are neither where they were nor where debug files belong, but below a directory that is to be searched.
+#[test]
+fn searched_directories() {
+    let Some(split) = Split::new(&[]) else { return };
+    if !split.link() {
+        return;
+    }
+    let searched = |path: &str| Options { search: vec![split.scratch.path(path)], ..split.options() };
+    let debug = split.move_debug("kept/deep/down/any name");
+    // Stripped where it was.
+    let subject = Subject::with(&split.program, searched("kept"));
+    split.assert_found(&subject, Some(debug.clone()));
+    assert_eq!(subject.state().problems, []);
+    // The program is elsewhere, too; or another build is in its place. A file can be named itself.
+    let moved = split.scratch.path("kept/program.old");
+    fs::rename(&split.program, &moved).unwrap();
+    for place in ["kept", "kept/deep/down/any name"] {
+        let mut subject = Subject::with(&split.program, searched(place));
+        subject.build_id = split.build_id.clone();
+        split.assert_found(&subject, Some(debug.clone()));
+        assert_eq!(subject.state().file, (place == "kept").then(|| moved.clone()));
+    }
+    fs::copy("/proc/self/exe", &split.program).unwrap();
+    let mut subject = Subject::with(&split.program, searched("kept"));
+    subject.build_id = split.build_id.clone();
+    split.assert_found(&subject, Some(debug.clone()));
+    // A directory without it, with links that lead round and round, and a pipe.
+    fs::create_dir(split.scratch.path("other")).unwrap();
+    symlink("..", split.scratch.path("other/up")).unwrap();
+    if !split.scratch.run("mkfifo", &["other/pipe"]) {
+        return;
+    }
+    let mut subject = Subject::with(&split.program, searched("other"));
+    subject.build_id = split.build_id.clone();
+    split.assert_not_found(&subject);
+}
+
+/// Without a build id, files are found by name: also the one that a debug link names.
+#[test]
+fn searched_directories_without_build_id() {
+    let Some(split) = Split::new(&["-Wl,--build-id=none"]) else { return };
+    if !split.link() {
+        return;
+    }
+    let debug = split.move_debug("kept/1/program.debug");
+    fs::create_dir_all(split.scratch.path("kept/2")).unwrap();
+    fs::rename(&split.program, split.scratch.path("kept/2/program")).unwrap();
+    let options = Options { search: vec![split.scratch.path("kept")], ..split.options() };
+    split.assert_found(&Subject::with(&split.program, options), Some(debug));
+}
+
+/// Split debug information of DWARF 5, its files moved; then in a package. (gdb's dwp is for DWARF 4, LLVM's for both.)
+#[test]
+fn searched_directories_with_split_debug_information() {
+    let scratch = Scratch::new();
+    scratch.write("build/code.c", SOURCE);
+    let flags = ["-g", "-gdwarf-5", "-gsplit-dwarf", "-O2", "-o", "program", "build/code.c"];
+    if !scratch.run("cc", &flags) {
+        return;
+    }
+    let program = scratch.path("program");
+    let expected = [("inner", "/* in inner */"), ("outer", "/* in outer */")];
+    let expected = expected.map(|(name, text)| format!("{name}:{}", line_of(SOURCE, text)));
+    fs::create_dir(scratch.path("kept")).unwrap();
+    let parts = || {
+        let here = fs::read_dir(scratch.path("")).unwrap();
+        here.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "dwo"))
+    };
+    if support::installed("llvm-dwp") {
+        let names: Vec<String> = parts().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+        let names = names.iter().map(String::as_str);
+        if !scratch.run("llvm-dwp", &["-o", "program.dwp"].into_iter().chain(names).collect::<Vec<_>>()) {
+            return;
+        }
+    }
+    for part in parts() {
+        fs::rename(&part, scratch.path("kept").join(part.file_name().unwrap())).unwrap();
+    }
+    let options = || Options { search: vec![scratch.path("kept")], debug_dirs: vec![], ..Options::default() };
+    let packaged = scratch.path("program.dwp");
+    if packaged.exists() {
+        support::assert_chain(&Subject::new(&program).answers_in(&program, "outer"), &expected, "code.c");
+        fs::remove_file(packaged).unwrap();
+    }
+    let subject = Subject::with(&program, options());
+    support::assert_chain(&subject.answers_in(&program, "outer"), &expected, "code.c");
+    assert_eq!(subject.state().problems, []);
+}
+
 #[test]
 fn no_file() {
     let symbolizer = Symbolizer::new(Options::default());

@@ -65,7 +65,7 @@ fn kernel() -> Check {
 /// The C library among those that are loaded with a program.
 pub(super) fn library(subject: &str, libraries: &[PathBuf]) -> Option<Check> {
     let library = libraries.iter().find(|library| library.file_name() == Some(OsStr::new("libc.so.6")))?;
-    if super::program::defines(library, b"_dl_find_object") {
+    if super::program::mentions(library, &["_dl_find_object"], true) {
         return Some(Check::good(subject, format!("glibc 2.35 or newer ({})", library.display())));
     }
     let text = format!("{} is of a glibc before 2.35: there will be no stacks", library.display());

@@ -19,7 +19,7 @@ use super::{Check, State};
 use crate::code::Code;
 use crate::error::Result;
 use crate::output::Output;
-use crate::target::Target;
+use crate::target::{Target, heap};
 
 /// What was found out about a program.
 #[derive(Debug, Serialize)]
@@ -64,7 +64,7 @@ pub(super) fn look(command: &OsStr) -> Program {
                 Check::problem("libraries", State::Bad, Code::NotExecutable, format!("{name} is not found"), hint)
             }));
             if !checks.iter().any(|check| check.subject == "allocator") {
-                checks.push(allocator(&libraries));
+                checks.push(allocator(file, &libraries));
             }
             modules = std::iter::once(file.clone()).chain(libraries).filter_map(|path| Module::look(&path)).collect();
             checks.push(stacks(&modules));
@@ -106,14 +106,23 @@ impl Program {
 }
 
 /// Whose malloc the program has, when it is a library's.
-fn allocator(libraries: &[PathBuf]) -> Check {
-    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let known = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "librpmalloc", "libhoard"];
-    let found = libraries.iter().map(name).find(|name| known.iter().any(|known| name.starts_with(known)));
-    match found {
-        Some(found) => Check::good("allocator", format!("{found}: it is used, and recorded")),
-        None => Check::good("allocator", "the C library's malloc"),
+fn allocator(program: &Path, libraries: &[PathBuf]) -> Check {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let found = libraries.iter().find(|path| heap::LIBRARIES.iter().any(|known| name(path).starts_with(known)));
+    let Some(found) = found else { return Check::good("allocator", "the C library's malloc") };
+    // The C++ library itself, which the allocator may need, does not count.
+    let is_cpp_library = |path: &Path| name(path).starts_with("libstdc++") || name(path).starts_with("libc++");
+    let others = libraries.iter().map(PathBuf::as_path).filter(|path| *path != found && !is_cpp_library(path));
+    let wants_new = || std::iter::once(program).chain(others).any(|path| mentions(path, &heap::OPERATORS_NEW, false));
+    if mentions(found, &heap::OPERATORS_NEW, true) && wants_new() {
+        let text = format!(
+            "malloc is that of {0}, and recorded; C++'s operator new is {0}'s too, and is not seen",
+            name(found)
+        );
+        let hint = "build it without that library, if it has C++ code";
+        return Check::problem("allocator", State::Warning, Code::SecondAllocator, text, hint);
     }
+    Check::good("allocator", format!("{}: it is used, and recorded", name(found)))
 }
 
 fn stacks(modules: &[Module]) -> Check {
@@ -182,18 +191,19 @@ pub(super) fn linker_of(file: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Whether a library defines a dynamic symbol.
-pub(super) fn defines(library: &Path, name: &[u8]) -> bool {
+/// Whether a file defines one of these dynamic symbols, or wants one from others.
+pub(super) fn mentions(file: &Path, names: &[&str], is_defined: bool) -> bool {
     let find = || {
-        let cache = ReadCache::new(File::open(library).ok()?);
+        let cache = ReadCache::new(File::open(file).ok()?);
         let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
         let endian = elf.endian().ok()?;
         let sections = elf.sections(endian, &cache).ok()?;
         let (_, dynamic) = sections.enumerate().find(|(_, section)| section.sh_type(endian) == elf::SHT_DYNSYM)?;
         let table = sections.symbols(endian, &cache, dynamic.sh_type(endian)).ok()?;
-        let is_it =
-            |symbol: &elf::Sym64<Endianness>| symbol.name(endian, table.strings()).is_ok_and(|found| found == name);
-        table.iter().find(|symbol| !symbol.is_undefined(endian) && is_it(symbol)).map(drop)
+        let is_it = |symbol: &elf::Sym64<Endianness>| {
+            symbol.name(endian, table.strings()).is_ok_and(|found| names.iter().any(|name| found == name.as_bytes()))
+        };
+        table.iter().find(|symbol| symbol.is_undefined(endian) != is_defined && is_it(symbol)).map(drop)
     };
     find().is_some()
 }

@@ -159,6 +159,11 @@ fn programs_with_an_allocator_of_their_own() {
         assert!(text.is_some(), "{answer:#}");
         let (outcome, recording) = Job::new([&built]).both(&scratch);
         assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
+        // But its `operator new` is not malloc.
+        let source = ("new.cpp", "int main() { char *volatile block = new char[100]; delete[] block; return 42; }\n");
+        let options = ["-O0", "-Wl,--no-as-needed", library.to_str().unwrap()];
+        let Some(built) = compiled(&scratch, "c++", &options, source) else { return };
+        assert_foreseen(&built, "HL0006", false, &scratch);
     }
 }
 

@@ -7,6 +7,7 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod command;
+mod diff;
 mod export;
 mod foreseen;
 mod harness;
@@ -18,6 +19,7 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod symbols;
 mod timeline;
 mod truth;
 mod verified;

@@ -1,0 +1,411 @@
+//! `heapledger diff`: two runs, or two moments of one, side by side.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use heapledger_analysis::{Amount, Difference, Key, Metric, Moment, Profile, Rank, RankBy, diff, growth};
+use heapledger_recording::Recording;
+use heapledger_reports::{Row, Tree, escape};
+use serde::Serialize;
+
+use crate::args::{Diff, DiffBy};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count};
+use crate::input::{Input, shown};
+use crate::label::{FrameJson, Labels};
+use crate::output::Output;
+use crate::question::{Question, SelectionJson};
+use crate::ranks::{AmountJson, Depth, limit, row};
+use crate::select::{self, Limit};
+
+pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
+    let (sides, metric) = sides(arguments)?;
+    let inputs = [Input::map(&sides[0].0)?, Input::map(&sides[1].0)?];
+    let recordings = [inputs[0].open()?, inputs[1].open()?];
+    let question = |at: usize| ask(arguments, &inputs[at], &recordings[at], sides[at].1, metric);
+    let (mut before, mut after) = (question(0)?, question(1)?);
+    let profiles = [before.profile()?, after.profile()?];
+
+    let (by, depth) = match arguments.by {
+        DiffBy::Function => (RankBy::Function, Depth::Function),
+        DiffBy::Site => (RankBy::Site, Depth::Callers),
+        DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
+        DiffBy::Module => (RankBy::Module, Depth::Function),
+    };
+    let names = (&mut before.labels.names, &mut after.labels.names);
+    let mut differences = diff((&profiles[0], names.0), (&profiles[1], names.1), by, metric);
+    let all = differences.len();
+    let whole = profiles[0].whole.by(metric);
+    differences.retain(|difference| difference.growth(metric).unsigned_abs() >= arguments.threshold.of(whole));
+    let left_out = (all - differences.len(), 0);
+    let shown = largest(differences, limit(arguments.rows), metric);
+    let mut comparison = Comparison { before, after, profiles, metric, depth, left_out };
+    comparison.left_out.1 = all - left_out.0 - shown.len();
+
+    if arguments.json {
+        out.json(&comparison.json(arguments, shown, all))?;
+    } else if arguments.markdown {
+        let text = comparison.markdown(&shown);
+        out.line(text.trim_end())?;
+    } else {
+        comparison.print(&shown, out)?;
+    }
+    comparison.judge(arguments.fail_above)
+}
+
+/// The files and their moments.
+type Sides = [(PathBuf, Moment); 2];
+
+fn sides(arguments: &Diff) -> Result<(Sides, Metric)> {
+    let usage = |why: &str| Failure::new(Exit::Usage, why);
+    let named = |path: &PathBuf| -> Result<(PathBuf, Option<Moment>)> {
+        // A file may be called so.
+        let text = path.to_string_lossy();
+        match text.rsplit_once('@').filter(|_| !path.exists()) {
+            None => Ok((path.clone(), None)),
+            Some((file, when)) => match select::moment(when) {
+                Ok(moment) => Ok((PathBuf::from(file), Some(moment))),
+                Err(why) => Err(usage(&why)),
+            },
+        }
+    };
+    let mut files = arguments.files.iter().map(named).collect::<Result<Vec<_>>>()?;
+    if files.len() == 1 {
+        files.push((files[0].0.clone(), None));
+        if arguments.at.len() != 2 && !(files[0].1.is_some() && arguments.at.len() == 1) {
+            return Err(usage("one recording has nothing to be compared with")
+                .hint("name another one, or two moments of it: --at 5s --at 20s"));
+        }
+    }
+    let metric = Metric::from(arguments.metric);
+    let is_total = arguments.total || metric == Metric::Temporaries;
+    let mut at = arguments.at.iter().copied();
+    // One moment is for both; those beside the names come first.
+    let both = at.clone().next().filter(|_| at.len() == 1);
+    let [first, second] = [0, 1].map(|side: usize| {
+        let moment = files[side].1.or(both).or_else(|| at.next());
+        (files[side].0.clone(), moment)
+    });
+    let is_at = first.1.is_some() || second.1.is_some();
+    if is_total && is_at {
+        return Err(usage("all that was ever allocated has no moment"));
+    }
+    let retained = arguments.which.retained();
+    let usual = if is_total { Moment::Total } else { retained.unwrap_or(Moment::Peak) };
+    Ok(([first, second].map(|(path, moment)| (path, moment.unwrap_or(usual))), metric))
+}
+
+fn ask<'r, 'a>(
+    arguments: &Diff,
+    input: &'r Input,
+    recording: &'r Recording<'a>,
+    moment: Moment,
+    metric: Metric,
+) -> Result<Question<'r, 'a>> {
+    Ok(Question::new(input, recording, &arguments.symbols, arguments.which.at(moment), metric))
+}
+
+/// Those that differ most, in the order in which they are.
+fn largest(differences: Vec<Difference>, most: usize, metric: Metric) -> Vec<Difference> {
+    let mut sizes: Vec<u128> = differences.iter().map(|it| it.growth(metric).unsigned_abs()).collect();
+    sizes.sort_unstable_by_key(|&size| std::cmp::Reverse(size));
+    let Some(&smallest) = sizes.get(most.wrapping_sub(1)).filter(|_| sizes.len() > most) else { return differences };
+    // Of those that differ as much as the smallest one shown, only as many as there is room for.
+    let mut ties = most - sizes.iter().filter(|&&size| size > smallest).count();
+    let mut is_shown = |it: &Difference| {
+        let size = it.growth(metric).unsigned_abs();
+        let is_tie = size == smallest && ties > 0;
+        ties -= usize::from(is_tie);
+        size > smallest || is_tie
+    };
+    differences.into_iter().filter(|it| is_shown(it)).collect()
+}
+
+struct Comparison<'r, 'a> {
+    before: Question<'r, 'a>,
+    after: Question<'r, 'a>,
+    profiles: [Profile; 2],
+    metric: Metric,
+    depth: Depth,
+    /// Groups that differ by less than the threshold, and those beyond the number of rows.
+    left_out: (usize, usize),
+}
+
+impl Comparison<'_, '_> {
+    fn wholes(&self) -> [Amount; 2] {
+        [self.profiles[0].whole, self.profiles[1].whole]
+    }
+
+    /// `3.1 MiB live at the peak (1.2 s) of a.hl`.
+    fn told(&self, question: &Question<'_, '_>, whole: &Amount) -> String {
+        format!("{} {} of {}", self.figure(whole.by(self.metric)), question.what(), shown(&question.input.path))
+    }
+
+    fn figure(&self, figure: u64) -> String {
+        match self.metric {
+            Metric::Bytes => bytes(figure),
+            Metric::Blocks => count(figure),
+            Metric::Temporaries => format!("{} temporary", count(figure)),
+        }
+    }
+
+    fn bare(&self, figure: u64) -> String {
+        if self.metric == Metric::Bytes { bytes(figure) } else { count(figure) }
+    }
+
+    /// `+1.2 MiB`.
+    fn change(&self, before: &Amount, after: &Amount) -> String {
+        let growth = growth(before, after, self.metric);
+        let size = u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX);
+        format!("{}{}", sign(growth), self.bare(size))
+    }
+
+    /// `+12.5 %`, or why there is none.
+    fn share(&self, before: &Amount, after: &Amount) -> String {
+        match (before.by(self.metric), after.by(self.metric)) {
+            (0, 0) => "±0 %".to_owned(),
+            (0, _) => "new".to_owned(),
+            (_, 0) => "gone".to_owned(),
+            (old, _) => {
+                let growth = growth(before, after, self.metric);
+                format!("{}{:.1} %", sign(growth), growth.unsigned_abs() as f64 * 100.0 / old as f64)
+            }
+        }
+    }
+
+    /// The row of a group, as the recording that has it says it: the second, if both do.
+    fn row(&mut self, difference: &Difference) -> Row {
+        match (&difference.rank_after, &difference.rank_before) {
+            (Some(rank), _) => row(&mut self.after.labels, &self.profiles[1], rank, self.depth),
+            (None, Some(rank)) => row(&mut self.before.labels, &self.profiles[0], rank, self.depth),
+            (None, None) => Row::default(),
+        }
+    }
+
+    fn cells(&self, difference: &Difference) -> [String; 4] {
+        let Difference { before, after, .. } = difference;
+        let (change, share) = (self.change(before, after), self.share(before, after));
+        [change, share, self.bare(before.by(self.metric)), self.bare(after.by(self.metric))]
+    }
+
+    fn verdict(&self) -> String {
+        let [before, after] = self.wholes();
+        format!("{} ({})", self.change(&before, &after), self.share(&before, &after))
+    }
+
+    fn print(&mut self, shown: &[Difference], out: &mut Output) -> Result<()> {
+        let [before, after] = self.wholes();
+        out.title(self.verdict())?;
+        out.line(format_args!("before: {}", self.told(&self.before, &before)))?;
+        self.before.filters(&self.profiles[0].left_out, out)?;
+        out.line(format_args!("after:  {}", self.told(&self.after, &after)))?;
+        self.after.filters(&self.profiles[1].left_out, out)?;
+        out.line("")?;
+        let mut table = Tree::new(["change", "", "before", "after"]);
+        for difference in shown {
+            table.push(0, self.row(difference).cells(self.cells(difference)));
+        }
+        if shown.is_empty() {
+            out.line("nothing differs")?;
+        } else {
+            out.tree(&table)?;
+        }
+        for (number, how) in self.rest() {
+            out.aside(format_args!("and {} that {how}", count(number as u64)))?;
+        }
+        let unnamed = |rank: &Option<Rank>| rank.as_ref().map(|rank| rank.frame.function);
+        let functions: Vec<_> = shown.iter().filter_map(|it| unnamed(&it.rank_after)).collect();
+        out.hint(self.after.labels.hint_for_unnamed(functions));
+        Ok(())
+    }
+
+    /// What is not shown.
+    fn rest(&self) -> Vec<(usize, &'static str)> {
+        let (below, beyond) = self.left_out;
+        let rest = [(beyond, "differ by less: -n 0 shows them"), (below, "differ by less than the threshold")];
+        rest.into_iter().filter(|(number, _)| *number > 0).collect()
+    }
+
+    /// For a comment on a change.
+    fn markdown(&mut self, shown: &[Difference]) -> String {
+        let [before, after] = self.wholes();
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "**Memory: {}**\n", cell(&self.verdict()));
+        let _ = writeln!(text, "| | |\n|---|---|");
+        for (name, question, whole) in [("before", &self.before, &before), ("after", &self.after, &after)] {
+            let told = format!("{} {}", self.figure(whole.by(self.metric)), question.what());
+            let _ = writeln!(text, "| {name} | {} of {} |", cell(&told), code(&question.input.path.to_string_lossy()));
+        }
+        if shown.is_empty() {
+            text.push_str("\nNothing differs.\n");
+            return text;
+        }
+        text.push_str("\n| change | | before | after | |\n|---:|---:|---:|---:|---|\n");
+        for difference in shown {
+            let row = self.row(difference);
+            let [change, share, before, after] = self.cells(difference).map(|text| cell(&text));
+            let lines: Vec<String> = row
+                .lines()
+                .iter()
+                .map(|line| match (line.text.as_str(), line.note.as_str()) {
+                    ("", note) => cell(note),
+                    (text, "") => code(text),
+                    (text, note) => format!("{} {}", code(text), cell(note)),
+                })
+                .collect();
+            let _ = writeln!(text, "| **{change}** | {share} | {before} | {after} | {} |", lines.join("<br>"));
+        }
+        for (number, how) in self.rest() {
+            let _ = writeln!(text, "\nand {} that {how}", count(number as u64));
+        }
+        text
+    }
+
+    fn json(&mut self, arguments: &Diff, shown: Vec<Difference>, all: usize) -> DiffJson {
+        let moments = [self.before.selection.moment, self.after.selection.moment];
+        let side = |question: &Question<'_, '_>, whole: &Amount| SideJson {
+            file: question.input.path.to_string_lossy().into_owned(),
+            selection: SelectionJson::new(&question.selection, question.metric),
+            total: AmountJson::new(whole, question.selection.moment),
+        };
+        let [before, after] = self.wholes();
+        let exceeded = arguments.fail_above.map(|limit| self.exceeds(limit));
+        let rows = shown.iter().map(|it| RowJson {
+            growth: saturated(it.growth(self.metric)),
+            before: AmountJson::new(&it.before, moments[0]),
+            after: AmountJson::new(&it.after, moments[1]),
+            group: match (&it.rank_after, &it.rank_before) {
+                (Some(rank), _) => Some(GroupJson::new(&mut self.after.labels, &self.profiles[1], rank)),
+                (None, Some(rank)) => Some(GroupJson::new(&mut self.before.labels, &self.profiles[0], rank)),
+                (None, None) => None,
+            },
+        });
+        let rows = rows.collect();
+        DiffJson {
+            by: arguments.by.name(),
+            before: side(&self.before, &before),
+            after: side(&self.after, &after),
+            growth: saturated(growth(&before, &after, self.metric)),
+            exceeded,
+            rows_all: all,
+            rows,
+        }
+    }
+
+    fn exceeds(&self, limit: Limit) -> bool {
+        let [before, after] = self.wholes();
+        let growth = growth(&before, &after, self.metric);
+        growth > 0 && growth.unsigned_abs() > limit.of(before.by(self.metric))
+    }
+
+    fn judge(&self, limit: Option<Limit>) -> Result<()> {
+        match limit {
+            Some(limit) if self.exceeds(limit) => {
+                let limit = match limit {
+                    Limit::Percent(percent) => format!("{percent} %"),
+                    Limit::Figure(figure) => self.bare(figure),
+                };
+                Err(Failure::new(Exit::Grew, format!("it grew by more than {limit}: {}", self.verdict())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn sign(growth: i128) -> &'static str {
+    match growth {
+        0 => "±",
+        1.. => "+",
+        _ => "−",
+    }
+}
+
+fn saturated(growth: i128) -> i64 {
+    i64::try_from(growth).unwrap_or(if growth > 0 { i64::MAX } else { i64::MIN })
+}
+
+/// Text in a table of Markdown.
+fn cell(text: &str) -> String {
+    let mut cell = String::new();
+    for character in escape(text).chars() {
+        if "\\`*_[]<>|#~".contains(character) {
+            cell.push('\\');
+        }
+        cell.push(character);
+    }
+    cell
+}
+
+/// Code in a table of Markdown.
+fn code(text: &str) -> String {
+    let text: Cow<'_, str> = escape(text);
+    format!("`{}`", text.replace('`', "'").replace('|', "\\|"))
+}
+
+#[derive(Debug, Serialize)]
+struct DiffJson {
+    by: &'static str,
+    before: SideJson,
+    after: SideJson,
+    /// Of the totals, in the metric.
+    growth: i64,
+    /// Whether that is more than `--fail-above` allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exceeded: Option<bool>,
+    /// The number of groups that differ.
+    rows_all: usize,
+    rows: Vec<RowJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct SideJson {
+    file: String,
+    #[serde(flatten)]
+    selection: SelectionJson,
+    total: AmountJson,
+}
+
+#[derive(Debug, Serialize)]
+struct RowJson {
+    growth: i64,
+    before: AmountJson,
+    after: AmountJson,
+    /// The group in the second recording; in the first, if it is only there.
+    #[serde(flatten)]
+    group: Option<GroupJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    frame: Option<FrameJson>,
+    /// The stack of the site that holds the most, innermost first.
+    stack: Vec<FrameJson>,
+}
+
+impl GroupJson {
+    fn new(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank) -> GroupJson {
+        let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
+        let (module, frame) = match rank.key {
+            Key::Module(module) => (Some(labels.names.module_path(module)), None),
+            Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
+        };
+        GroupJson { module, frame, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
+    }
+}
+
+impl DiffBy {
+    fn name(self) -> &'static str {
+        match self {
+            DiffBy::Function => "function",
+            DiffBy::Site => "site",
+            DiffBy::Stack => "stack",
+            DiffBy::Module => "module",
+        }
+    }
+}
