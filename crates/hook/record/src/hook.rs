@@ -99,6 +99,9 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Position) {
 /// See [`malloc`].
 #[inline(never)]
 pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Position) {
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
     let Some(block) = enter(caller.sp()) else {
         return outside_allocation(api, address, size, alignment, count);
     };
@@ -121,6 +124,9 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 #[cold]
 #[inline(never)]
 pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Position) {
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
     let Some(block) = enter(caller.sp()) else {
         return outside(&Extended::Failed { api, size, stack: StackId::ROOT, alignment, count });
     };
@@ -156,6 +162,9 @@ fn free_rarely(address: u64, sp: u64) {
 /// Any free, with all its arguments, is about to happen.
 #[inline(never)]
 pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
+    if is_unwanted(Kind::Free) {
+        return;
+    }
     let event = Extended::Free { api, address, size, alignment };
     let Some(block) = enter(sp) else {
         return outside(&event);
@@ -179,6 +188,9 @@ pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
 #[cold]
 #[inline(never)]
 fn reallocation_begins_rarely(api: Api, address: u64, sp: u64) {
+    if is_unwanted(Kind::Free) {
+        return;
+    }
     let event = Extended::ReallocBegin { api, address };
     if !is_compact_address(address) {
         let Some(block) = enter(sp) else { return outside(&event) };
@@ -231,6 +243,10 @@ unsafe fn reallocation_ends_rarely(
     count: u64,
     caller: Position,
 ) {
+    // Its beginning is not recorded either.
+    if is_unwanted(Kind::Free) {
+        return;
+    }
     let Some(block) = enter(caller.sp()) else {
         let stack = StackId::ROOT;
         return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
@@ -365,6 +381,9 @@ unsafe fn after<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u6
 ///
 /// See [`malloc`].
 unsafe fn after_rarely<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u64; N]) -> bool {
+    if is_unwanted(Kind::Allocation) {
+        return true;
+    }
     let Some(block) = enter(caller.sp()) else { return false };
     if block.skips(Kind::Allocation) {
         return true;
@@ -394,6 +413,9 @@ fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
 
 /// As [`before`], in all other cases; false where the thread cannot use a ring.
 fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
+    if is_unwanted(Kind::Free) {
+        return true;
+    }
     let Some(block) = enter(sp) else { return false };
     if block.skips(Kind::Free) {
         return true;
@@ -527,7 +549,6 @@ impl ThreadBlock {
 
     /// Whether an event of this kind is recorded in the session's present mode. One for which there is no room is
     /// counted.
-    ///
     #[inline(never)]
     fn takes(&mut self, kind: Kind) -> bool {
         let taken = takes(self.producer(), kind);
@@ -646,20 +667,25 @@ enum Kind {
     Free,
 }
 
+/// Whether events of this kind are not recorded at the moment. Asked before all else where the session is not in its
+/// usual mode: so a program that is not recorded yet does next to nothing for it.
+fn is_unwanted(kind: Kind) -> bool {
+    let Some(page) = process::known_page() else { return false };
+    page.mode() & if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE } != 0
+}
+
 /// Whether an event of this kind is to be written to this ring. Otherwise it has been counted, if it ought to be.
 ///
 /// Where events are dropped, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
 /// later events need and is never dropped: nodes (a deep stack has 16 KiB of them), modules, threads, forks, and the
 /// ends of what has begun.
 fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Gone> {
-    let mode = process::page().mode();
-    let is_wanted = match kind {
-        Kind::Allocation => mode & mode::PAUSED == 0,
-        Kind::Free => mode & mode::IDLE == 0,
-    };
+    if is_unwanted(kind) {
+        return Ok(false);
+    }
     let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };
-    if !is_wanted || mode & mode::DROPS == 0 || producer.has_free(free_eighths_min) {
-        return Ok(is_wanted);
+    if process::page().mode() & mode::DROPS == 0 || producer.has_free(free_eighths_min) {
+        return Ok(true);
     }
     producer.drop_event(process::page(), process::is_gone).map(|()| false)
 }

@@ -142,6 +142,13 @@ pub(crate) fn page() -> &'static SessionPage {
     unsafe { &*PAGE.load(Ordering::Relaxed) }
 }
 
+/// The session page, if this process or the one that forked it has been introduced.
+#[inline(always)]
+pub(crate) fn known_page() -> Option<&'static SessionPage> {
+    // SAFETY: null, or as in `page`.
+    unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
+}
+
 /// The image's number.
 pub fn image() -> u32 {
     IMAGE.load(Ordering::Relaxed)
