@@ -103,7 +103,7 @@ impl Suppressions {
 }
 
 /// Whether a name is like a pattern. Takes time in proportion to the product of their lengths at most.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (is_start, pattern) = match pattern.strip_prefix('^') {
         Some(rest) => (true, rest),
         None => (false, pattern),
@@ -179,7 +179,7 @@ mod tests {
         /// Anything is taken or refused, and a pattern means what the regular expression means that it stands for.
         #[test]
         fn any_text(text in "[\\^$*ab\u{e9}]{0,12}", name in "[ab\u{e9}]{0,12}", file in any::<String>()) {
-            let _ = Suppressions::default().add(&file);
+            crate::fuzzing::suppressions(format!("{file}\nleak:{text}\0{name}").as_bytes());
             let inner = text.strip_prefix('^').unwrap_or(&text);
             let inner = inner.strip_suffix('$').unwrap_or(inner);
             let middle: Vec<String> = inner.split('*').map(regex::escape).collect();
