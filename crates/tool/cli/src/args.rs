@@ -103,8 +103,13 @@ pub(crate) enum Verb {
     Merge(Merge),
     Anonymize(Anonymize),
     Info(Info),
+    Doctor(Doctor),
+    Explain(Explain),
     Completions(Completions),
     Man(Man),
+    /// The program that `doctor` records
+    #[command(hide = true)]
+    SelfTest,
 }
 
 /// Run a program and record what it allocates
@@ -814,6 +819,52 @@ pub(crate) struct Info {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// Say what can be recorded here, and what not
+///
+/// Looks at the machine: kernel, limits, memory, places for files; and records a
+/// small program to see whether all of it works. With a command, looks at its
+/// program too, without running it: can it be recorded, and wholly; whose malloc
+/// it has; and for it and its libraries, how stacks and names will look.
+///
+/// Each finding has a code, which `heapledger explain` explains, and a hint.
+///
+///     $ heapledger doctor
+///     $ heapledger doctor ./server
+///     $ heapledger doctor --json ./server | jq .verdict
+///
+/// Exit status: 0 it can be recorded (perhaps with warnings), 101 it cannot.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program; its arguments, if given, are of no interest
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Explain a code that stands beside a message
+///
+/// Errors, warnings and findings of `doctor` have codes like HL0005. Says what is
+/// behind one, what follows from it, and what to do. Without a code lists them.
+///
+///     $ heapledger explain HL0005
+///     $ heapledger explain
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Explain {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The code, or its number
+    #[arg(value_name = "CODE")]
+    pub(crate) code: Option<String>,
 }
 
 /// Print a completion script for a shell
