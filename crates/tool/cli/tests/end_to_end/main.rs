@@ -6,9 +6,11 @@
 //!
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
+mod agreement;
 mod command;
 mod diff;
 mod export;
+mod foreseen;
 mod harness;
 mod hazards;
 mod modes;

@@ -1,14 +1,13 @@
-//! Programs that people use: the recorder changes nothing, loses nothing, and counts what valgrind's DHAT counts.
+//! Programs that people use: the recorder changes nothing, and loses nothing.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, skipped};
+use crate::harness::{Job, Recording, Scratch, heapledger, installed, number};
 
 /// Some C with enough in it to keep a compiler busy for a moment. Without includes: a bare cc1 does not find them.
 fn source_text() -> String {
@@ -25,14 +24,6 @@ fn source_text() -> String {
     }
     text.push_str("printf(\"%d\\n\", s); return 0; }\n");
     text
-}
-
-/// A list of records.
-fn json_text() -> String {
-    let records: Vec<_> = (0..3000)
-        .map(|i| format!(r#"{{"id":{i},"name":"name {i}","tags":["a","b","{}"],"value":{}.5}}"#, i % 7, i * 3))
-        .collect();
-    format!("[{}]", records.join(",\n"))
 }
 
 const SQL: &str = "
@@ -147,72 +138,6 @@ wait $server; echo ended $?
         |process: &&Value| process["command"].as_str().is_some_and(|command| command.starts_with("redis-server"));
     let server = recording.processes().iter().find(started).unwrap_or_else(|| panic!("{recording:?}"));
     assert!(number(server, "allocations") > 9000, "{server:#}");
-}
-
-/// The counts are those of valgrind's DHAT. What differs by definition, found by running both on `fixtures/programs/mix`:
-///
-/// - calls: none. A successful realloc is one more block to both; failed calls are none; realloc(p, 0) frees.
-/// - bytes: DHAT counts a block of 0 bytes as 1. The three programs here ask for none.
-/// - peak: none for these. (Both count a realloc as if the old block went before the new one came.)
-/// - end: DHAT must be told not to run libc's own clean-up (`--run-libc-freeres=no`).
-/// - a program that copies its environment (perl, bash, python) allocates a little more or less under valgrind, which
-///   adds variables; so these three do not.
-#[test]
-fn agreement_with_dhat() {
-    let Some(valgrind) = installed("valgrind") else { return };
-    let scratch = Scratch::new();
-    let source = scratch.write("source.c", source_text());
-    let (input, sql) = (scratch.write("input.json", json_text()), scratch.write("script.sql", SQL));
-    let cc1 = Command::new("cc").arg("-print-prog-name=cc1").output().unwrap().stdout;
-    let cc1 = String::from_utf8(cc1).unwrap().trim().to_owned();
-    let read = format!(".read {}", sql.display());
-    let mut lines = vec![];
-    match installed("jq") {
-        Some(jq) => lines.push(vec![jq, "[.[] | select(.id % 2 == 0) | .name] | length".into(), input]),
-        None => return,
-    }
-    match installed("sqlite3") {
-        Some(sqlite) => lines.push(vec![sqlite, ":memory:".into(), read.into()]),
-        None => return,
-    }
-    if Path::new(&cc1).is_file() {
-        lines.push(vec![cc1.into(), "-quiet".into(), "-O1".into(), source, "-o".into(), scratch.file("source.s")]);
-    } else {
-        skipped("cc has no cc1");
-    }
-    for line in lines {
-        let (_, recording) = Job::new(&line).both(&scratch);
-        recording.assert_whole();
-        let output = scratch.file("dhat.json");
-        let own = format!("--dhat-out-file={}", output.display());
-        let options =
-            [valgrind.to_str().unwrap(), "--tool=dhat", "--run-libc-freeres=no", "--run-cxx-freeres=no", &own];
-        let under = Job::new(options.iter().map(OsStr::new).chain(line.iter().map(|word| word.as_os_str()))).bare();
-        assert!(under.status.success(), "{under:?}");
-        let dhat: Value = serde_json::from_slice(&fs::read(&output).unwrap()).unwrap();
-        let sum = |key: &str| dhat["pps"].as_array().unwrap().iter().map(|point| number(point, key)).sum::<i64>();
-        let pairs = [
-            ("allocations", "tbk"),
-            ("bytes_allocated", "tb"),
-            ("bytes_live_max", "gb"),
-            ("bytes_live_end", "eb"),
-            ("blocks_live_end", "ebk"),
-        ];
-        // cc1 hashes pointers, so that its own counts vary by a call or two with the addresses that the kernel gives it.
-        let is_cc1 = line[0].to_string_lossy().ends_with("cc1");
-        for (ours, theirs) in pairs {
-            let (ours_sum, theirs_sum) = (recording.total(ours), sum(theirs));
-            let tolerance = if !is_cc1 {
-                0
-            } else if ours.starts_with("bytes") {
-                32 << 10
-            } else {
-                8
-            };
-            let difference = (ours_sum - theirs_sum).abs();
-            assert!(difference <= tolerance, "{ours} of {:?}: {ours_sum}, DHAT {theirs_sum}: {recording:?}", line[0]);
-        }
-    }
 }
 
 /// A recording of something real can be read by every verb.
