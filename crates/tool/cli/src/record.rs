@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, Options, Progress, die_by};
+use heapledger_collect::{self as collect, Begin, Options, Progress, die_by};
 use heapledger_recording::ExitStatus;
 
 use crate::args::{OnFull, Record};
@@ -37,11 +37,22 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         OnFull::Wait => collect::OnFull::Wait,
         OnFull::Drop => collect::OnFull::Drop,
     };
+    options.duration = arguments.duration;
+    options.begin = match arguments.start_after {
+        _ if arguments.start_paused => Begin::OnRequest,
+        Some(delay) => Begin::After(delay),
+        None => Begin::AtOnce,
+    };
     options.totals_only = arguments.aggregate;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
+        if arguments.quiet {
+            return;
+        }
+        if let Progress::TimeIsUp = progress {
+            tell("heapledger: the time is up; the program goes on unrecorded");
+        }
         if let Progress::CommandEnded { running, waits: true, .. } = progress
-            && !arguments.quiet
             && running > 0
         {
             let others = counted(running.into(), "process", "processes");
@@ -71,6 +82,15 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.on_full == OnFull::Drop {
         options.push("--on-full drop".to_owned());
+    }
+    if let Some(time) = arguments.duration {
+        options.push(format!("--duration {}s", time.as_secs_f64()));
+    }
+    if let Some(time) = arguments.start_after {
+        options.push(format!("--start-after {}s", time.as_secs_f64()));
+    }
+    if arguments.start_paused {
+        options.push("--start-paused".to_owned());
     }
     if arguments.aggregate {
         options.push("--aggregate".to_owned());

@@ -47,7 +47,7 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
         warn(lost);
     }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
-    if running > 0 {
+    if running > 0 && !outcome.time_is_up {
         let who = counted(running, "process is still running, and goes", "processes are still running, and go");
         tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
     }
@@ -77,6 +77,10 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     match obstacle {
         Some(obstacle) => {
             tell(format_args!("heapledger: nothing was recorded: {obstacle}\n{}", hint_lines(obstacle.hint())));
+        }
+        None if !outcome.has_begun => {
+            let hint = "while the program runs: heapledger start";
+            tell(format_args!("heapledger: nothing was recorded: nobody started it\n{}", hint_lines(hint)));
         }
         None if outcome.command_recorded() => {
             tell("heapledger: nothing was recorded: the program made no allocator call");
@@ -160,7 +164,7 @@ fn table(path: &Path) {
     for rank in ranks {
         table.push(
             0,
-            row(&mut labels, &profile, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
+            row(&mut labels, &profile.stacks, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
         );
     }
     tell("");

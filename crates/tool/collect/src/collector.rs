@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
-    Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live,
+    Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, Pause,
     ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, StackCounts, Time, Timeline,
 };
 use heapledger_wire::event::units;
@@ -132,6 +132,8 @@ pub(crate) struct Collector {
     sources: Vec<Source>,
     merge: BinaryHeap<Reverse<(Key, usize)>>,
     open_sites: Vec<OpenSites>,
+    /// In which allocations were not recorded.
+    pauses: Vec<Pause>,
     costs: Costs,
     prober: Prober,
     probing: Budget,
@@ -154,7 +156,7 @@ pub(crate) struct Collector {
 #[derive(Debug)]
 pub(crate) struct SessionEnd {
     pub(crate) exit: Option<ExitStatus>,
-    pub(crate) program_cpu_ns: u64,
+    pub(crate) program_cpu_ns: Option<u64>,
     pub(crate) program_wall_ns: u64,
     pub(crate) collector_cpu_ns: u64,
 }
@@ -179,6 +181,7 @@ impl Collector {
             keeps_events: !session.totals_only,
             records: vec![Record::Session(session)],
             events: 0,
+            paused_from: None,
             failure: None,
         };
         Collector {
@@ -195,6 +198,7 @@ impl Collector {
             sources: Vec::new(),
             merge: BinaryHeap::new(),
             open_sites: Vec::new(),
+            pauses: Vec::new(),
             costs: Costs::default(),
             prober: Prober::default(),
             probing: Budget::default(),
@@ -218,6 +222,11 @@ impl Collector {
     /// What ends the recording, if anything does.
     pub(crate) fn has_failed(&self) -> bool {
         self.shared.failure.is_some() || self.shared.writer.has_failed()
+    }
+
+    /// Processes that have not ended.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.by_pid.keys().copied()
     }
 
     /// Images that have not ended.
@@ -263,14 +272,15 @@ impl Collector {
         self.pause = if is_active { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
     }
 
-    /// Sleeps until something happens that should not wait, or it is time to look again.
-    pub(crate) fn sleep(&self, is_awaited: impl Fn() -> bool) {
+    /// Sleeps until something happens that should not wait, or it is time to look again, at this moment at the latest.
+    pub(crate) fn sleep(&self, until: Option<Instant>, is_awaited: impl Fn() -> bool) {
         self.page.sleeping.store(1, Ordering::Relaxed);
         // Whoever rings looks at `sleeping` after having done what it rings for.
         fence(Ordering::SeqCst);
         let is_pressing = || self.sources.iter().any(Source::is_pressing);
         if self.inbox.is_empty() && !is_pressing() && !is_awaited() {
-            sys::futex_wait(&self.page.sleeping, 1, Some(self.pause.as_millis() as u32));
+            let left = until.map_or(self.pause, |until| until.saturating_duration_since(Instant::now()));
+            sys::futex_wait(&self.page.sleeping, 1, Some(self.pause.min(left).as_millis() as u32 + 1));
         }
         self.page.sleeping.store(0, Ordering::Relaxed);
     }
@@ -287,10 +297,29 @@ impl Collector {
                     self.end_image(image.0 as usize, reason, time);
                 }
                 News::Exit { image, exit } => self.set_exit(image.0 as usize, exit),
+                News::Paused { stamp } => {
+                    let time = Time(self.order.clock.time(stamp));
+                    self.pause(time);
+                }
+                News::Resumed { stamp } => {
+                    let until = Time(self.order.clock.time(stamp));
+                    if let Some(pause) = self.pauses.last_mut() {
+                        pause.until = Some(until);
+                        self.shared.records.push(Record::Pause(*pause));
+                    }
+                }
                 News::Refused => self.was_refused = true,
             }
         }
         self.news = news;
+    }
+
+    /// Allocations have not been recorded from this moment on.
+    pub(crate) fn pause(&mut self, from: Time) {
+        let pause = Pause { from, until: None };
+        self.pauses.push(pause);
+        self.shared.paused_from.get_or_insert(from);
+        self.shared.records.push(Record::Pause(pause));
     }
 
     fn add_image(&mut self, new: NewImage) {
@@ -757,7 +786,7 @@ impl Collector {
                 ring_bytes: Some(Bytes(self.costs.ring_bytes_max)),
                 target_private_bytes: Some(Bytes(self.costs.private_bytes_max)),
                 hook_ns: Some(self.order.clock.duration(self.costs.hook_ticks)),
-                program_cpu_ns: Some(end.program_cpu_ns),
+                program_cpu_ns: end.program_cpu_ns,
                 program_wall_ns: Some(end.program_wall_ns),
             },
         };

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) keeps_events: bool,
     /// Events so far.
     pub(crate) events: u64,
+    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    pub(crate) paused_from: Option<Time>,
     /// What ends the recording.
     pub(crate) failure: Option<Error>,
 }
@@ -122,6 +124,7 @@ pub(crate) struct Image {
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
+    frees_paused: Blocks,
 }
 
 impl Image {
@@ -144,6 +147,7 @@ impl Image {
             events_since_checkpoint: 0,
             has_forked: false,
             events_late: 0,
+            frees_paused: Blocks(0),
         }
     }
 
@@ -369,11 +373,20 @@ impl Image {
     #[inline(always)]
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
+        if freed == Freed::Unknown {
+            self.count_unknown(shared, moment);
+        }
         let kind = EventKind::Free { block };
         match freed_size {
             None => self.push(shared, moment, api, kind, extras),
             Some(size) => self.push(shared, moment, api, kind, &Extras { freed_size: Some(size), ..*extras }),
         }
+    }
+
+    #[cold]
+    fn count_unknown(&mut self, shared: &Shared, moment: Moment) {
+        let is_paused = shared.paused_from.is_some_and(|from| moment.time >= from);
+        self.frees_paused.0 += u64::from(is_paused);
     }
 
     fn begin_realloc(&mut self, shared: &mut Shared, moment: Moment, address: u64) {
@@ -407,6 +420,9 @@ impl Image {
             return self.allocate(shared, moment, api, address, size, stack, extras);
         };
         let freed = pending.old();
+        if freed == Freed::Unknown {
+            self.count_unknown(shared, moment);
+        }
         let (old, freed_size) = name(freed);
         let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
         let (size, session) = (Bytes(size), &mut shared.session);
@@ -653,7 +669,8 @@ impl Image {
             bytes_live_end: live.bytes_live,
             blocks_live_end: live.blocks_live,
             temporary_allocations: counts.temporaries,
-            frees_unknown: counts.frees_unknown,
+            frees_unknown: Blocks(counts.frees_unknown.0.saturating_sub(self.frees_paused.0)),
+            frees_paused: self.frees_paused,
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,

@@ -17,6 +17,10 @@ pub(crate) enum News {
     Ended { image: ImageId, reason: ImageEndReason, stamp: u64 },
     /// How the process of an image that has ended did end, or that this will not be known.
     Exit { image: ImageId, exit: Option<ExitStatus> },
+    /// Allocations are not recorded from now on.
+    Paused { stamp: u64 },
+    /// They are again.
+    Resumed { stamp: u64 },
     /// A process or thread was turned away for want of memory or descriptors: it goes on unrecorded.
     Refused,
 }

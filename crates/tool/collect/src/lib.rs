@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heapledger_core::Bytes;
-use heapledger_recording::{Clock as ClockKind, Session as SessionRecord};
+use heapledger_recording::{Clock as ClockKind, Session as SessionRecord, Time};
 use heapledger_wire::session::{mode, state};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -26,6 +26,7 @@ mod broker;
 mod clock;
 mod collector;
 mod command;
+mod control;
 mod destination;
 mod error;
 mod forks;
@@ -48,6 +49,7 @@ use broker::Broker;
 use clock::{Clock, Reading};
 use collector::{Collector, Failed, Finished, SessionEnd};
 use command::RunningCommand;
+use control::{Control, Switch};
 use destination::Destination;
 use inbox::Inbox;
 use launch::Launch;
@@ -57,6 +59,7 @@ use shared::Pool;
 use unix::Signals;
 use writer::{Job, Writer};
 
+pub use control::{Request, Running, Status};
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use unix::die_by;
@@ -78,6 +81,10 @@ pub struct Options {
     /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
     /// replaced now and then, every ten seconds at the most, by one with all that is known then.
     pub totals_only: bool,
+    /// When to begin to record allocations.
+    pub begin: Begin,
+    /// How long to record, from the first moment at which allocations are. The command goes on unrecorded after that.
+    pub duration: Option<Duration>,
     /// The preload library. It is put into a private directory for the time of the session.
     pub library: Cow<'static, [u8]>,
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
@@ -86,7 +93,7 @@ pub struct Options {
     /// Have every stack compared with what the program's C library says.
     pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
-    /// and go on together with the command. Only one recording of a process can at a time.
+    /// and go on together with the command, start recording by SIGUSR1 and stop it by SIGUSR2. Only one recording of a process can at a time.
     pub handle_signals: bool,
     /// The version of the tool, for the recording.
     pub tool_version: String,
@@ -106,6 +113,18 @@ pub enum OnFull {
     Drop,
 }
 
+/// When to begin to record allocations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// With the command.
+    #[default]
+    AtOnce,
+    /// So long after the command was started.
+    After(Duration),
+    /// When somebody asks for it: see [`Running`].
+    OnRequest,
+}
+
 impl Options {
     /// The usual options.
     pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> Options {
@@ -115,6 +134,8 @@ impl Options {
             force: false,
             wait_for_descendants: false,
             on_full: OnFull::Wait,
+            begin: Begin::AtOnce,
+            duration: None,
             totals_only: false,
             library: library.into(),
             ring_capacity: 256 << 10,
@@ -131,7 +152,8 @@ impl Options {
             OnFull::Wait => 0,
             OnFull::Drop => mode::DROPS,
         };
-        on_full | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
+        let begin = if self.begin == Begin::AtOnce { 0 } else { mode::PAUSED | mode::IDLE };
+        on_full | begin | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
     }
 
     fn ring_capacity(&self) -> usize {
@@ -161,6 +183,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();
     let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
+    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox)));
     let costs = Costs::now();
     let record = session_record(options);
 
@@ -185,14 +208,49 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let clock = Clock::new(first_reading, Reading::now());
     let command_pid = pid.as_raw_pid() as u32;
     let mut collector = Collector::new(Arc::clone(&page), inbox, pool, writer, clock, record, command_pid);
+    if !switch.is_on() {
+        collector.pause(Time(0));
+    }
+    let control = Control::start(
+        Arc::clone(&switch),
+        Status {
+            recorder: std::process::id(),
+            command: command_pid,
+            output: std::path::absolute(output.path()).unwrap_or_default(),
+            ..Status::default()
+        },
+    );
     let mut next_progress = Instant::now();
-    let mut end_is_told = false;
+    let (mut end_is_told, mut time_is_up) = (false, false);
     while !collector.has_failed() {
         collector.round();
         collector.keep_up();
         if Instant::now() >= next_progress {
             next_progress = Instant::now() + PROGRESS_INTERVAL;
-            observer(Progress::Running(collector.totals()));
+            let totals = collector.totals();
+            if let Some(control) = &control {
+                control.tell(totals, collector.pids());
+            }
+            observer(Progress::Running(totals));
+        }
+        if let Some((starts, sender)) = signals.as_ref().and_then(Signals::take_request)
+            // A recorded process that signals its whole process group does not mean us.
+            && !collector.pids().any(|pid| pid == sender)
+        {
+            if starts { switch.start() } else { switch.stop() }
+        }
+        let mut wake_at = None;
+        if let (Begin::After(delay), None) = (options.begin, switch.began()) {
+            let at = started + delay;
+            if Instant::now() >= at { switch.start() } else { wake_at = Some(at) }
+        }
+        if let (Some(duration), Some(began)) = (options.duration, switch.began()) {
+            if Instant::now() >= began + duration {
+                time_is_up = true;
+                observer(Progress::TimeIsUp);
+                break;
+            }
+            wake_at = Some(began + duration);
         }
         if let Some(ended) = command.ended() {
             // Ends that lie before the command's are to be told before we ask who still runs.
@@ -214,13 +272,14 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
                 break;
             }
         }
-        collector.sleep(|| !end_is_told && command.ended().is_some());
+        collector.sleep(wake_at, || !end_is_told && command.ended().is_some());
     }
 
     if !collector.has_failed() {
         observer(Progress::Finishing);
     }
     page.state.store(state::OVER, Ordering::Release);
+    drop(control);
     // Nobody comes any more. It also asks for exit statuses once more.
     drop(broker);
     collector.end_session();
@@ -230,7 +289,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let end = SessionEnd {
         exit: command_ended.map(|ended| ended.exit),
         program_wall_ns: command_ended.map_or_else(|| started.elapsed().as_nanos() as u64, wall),
-        program_cpu_ns: program_cpu,
+        program_cpu_ns: command_ended.map(|_| program_cpu),
         collector_cpu_ns: cpu,
     };
     let Finished { footer, processes, bytes_written, failure } = collector.finish(&end);
@@ -252,6 +311,8 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         exit: ended.exit,
         footer,
         processes,
+        has_begun: switch.began().is_some(),
+        time_is_up,
         clock_reliable: process::has_invariant_counter(),
         problem,
     })

@@ -31,6 +31,8 @@ pub enum Progress<'a> {
         /// Whether they are waited for.
         waits: bool,
     },
+    /// The time for recording is up: the command, if it still runs, goes on unrecorded.
+    TimeIsUp,
     /// The recording had to end before the command did, which goes on unrecorded.
     Failed(&'a Error),
     /// All is recorded; the file is brought to its end.
@@ -78,6 +80,10 @@ pub struct Outcome {
     /// Whether the processor's time stamp counter runs at one rate. If not, events of different threads may be in
     /// the wrong order.
     pub clock_reliable: bool,
+    /// Whether allocations were recorded at any time.
+    pub has_begun: bool,
+    /// The recording ended because its time was up.
+    pub time_is_up: bool,
     /// Why the recording ended before the command did. The file can be read up to there.
     pub problem: Option<Error>,
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use heapledger_recording::ExitStatus;
@@ -30,8 +30,13 @@ mod phase {
     pub(super) const ENDED: u32 = 2;
 }
 
-/// Handled signals: the keyboard's, which reach the command by themselves, and requests to end, which are passed on.
-const HANDLED: [i32; 5] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTERM, libc::SIGHUP];
+/// A request to start or stop recording that has not been looked at: the signal, and above it the pid of the sender.
+static REQUEST: AtomicU64 = AtomicU64::new(0);
+
+/// Handled signals: the keyboard's, which reach the command by themselves, requests to end, which are passed on, and
+/// requests to start and stop recording.
+const HANDLED: [i32; 7] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 /// Our signal handlers, as long as this lives. A signal that was ignored stays so, for us and the command; the handled
 /// ones are at their defaults in the command, since exec resets what has a handler.
@@ -54,6 +59,7 @@ impl Signals {
         COMMAND.store(-1, Ordering::SeqCst);
         PENDING.store(0, Ordering::SeqCst);
         HURRY.store(false, Ordering::SeqCst);
+        REQUEST.store(0, Ordering::SeqCst);
         let mut signals = Signals { before: Vec::new(), _owner: owner };
         for signal in HANDLED {
             let before = disposition(signal);
@@ -95,6 +101,12 @@ impl Signals {
     pub(crate) fn command_ended(&self) {
         PHASE.store(phase::ENDED, Ordering::SeqCst);
         COMMAND.store(-1, Ordering::SeqCst);
+    }
+
+    /// Whether SIGUSR1 (true) or SIGUSR2 (false) came since the last time, the later of them, and the pid of who sent it.
+    pub(crate) fn take_request(&self) -> Option<(bool, u32)> {
+        let request = REQUEST.swap(0, Ordering::SeqCst);
+        (request != 0).then_some((request as u32 == libc::SIGUSR1 as u32, (request >> 32) as u32))
     }
 
     /// Whether we were asked to end after the command had.
@@ -156,6 +168,12 @@ fn handler() -> libc::sigaction {
 /// Async-signal-safe: atomics, and system calls by wrappers that may be called in handlers. `errno` may change only in
 /// `send`, which restores it.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    if signal == libc::SIGUSR1 || signal == libc::SIGUSR2 {
+        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; the pid of a signal that no process sent is 0.
+        let sender = unsafe { if (*info).si_code <= 0 { (*info).si_pid() } else { 0 } };
+        REQUEST.store(signal as u64 | (sender as u32 as u64) << 32, Ordering::SeqCst);
+        return;
+    }
     if PHASE.load(Ordering::SeqCst) == phase::ENDED {
         // A first request to end stops the waiting; a second one is taken at its word.
         if signal != libc::SIGTSTP && HURRY.swap(true, Ordering::SeqCst) {

@@ -1,11 +1,14 @@
 //! The ways of recording: what they keep, what they leave out, and what they say of it.
 
 use std::fs;
+use std::path::PathBuf;
 
 use heapledger_recording::{MemorySample, Recording as Contents};
 use rustix::process::{Signal, kill_process};
 
-use crate::harness::{Job, Recording, Scratch, heapledger, number, wait_until};
+use serde_json::Value;
+
+use crate::harness::{Job, Recording, Running, Scratch, exited, heapledger, number, program, wait_until};
 
 /// The recorder stands still while the program makes 800,000 events: the program does not wait, and each event is either
 /// in the recording or counted as lost.
@@ -180,4 +183,176 @@ fn totals_of_very_many_threads() {
     assert_eq!(many.total("threads"), 5001, "{many:?}");
     let length = |recording: &Recording| number(&recording.ask("info", &[])["chunks"]["metadata"], "bytes");
     assert!(length(&many) - length(&few) < 100, "{} and {}", length(&few), length(&many));
+}
+
+/// A program with three phases under a recorder, to be switched between them.
+struct Phases {
+    scratch: Scratch,
+    running: Running,
+    file: PathBuf,
+}
+
+impl Phases {
+    fn start(options: &[&str]) -> Phases {
+        let scratch = Scratch::new();
+        let file = scratch.file("recording.hl");
+        let job = Job::fixture("phases", scratch.path().to_str().unwrap());
+        let running = options.iter().fold(job, |job, option| job.option(option)).start(Some(&file));
+        let phases = Phases { scratch, running, file };
+        wait_until("it answers", || phases.ask("status").is_some());
+        phases
+    }
+
+    fn run(&self, phase: u32) {
+        fs::write(self.scratch.file(&format!("go.{phase}")), "").unwrap();
+        wait_until("the phase is over", || self.scratch.file(&format!("done.{phase}")).exists());
+    }
+
+    fn recorder(&self) -> String {
+        self.running.pid().as_raw_nonzero().to_string()
+    }
+
+    /// What the recorder answers; `None` if there is none.
+    fn ask(&self, verb: &str) -> Option<Value> {
+        let outcome = heapledger([verb, &self.recorder(), "--json"]);
+        let answer: Option<Value> = serde_json::from_slice(&outcome.stdout).ok();
+        assert_eq!(answer.is_some(), outcome.status.success(), "{outcome:?}");
+        answer.map(|answer| answer[0].clone())
+    }
+
+    fn wait_for(&self, state: &str) {
+        wait_until(state, || self.ask("status").is_some_and(|status| status["recording"] == state));
+    }
+
+    fn finish(self) -> (Scratch, Recording) {
+        let outcome = self.running.outcome();
+        assert_eq!(outcome.status, exited(0), "{outcome:?}");
+        (self.scratch, Recording::open(self.file))
+    }
+}
+
+/// The totals of a recording of which phases 1 and 3 are recorded, but not 2.
+#[track_caller]
+fn assert_second_phase_left_out(recording: &Recording) {
+    let parent = |name: &str| number(&recording.processes()[0], name);
+    assert_eq!(parent("allocations"), 2000, "{recording:?}");
+    assert_eq!(parent("bytes_allocated"), 1000 * 100 + 1000 * 300, "{recording:?}");
+    assert_eq!(parent("reallocations"), 0, "{recording:?}");
+    // Half of the first phase, and those that moved away while nothing was recorded.
+    assert_eq!(parent("frees"), 510, "{recording:?}");
+    assert_eq!(parent("bytes_live_end"), 490 * 100 + 1000 * 300, "{recording:?}");
+    assert_eq!((parent("frees_paused"), parent("frees_unknown")), (500, 0), "{recording:?}");
+    // Blocks that are recorded are inherited, whether anything is recorded at the fork or not.
+    let child = |name: &str| number(&recording.processes()[1], name);
+    assert_eq!((child("allocations"), child("frees_inherited")), (0, 100), "{recording:?}");
+    assert_eq!(child("blocks_inherited_live_end"), 390, "{recording:?}");
+    let last = &recording.processes()[2];
+    assert_eq!(number(last, "bytes_allocated"), 9 * 90, "{recording:?}");
+    recording.assert_whole().assert_adds_up();
+    let sites = recording.ask("top", &["--by", "stack", "--total", "-n", "0"]).to_string();
+    assert!(sites.contains("phase_1") && sites.contains("phase_3") && !sites.contains("phase_2"), "{sites}");
+    let pauses = recording.ask("info", &[])["pauses"].clone();
+    let [pause] = pauses.as_array().unwrap().as_slice() else { panic!("one pause: {pauses}") };
+    assert!(pause["from_seconds"].as_f64() < pause["until_seconds"].as_f64(), "{pause}");
+    // Times of the pause: counting the events again gives the same.
+    let replayed = recording.ask("top", &["--by", "size", "--at", "end"]);
+    assert_eq!(number(&replayed["total"], "bytes"), recording.total("bytes_live_end"), "{replayed:#}");
+}
+
+#[test]
+fn paused_by_command() {
+    let phases = Phases::start(&[]);
+    assert_eq!(phases.ask("status").unwrap()["recording"], "on");
+    phases.run(1);
+    assert_eq!(phases.ask("stop").unwrap()["recording"], "paused");
+    phases.run(2);
+    assert_eq!(phases.ask("start").unwrap()["recording"], "on");
+    phases.run(3);
+    assert_second_phase_left_out(&phases.finish().1);
+}
+
+#[test]
+fn paused_by_signal() {
+    let phases = Phases::start(&[]);
+    phases.run(1);
+    kill_process(phases.running.pid(), Signal::USR2).unwrap();
+    phases.wait_for("paused");
+    phases.run(2);
+    kill_process(phases.running.pid(), Signal::USR1).unwrap();
+    phases.wait_for("on");
+    phases.run(3);
+    assert_second_phase_left_out(&phases.finish().1);
+}
+
+#[test]
+fn started_by_command() {
+    let phases = Phases::start(&["--start-paused"]);
+    let status = || phases.ask("status").unwrap();
+    assert_eq!(status()["recording"], "not begun");
+    wait_until("its process is listed", || status()["processes"][0] == status()["program"]);
+    phases.run(1);
+    phases.run(2);
+    // By the file this time.
+    let started = heapledger(["start".as_ref(), phases.file.as_os_str(), "--json".as_ref()]);
+    assert!(started.status.success(), "{started:?}");
+    phases.run(3);
+    let (_scratch, recording) = phases.finish();
+    assert_eq!(recording.total("bytes_allocated"), 1000 * 300 + 9 * 90, "{recording:?}");
+    assert_eq!((recording.total("frees"), recording.total("frees_paused")), (0, 500), "{recording:?}");
+    recording.assert_whole().assert_adds_up();
+}
+
+/// What is never started leaves an empty recording, and says why; the same with totals only.
+#[test]
+fn never_started() {
+    let scratch = Scratch::new();
+    for option in ["--start-paused", "--start-after=1h"] {
+        let job = Job::fixture("mix", "1000").with_report().option(option);
+        let bare = Job::fixture("mix", "1000").bare();
+        let (outcome, recording) = job.recorded(&scratch);
+        assert_eq!((outcome.status, &outcome.stdout), (bare.status, &bare.stdout));
+        assert!(String::from_utf8_lossy(&outcome.stderr).contains("nobody started it"), "{outcome:?}");
+        for name in ["allocations", "frees", "frees_paused", "frees_unknown", "failed", "bytes_live_max"] {
+            assert_eq!(recording.total(name), 0, "{option}: {name}: {recording:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stretch_of_time() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let job = Job::fixture("persists", &format!("{} 1500", ready.display()));
+    let (outcome, recording) = job.option("--start-after=300ms").option("--duration=400ms").recorded(&scratch);
+    assert_eq!(outcome.status, exited(42), "{outcome:?}");
+    assert!(fs::read(&ready).unwrap().ends_with(b"fine\n"));
+    let ended = recording.summary["duration_seconds"].as_f64().unwrap();
+    assert!((0.7..1.2).contains(&ended), "{recording:?}");
+    assert!(recording.total("allocations") > 1000, "{recording:?}");
+    assert_eq!(recording.summary["complete"], true, "{recording:?}");
+    assert_eq!(recording.processes()[0]["running"], true, "{recording:?}");
+    let first = fs::read(&recording.path).unwrap();
+    let contents = Contents::open(&first).unwrap();
+    let times = contents.images().iter().flat_map(|image| contents.event_chunks(image.image));
+    let earliest = times.map(|chunk| chunk.head().time_first.0).min().unwrap();
+    assert!(earliest >= 299_000_000, "events from {earliest} ns on");
+}
+
+/// A program that signals its whole process group, its recorder among them, does not switch it.
+#[test]
+fn signals_of_the_program_are_not_for_the_recorder() {
+    let scratch = Scratch::new();
+    let job = Job::shell("trap : USR2; kill -USR2 0; sleep 0.2; exec \"$PROGRAMS/mix\" 1000");
+    program("mix");
+    let (_, recording) = job.recorded(&scratch);
+    assert_eq!(recording.ask("info", &[])["pauses"], serde_json::json!([]), "{recording:?}");
+    recording.assert_whole();
+}
+
+#[test]
+fn nobody_to_start() {
+    let refused = heapledger(["stop", "999999999"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("`999999999` is not being recorded"), "{refused:?}");
+    assert!(told.contains("hint: `heapledger status`"), "{told}");
 }

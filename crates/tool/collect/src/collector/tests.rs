@@ -103,8 +103,12 @@ impl Bench {
     /// Ends the session and reads the file.
     fn finish(mut self) -> (Finished, Vec<u8>) {
         self.collector.end_session();
-        let end =
-            SessionEnd { exit: Some(ExitStatus::Code(0)), program_cpu_ns: 1, program_wall_ns: 2, collector_cpu_ns: 3 };
+        let end = SessionEnd {
+            exit: Some(ExitStatus::Code(0)),
+            program_cpu_ns: Some(1),
+            program_wall_ns: 2,
+            collector_cpu_ns: 3,
+        };
         let finished = self.collector.finish(&end);
         let bytes = std::fs::read(&self.file).unwrap();
         assert_eq!(bytes.len() as u64, finished.bytes_written);

@@ -1,0 +1,367 @@
+//! Starting and stopping a recording from outside: by command, over a socket.
+//!
+//! Each `record` listens on an abstract socket whose name has its pid; clients find them in /proc/net/unix. Both sides
+//! ask the kernel who is at the other end, and speak with nobody but the same user (and clients of root's). A request
+//! is one word in one message, the answer one text of lines `NAME VALUE`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heapledger_core::arch;
+use heapledger_wire::event::units;
+use heapledger_wire::session::mode;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::inbox::{Inbox, News};
+use crate::outcome::Totals;
+use crate::session::random_digits;
+use crate::shared::Page;
+
+/// An abstract address is this, the pid of `record`, a dot, and random digits.
+const PREFIX: &str = "heapledger-control.";
+/// The longest answer: processes beyond it are left out.
+const ANSWER_MAX: usize = 64 << 10;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Turns recording on and off, in all processes of the session at once.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    page: Arc<Page>,
+    inbox: Arc<Inbox>,
+    /// Since when allocations have been recorded for the first time.
+    began: Mutex<Option<Instant>>,
+}
+
+impl Switch {
+    pub(crate) fn new(page: Arc<Page>, inbox: Arc<Inbox>) -> Switch {
+        let is_on = page.mode() & mode::PAUSED == 0;
+        Switch { page, inbox, began: Mutex::new(is_on.then(Instant::now)) }
+    }
+
+    /// From now on allocations are recorded.
+    pub(crate) fn start(&self) {
+        let mut began = self.lock();
+        if self.is_on() {
+            return;
+        }
+        began.get_or_insert_with(Instant::now);
+        self.inbox.post([News::Resumed { stamp: units(arch::ticks()) }]);
+        self.page.mode.fetch_and(!(mode::PAUSED | mode::IDLE), Ordering::SeqCst);
+        crate::command::wake(&self.page);
+    }
+
+    /// From now on they are not.
+    pub(crate) fn stop(&self) {
+        let _began = self.lock();
+        if self.is_on() {
+            self.page.mode.fetch_or(mode::PAUSED, Ordering::SeqCst);
+            self.inbox.post([News::Paused { stamp: units(arch::ticks()) }]);
+            crate::command::wake(&self.page);
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.page.mode() & mode::PAUSED == 0
+    }
+
+    /// When recording began for the first time.
+    pub(crate) fn began(&self) -> Option<Instant> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        // An optional moment is whole between any two calls.
+        self.began.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A recording that is going on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The process of `heapledger record`.
+    pub recorder: u32,
+    /// The recorded command's.
+    pub command: u32,
+    /// Recorded processes that have not ended.
+    pub processes: Vec<u32>,
+    /// Whether allocations are recorded at the moment.
+    pub is_on: bool,
+    /// Whether they have ever been.
+    pub has_begun: bool,
+    /// Nanoseconds since the session began.
+    pub elapsed_ns: u64,
+    /// Calls that returned a block, as far as they were recorded.
+    pub allocations: u64,
+    /// Bytes live.
+    pub bytes_live: u64,
+    /// The length of the file.
+    pub bytes_written: u64,
+    /// The file, absolute.
+    pub output: PathBuf,
+}
+
+impl Status {
+    fn to_text(&self) -> Vec<u8> {
+        let mut text = String::new();
+        let mut line = |name: &str, value: u64| _ = writeln!(text, "{name} {value}");
+        line("recorder", self.recorder.into());
+        line("command", self.command.into());
+        line("on", self.is_on.into());
+        line("begun", self.has_begun.into());
+        line("elapsed_ns", self.elapsed_ns);
+        line("allocations", self.allocations);
+        line("bytes_live", self.bytes_live);
+        line("bytes_written", self.bytes_written);
+        let room = ANSWER_MAX - 8192;
+        for pid in &self.processes {
+            if text.len() < room {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "process {pid}");
+            }
+        }
+        // At the end: a name may have any bytes.
+        [text.as_bytes(), b"output ", self.output.as_os_str().as_bytes()].concat()
+    }
+
+    fn from_text(text: &[u8]) -> Option<Status> {
+        let mut status = Status::default();
+        let mut rest = text;
+        loop {
+            let at = rest.iter().position(|&byte| byte == b' ')?;
+            let (name, value) = (&rest[..at], &rest[at + 1..]);
+            if name == b"output" {
+                status.output = PathBuf::from(std::ffi::OsString::from_vec(value.to_vec()));
+                return Some(status);
+            }
+            let end = value.iter().position(|&byte| byte == b'\n')?;
+            let value: u64 = std::str::from_utf8(&value[..end]).ok()?.parse().ok()?;
+            rest = &rest[at + 1 + end + 1..];
+            match name {
+                b"recorder" => status.recorder = u32::try_from(value).ok()?,
+                b"command" => status.command = u32::try_from(value).ok()?,
+                b"process" => status.processes.push(u32::try_from(value).ok()?),
+                b"on" => status.is_on = value != 0,
+                b"begun" => status.has_begun = value != 0,
+                b"elapsed_ns" => status.elapsed_ns = value,
+                b"allocations" => status.allocations = value,
+                b"bytes_live" => status.bytes_live = value,
+                b"bytes_written" => status.bytes_written = value,
+                // Of a newer version.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The thread that answers commands; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: Arc<OwnedFd>,
+    status: Arc<Mutex<Status>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// `None` where there can be no such socket: then there are no commands.
+    pub(crate) fn start(switch: Arc<Switch>, status: Status) -> Option<Control> {
+        let listener = Arc::new(listen(status.recorder).ok()?);
+        let status = Arc::new(Mutex::new(status));
+        let (for_thread, state) = (Arc::clone(&listener), Arc::clone(&status));
+        let run = move || {
+            // Until the listener is shut down.
+            while let Ok(client) = rustix::net::accept_with(&for_thread, SocketFlags::CLOEXEC) {
+                // Whoever does not take the answer goes without it.
+                let _ = answer(client.as_fd(), &switch, &state);
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".into()).spawn(run).ok()?;
+        Some(Control { listener, status, thread: Some(thread) })
+    }
+
+    /// What is told from now on.
+    pub(crate) fn tell(&self, totals: Totals, processes: impl Iterator<Item = u32>) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.elapsed_ns = totals.elapsed.as_nanos() as u64;
+        status.allocations = totals.allocations.0;
+        status.bytes_live = totals.live.bytes.0;
+        status.bytes_written = totals.bytes_written;
+        status.processes.clear();
+        status.processes.extend(processes);
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // It wakes the thread, which finds that there is nothing to accept any more.
+        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(pid: u32) -> io::Result<OwnedFd> {
+    let digits = random_digits()?;
+    let name = [format!("{PREFIX}{pid}.").as_bytes(), &digits[..]].concat();
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(&name)?)?;
+    rustix::net::listen(&listener, 16)?;
+    Ok(listener)
+}
+
+fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io::Result<()> {
+    let user = socket_peercred(client)?.uid;
+    if user != rustix::process::geteuid() && !user.is_root() {
+        return Ok(());
+    }
+    wait_briefly(client)?;
+    let mut request = [0_u8; 16];
+    let (length, _) = rustix::net::recv(client, &mut request, RecvFlags::empty())?;
+    match &request[..length] {
+        b"start" => switch.start(),
+        b"stop" => switch.stop(),
+        b"status" => {}
+        _ => return Ok(()),
+    }
+    let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
+    rustix::net::send(client, &status.to_text(), SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn wait_briefly(socket: BorrowedFd<'_>) -> io::Result<()> {
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(socket, timeout, Some(PATIENCE))?;
+    }
+    Ok(())
+}
+
+/// What can be asked of a recording that is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Record allocations from now on.
+    Start,
+    /// Do not record them from now on.
+    Stop,
+    /// Only tell.
+    Status,
+}
+
+/// A recording of this user's that is going on (for root: of anybody's), on this machine and in this network
+/// namespace.
+#[derive(Debug)]
+pub struct Running {
+    address: Vec<u8>,
+    /// How it was when it was found.
+    pub status: Status,
+}
+
+impl Running {
+    /// All that there are.
+    pub fn all() -> io::Result<Vec<Running>> {
+        let sockets = fs::read("/proc/net/unix")?;
+        let mut running = Vec::new();
+        for line in sockets.split(|&byte| byte == b'\n') {
+            let Some(at) = line.iter().position(|&byte| byte == b'@') else { continue };
+            let address = line[at + 1..].to_vec();
+            // Connections have the name of the listener: the one that was found already is left out.
+            if address.starts_with(PREFIX.as_bytes())
+                && !running.iter().any(|it: &Running| it.address == address)
+                && let Ok(status) = ask(&address, Request::Status)
+            {
+                running.push(Running { address, status });
+            }
+        }
+        running.sort_by_key(|running| running.status.recorder);
+        Ok(running)
+    }
+
+    /// Makes a request, and returns how it is afterwards.
+    pub fn ask(&self, request: Request) -> io::Result<Status> {
+        ask(&self.address, request)
+    }
+}
+
+fn ask(address: &[u8], request: Request) -> io::Result<Status> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    wait_briefly(socket.as_fd())?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(address)?)?;
+    // Anybody can take such a name.
+    let (user, own) = (socket_peercred(&socket)?.uid, rustix::process::geteuid());
+    if user != own && !own.is_root() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let word: &[u8] = match request {
+        Request::Start => b"start",
+        Request::Stop => b"stop",
+        Request::Status => b"status",
+    };
+    rustix::net::send(&socket, word, SendFlags::NOSIGNAL)?;
+    let mut text = vec![0_u8; ANSWER_MAX];
+    let (length, _) = rustix::net::recv(&socket, &mut text[..], RecvFlags::empty())?;
+    Status::from_text(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            recorder: std::process::id(),
+            command: 7,
+            processes: vec![7, 9],
+            is_on: true,
+            has_begun: true,
+            elapsed_ns: 5,
+            allocations: 4,
+            bytes_live: 3,
+            bytes_written: 2,
+            output: PathBuf::from("/a b/c\nd.hl"),
+        }
+    }
+
+    #[test]
+    fn an_answer_says_it_all() {
+        assert_eq!(Status::from_text(&status().to_text()), Some(status()));
+        let newer = [b"colour 3\n", &status().to_text()[..]].concat();
+        assert_eq!(Status::from_text(&newer), Some(status()));
+        for damaged in [&b""[..], b"recorder 7", b"recorder x\noutput y", b"recorder 99999999999\noutput y", b"on 1\n"]
+        {
+            assert_eq!(Status::from_text(damaged), None, "{damaged:?}");
+        }
+        let many = Status { processes: (0..1_000_000).collect(), ..status() };
+        assert!(many.to_text().len() < ANSWER_MAX);
+    }
+
+    #[test]
+    fn a_recording_is_found_stopped_and_started() {
+        let page = Arc::new(crate::session::page(0).unwrap());
+        let inbox = Arc::new(Inbox::default());
+        let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox)));
+        let control = Control::start(Arc::clone(&switch), status()).unwrap();
+        let is_ours = |running: &Running| running.status.recorder == std::process::id();
+        let running = Running::all().unwrap().into_iter().find(is_ours).unwrap();
+        assert_eq!(running.status, status());
+        assert!(!running.ask(Request::Stop).unwrap().is_on && !switch.is_on());
+        assert!(!running.ask(Request::Stop).unwrap().is_on);
+        assert!(running.ask(Request::Start).unwrap().is_on && switch.is_on());
+        let mut news = Vec::new();
+        inbox.take(&mut news);
+        assert!(matches!(news[..], [News::Paused { .. }, News::Resumed { .. }]), "{news:?}");
+        drop(control);
+        assert!(running.ask(Request::Status).is_err());
+        assert!(!Running::all().unwrap().iter().any(is_ours));
+    }
+}
