@@ -325,6 +325,12 @@ impl Job {
         }
     }
 
+    /// With one more argument.
+    pub(crate) fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.line.push(argument.as_ref().to_owned());
+        self
+    }
+
     /// A fixture and its arguments, separated by spaces.
     pub(crate) fn fixture(name: &str, arguments: &str) -> Self {
         Job::new([program(name).into_os_string()].into_iter().chain(arguments.split_whitespace().map(Into::into)))
