@@ -88,7 +88,7 @@ pub(crate) enum Verb {
     /// counts once: of a function that is on a stack several times, its innermost
     /// call counts. So the rows add up.
     ///
-    ///     $ heapledger callees 'json::parse*' --at end
+    ///     $ heapledger callees "json::parse*" --at end
     ///     $ heapledger callees /^main$/ --total --metric blocks
     ///
     /// FUNCTION is a pattern, as with --function: several functions that match are
@@ -296,7 +296,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
-///     $ heapledger top --function 'json::*' --size 4k.. --lifetime 1s..
+///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
 ///                                                  large blocks of a library that live long
 ///
 /// A site is a stack that allocates. Its function is the innermost one that is no
@@ -391,7 +391,7 @@ pub(crate) struct Tree {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
-///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
+///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
 ///
 /// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
@@ -470,7 +470,7 @@ pub(crate) struct Temporary {
 /// copies nothing.
 ///
 ///     $ heapledger reallocations -n 5
-///     $ heapledger reallocations --size 1M.. --thread 'worker*'
+///     $ heapledger reallocations --size 1M.. --thread "worker*"
 ///
 /// Selected are reallocations by the block that comes of them: by its size, lifetime
 /// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
@@ -513,7 +513,7 @@ pub(crate) enum ReallocationOrder {
 /// that call it directly. Each stack counts once: of a function that is on a stack
 /// several times, its outermost call counts. So the rows add up.
 ///
-///     $ heapledger callers 'json::parse*'
+///     $ heapledger callers "json::parse*"
 ///     $ heapledger callers xrealloc --total -n 5
 ///
 /// FUNCTION is a pattern, as with --function: several functions that match are
@@ -568,7 +568,7 @@ pub(crate) struct Sizes {
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
-///     $ heapledger flame --thread 'worker*' --at end -o workers.svg
+///     $ heapledger flame --thread "worker*" --at end -o workers.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
