@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, Begin, Options, Progress, die_by};
+use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{OnFull, Record};
+use crate::args::{FileLimit, OnFull, Record};
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         Some(delay) => Begin::After(delay),
         None => Begin::AtOnce,
     };
+    options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
@@ -74,6 +75,17 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     }
 }
 
+fn rotation(arguments: &Record) -> Option<Rotation> {
+    let mut rotation = Rotation { keep: arguments.keep, ..Rotation::default() };
+    for limit in &arguments.rotate {
+        match *limit {
+            FileLimit::Age(age) => rotation.age = Some(age),
+            FileLimit::Bytes(bytes) => rotation.bytes = Some(bytes),
+        }
+    }
+    (!arguments.rotate.is_empty()).then_some(rotation)
+}
+
 /// The options that say how the recording was made, for the recording.
 fn options_text(arguments: &Record) -> String {
     let mut options = Vec::new();
@@ -91,6 +103,15 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.start_paused {
         options.push("--start-paused".to_owned());
+    }
+    for limit in &arguments.rotate {
+        options.push(match limit {
+            FileLimit::Age(age) => format!("--rotate {}s", age.as_secs_f64()),
+            FileLimit::Bytes(bytes) => format!("--rotate {bytes}"),
+        });
+    }
+    if let Some(keep) = arguments.keep {
+        options.push(format!("--keep {keep}"));
     }
     if arguments.aggregate {
         options.push("--aggregate".to_owned());
