@@ -10,8 +10,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::Api;
-use heapledger_record::hook;
-use heapledger_unwind::arch::Position;
+use heapledger_record::hook::{self, Caller};
 use heapledger_wire::event::ReallocOutcome;
 
 use crate::init;
@@ -68,13 +67,11 @@ macro_rules! next {
 const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
 
-/// The calling frame: `sp` points at its return address.
+/// The calling frame: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk
+/// has passed on that of its own entry.
 #[inline(always)]
-fn caller(sp: u64, rbp: u64) -> Position {
-    // SAFETY: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk has
-    // passed on the stack pointer of its own entry.
-    let return_address = unsafe { core::ptr::with_exposed_provenance::<u64>(sp as usize).read() };
-    Position { slot: sp, return_address, rbp }
+fn caller(sp: u64, rbp: u64) -> Caller {
+    Caller { slot: sp, rbp }
 }
 
 /// Defines an exported thunk that adds rsp and rbp to one, two or three arguments.

@@ -81,6 +81,11 @@ fn join() {
             ),
         }
     };
+    let has_one_thread = lookup(Scope::All, c"__libc_single_threaded");
+    if has_one_thread != 0 {
+        // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
+        unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
+    }
     // SAFETY: once, under the lock; the arguments are what it asks for.
     unsafe { process::start(address, library, start as u64) };
     // SAFETY: started just above; no hook has run, since `IS_DONE` is not set and this thread is the first.

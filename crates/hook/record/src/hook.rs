@@ -24,14 +24,39 @@ use crate::connect::Refusal;
 use crate::process::{self, Process};
 use crate::verify;
 
+/// The frame that made a call. Of two words, so that it is passed in registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The word of the stack that holds the return address of the call; above it is the frame.
+    pub slot: u64,
+    /// The frame's rbp.
+    pub rbp: u64,
+}
+
+impl Caller {
+    fn sp(self) -> u64 {
+        self.slot.wrapping_add(8)
+    }
+
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    #[inline(always)]
+    unsafe fn position(self) -> Position {
+        // SAFETY: by the caller's contract the word is of the thread's stack.
+        let return_address = unsafe { ptr::with_exposed_provenance::<u64>(self.slot as usize).read() };
+        Position { slot: self.slot, return_address, rbp: self.rbp }
+    }
+}
+
 /// `malloc(size)` returned `address`.
 ///
 /// # Safety
 ///
-/// `caller` is the calling frame (see [`heapledger_unwind::walk::Walker::capture`]). The same for all functions here that
-/// take one.
+/// `caller` is the calling frame: a live one of this thread, to which the function that was called has yet to return. The
+/// same for all functions here that take one.
 #[inline(always)]
-pub unsafe fn malloc(address: u64, size: u64, caller: Position) {
+pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
         // SAFETY: passed on.
         return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
@@ -48,7 +73,7 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Position) {
 /// See [`malloc`].
 #[cold]
 #[inline(never)]
-unsafe fn malloc_rarely(address: u64, size: u64, caller: Position) {
+unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
@@ -61,7 +86,7 @@ unsafe fn malloc_rarely(address: u64, size: u64, caller: Position) {
 ///
 /// See [`malloc`].
 #[inline(always)]
-pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Position) {
+pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
     // It succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each);
     let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
@@ -84,7 +109,7 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Position) {
 /// See [`malloc`].
 #[cold]
 #[inline(never)]
-unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Position) {
+unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
@@ -98,7 +123,7 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Position) {
 ///
 /// See [`malloc`].
 #[inline(never)]
-pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Position) {
+pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
     if is_unwanted(Kind::Allocation) {
         return;
     }
@@ -123,7 +148,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 /// See [`malloc`].
 #[cold]
 #[inline(never)]
-pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Position) {
+pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Caller) {
     if is_unwanted(Kind::Allocation) {
         return;
     }
@@ -217,7 +242,7 @@ pub unsafe fn reallocation_ends(
     address: u64,
     size: u64,
     count: u64,
-    caller: Position,
+    caller: Caller,
 ) {
     let is_compact = api == Api::Realloc
         && outcome == ReallocOutcome::Returned
@@ -241,7 +266,7 @@ unsafe fn reallocation_ends_rarely(
     address: u64,
     size: u64,
     count: u64,
-    caller: Position,
+    caller: Caller,
 ) {
     // Its beginning is not recorded either.
     if is_unwanted(Kind::Free) {
@@ -362,7 +387,7 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
 ///
 /// See [`malloc`].
 #[inline(always)]
-unsafe fn after<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u64; N]) -> bool {
+unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64; N]) -> bool {
     let Some(block) = enter_plainly(caller.sp()) else { return false };
     let ticks = block.begin();
     // SAFETY: passed on.
@@ -380,7 +405,7 @@ unsafe fn after<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u6
 /// # Safety
 ///
 /// See [`malloc`].
-unsafe fn after_rarely<const N: usize>(caller: Position, event: impl Fn(StackId) -> [u64; N]) -> bool {
+unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64; N]) -> bool {
     if is_unwanted(Kind::Allocation) {
         return true;
     }
@@ -582,7 +607,8 @@ impl ThreadBlock {
     #[inline(always)]
     fn begin_after_loads(&mut self) -> u64 {
         self.producer().begin();
-        arch::ticks_after_loads()
+        // Only another thread can have handed over a block just now.
+        if process::has_one_thread() { arch::ticks() } else { arch::ticks_after_loads() }
     }
 
     /// Ends an event that began at `ticks`, and opens the gate, unless the collector is gone.
@@ -619,25 +645,31 @@ impl ThreadBlock {
     ///
     /// See [`malloc`].
     #[inline(always)]
-    unsafe fn capture(&mut self, caller: Position) -> StackId {
+    unsafe fn capture(&mut self, caller: Caller) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
-        let id = unsafe { self.walker.capture(caller, &mut self.outlet) };
+        let id = unsafe { self.walker.capture(caller.position(), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
-            self.inspect(&caller, id);
+            // SAFETY: passed on.
+            unsafe { self.inspect(caller, id) };
         }
         id
     }
 
     /// After a capture with a defect; after every one where stacks are verified.
+    ///
+    /// # Safety
+    ///
+    /// See [`malloc`].
     #[cold]
     #[inline(never)]
-    fn inspect(&mut self, caller: &Position, id: StackId) {
+    unsafe fn inspect(&mut self, caller: Caller, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
         if self.defects_counted == INSPECT_ALL {
-            verify::check(self, caller, id);
+            // SAFETY: passed on.
+            verify::check(self, &unsafe { caller.position() }, id);
         }
     }
 
@@ -744,7 +776,10 @@ impl Sink for Outlet {
     #[inline(never)]
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
         verify::note_node(id, parent, kind, address);
-        if self.producer().write(process::page(), process::is_gone, &event::node(id, parent, kind, address)).is_err() {
+        let (producer, words) = (self.producer(), event::node(id, parent, kind, address));
+        if !producer.write_unstamped_plainly(words)
+            && producer.write(process::page(), process::is_gone, &words).is_err()
+        {
             process::turn_off();
         }
     }

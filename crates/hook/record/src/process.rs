@@ -6,7 +6,7 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
@@ -63,6 +63,8 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
 /// Where the image counts what it loses; in a forked child that could not introduce itself, its parent's.
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
+static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
+static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
 static BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Joins a session. Call once, before any hook may find recording on.
@@ -86,6 +88,22 @@ pub unsafe fn start(address: Address, library: Library, first_top: u64) {
     }
     PROCESS.store(page.cast(), Ordering::Release);
     STATE.store(STATE_ON, Ordering::Release);
+}
+
+/// Says where the C library keeps whether the process has only ever had one thread: not 0 if so.
+///
+/// # Safety
+///
+/// The byte stays readable, and becomes 0 before there is a second thread.
+pub unsafe fn watch_threads(has_one: *const u8) {
+    HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
+}
+
+/// Whether this thread is known to be the process's only one.
+#[inline(always)]
+pub(crate) fn has_one_thread() -> bool {
+    // SAFETY: a static of ours, or the byte of which the caller of `watch_threads` said that it stays readable.
+    unsafe { (*HAS_ONE_THREAD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
 /// Switches recording off for good in this process.

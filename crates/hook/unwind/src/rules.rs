@@ -6,15 +6,13 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use gimli::{
-    BaseAddresses, EhFrame, EhFrameHdr, Encoding, EndianSlice, NativeEndian, Register, RegisterRule, UnwindContext,
-    UnwindContextStorage, UnwindSection, UnwindTableRow,
-};
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, NativeEndian, UnwindSection};
 use heapledger_core::sys;
 
 use crate::Sink;
-use crate::arch::{RULES_MAX, Rule};
+use crate::arch::Rule;
 use crate::modules;
+use crate::row::Row;
 
 const ENTRIES: usize = 1 << 16;
 /// Tells entries from the empty one, for any address that a program can have.
@@ -24,19 +22,6 @@ const PRESENT: u64 = u64::MAX << 31;
 pub const CACHE_LENGTH: usize = ENTRIES * 8;
 
 static CACHE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-
-/// Storage for evaluating unwind information: fixed, part of the thread's state.
-#[derive(Debug)]
-pub struct Storage;
-
-impl UnwindContextStorage<usize> for Storage {
-    type Rules = [(Register, RegisterRule<usize>); RULES_MAX];
-    type Stack = [UnwindTableRow<usize, Storage>; 3];
-}
-
-pub(crate) type Row = UnwindTableRow<usize, Storage>;
-/// What evaluating unwind information needs.
-pub type Context = UnwindContext<usize, Storage>;
 
 /// Maps the cache. Idempotent; false when there is no memory.
 pub fn initialise() -> bool {
@@ -98,12 +83,12 @@ impl Cache {
 /// since one may be mapped there later.
 #[cold]
 #[inline(never)]
-pub fn compute(return_address: u64, context: &mut Context, sink: &mut dyn Sink) -> Option<Rule> {
+pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
     let module = modules::find(lookup)?;
     modules::announce(&module, epoch, sink);
-    let rule = evaluate(lookup, &module, context).unwrap_or(Rule::UNSUPPORTED);
+    let rule = evaluate(lookup, &module).unwrap_or(Rule::UNSUPPORTED);
     if let Some(cache) = cache() {
         let entry = cache.entry(return_address);
         entry.store(mark(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
@@ -121,13 +106,13 @@ const fn mark(return_address: u64) -> u64 {
     return_address << 16 ^ PRESENT
 }
 
-/// The binary search in `.eh_frame_hdr`, then one row of one description.
-fn evaluate(lookup: u64, module: &modules::Found, context: &mut Context) -> Option<Rule> {
+/// The search in `.eh_frame_hdr`, then one row of one description.
+fn evaluate(lookup: u64, module: &modules::Found) -> Option<Rule> {
     let bytes = |from: u64| {
         // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its unwind information starts
         // at `from`, inside it. The module cannot go while one of its functions is on our stack; if the stack is wrong
         // and it goes all the same, this read is the same risk that every C++ throw takes. The header and the frames
-        // are in one read-only segment in practice; gimli reads no further than the lengths found there say.
+        // are in one read-only segment in practice; we read no further than the lengths found there say.
         unsafe {
             core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(from as usize), (module.end - from) as usize)
         }
@@ -136,15 +121,26 @@ fn evaluate(lookup: u64, module: &modules::Found, context: &mut Context) -> Opti
         return None;
     }
     let bases = BaseAddresses::default().set_eh_frame_hdr(module.eh_frame_hdr);
-    let header = EhFrameHdr::new(bytes(module.eh_frame_hdr), NativeEndian).parse(&bases, 8).ok()?;
+    let header_bytes = bytes(module.eh_frame_hdr);
+    let header = EhFrameHdr::new(header_bytes, NativeEndian).parse(&bases, 8).ok()?;
     let gimli::Pointer::Direct(frames_at) = header.eh_frame_ptr() else { return None };
     if frames_at < module.start || frames_at >= module.end {
         return None;
     }
     let bases = bases.set_eh_frame(frames_at);
     let frames: EhFrame<EndianSlice<'_, NativeEndian>> = EhFrame::new(bytes(frames_at), NativeEndian);
-    let table = header.table()?;
-    let describe = |address: u64| table.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok();
+    let describe = |address: u64| {
+        let found = match search(header_bytes, address.wrapping_sub(module.eh_frame_hdr) as i64) {
+            Searched::Found(offset) => module.eh_frame_hdr.wrapping_add_signed(offset),
+            Searched::Missing => return None,
+            Searched::Unable => header.table()?.lookup(address, &bases).ok()?.direct().ok()?,
+        };
+        let offset = EhFrameOffset(usize::try_from(found.checked_sub(frames_at)?).ok()?);
+        frames
+            .fde_from_offset(&bases, offset, EhFrame::cie_from_offset)
+            .ok()
+            .filter(|description| description.contains(address))
+    };
     let Some(description) = describe(lookup) else {
         // Nothing calls from just before a function: whoever made the stack put the function's address there, for the
         // outermost frame to return to. So `makecontext` does with `__start_context`.
@@ -153,6 +149,36 @@ fn evaluate(lookup: u64, module: &modules::Found, context: &mut Context) -> Opti
     };
     let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 5 };
     let is_signal = description.is_signal_trampoline();
-    let row = description.unwind_info_for_address(&frames, &bases, context, lookup).ok()?;
-    Some(Rule::from_row(row, is_signal, &frames, encoding))
+    let row = Row::at(lookup, &description, &frames, &bases)?;
+    Some(Rule::from_row(&row, is_signal, &frames, encoding))
+}
+
+/// See [`search`].
+enum Searched {
+    /// The description, from the start of the header.
+    Found(i64),
+    Missing,
+    /// The table is not in the usual form.
+    Unable,
+}
+
+/// Searches the table of `.eh_frame_hdr` for the description that may cover an address, given from the start of the
+/// header. In the form that all linkers write: pairs of 32-bit offsets from that start, of a function and of its
+/// description, in order. Source: LSB core specification, "Exception frames".
+fn search(header: &[u8], wanted: i64) -> Searched {
+    const USUAL: [u8; 4] =
+        [1, gimli::DW_EH_PE_pcrel.0 | SDATA4, gimli::DW_EH_PE_udata4.0, gimli::DW_EH_PE_datarel.0 | SDATA4];
+    const SDATA4: u8 = gimli::DW_EH_PE_sdata4.0;
+    let Some((head, table)) = header.split_at_checked(12).filter(|(head, _)| head.starts_with(&USUAL)) else {
+        return Searched::Unable;
+    };
+    let count = head.last_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes)) as usize;
+    let (entries, _) = table.as_chunks::<8>();
+    let entries = entries.get(..count).unwrap_or(entries);
+    let half = |entry: &[u8; 8], at: usize| i64::from((u64::from_ne_bytes(*entry) >> (32 * at)) as i32);
+    let after = entries.partition_point(|entry| half(entry, 0) <= wanted);
+    match after.checked_sub(1).and_then(|index| entries.get(index)) {
+        Some(entry) => Searched::Found(half(entry, 1)),
+        None => Searched::Missing,
+    }
 }

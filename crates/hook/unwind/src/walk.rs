@@ -10,14 +10,13 @@
 //! nobody uses it before it is restored. Nothing is assumed, so the result is exact.
 
 use core::hint::select_unpredictable;
-use core::mem::MaybeUninit;
 use core::ptr;
 
 use heapledger_core::{NodeKind, StackId};
 
 use crate::arch::{Exit, Position, Rule, Saved, leave};
 use crate::bounds::OwnStack;
-use crate::rules::{self, Context};
+use crate::rules;
 use crate::tree::{self, Place, View};
 use crate::{Sink, bounds, modules};
 
@@ -32,12 +31,15 @@ pub const FRAMES_FEWEST: usize = 256;
 
 /// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
 /// pointer.
+///
+/// The two are not side by side as in [`Position`]: copied in one piece right after it was written in two, a pair would
+/// have to wait for both stores to reach the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Frame {
     slot: u64,
-    return_address: u64,
     place: Place,
+    return_address: u64,
 }
 
 /// A new frame, and how the walk left it: by this rule, with this rbp.
@@ -98,8 +100,6 @@ pub struct Walker {
     checks_length: usize,
     /// The module epoch they belong to, plus one: 0 is none.
     epoch: u32,
-    /// Whether a context has been made in `context`.
-    has_context: bool,
     /// Whether outer frames of the remembered stack were cut off.
     is_cut: bool,
     /// What went wrong so far.
@@ -112,7 +112,6 @@ pub struct Walker {
     checks: [Check; 2 * FRAMES_MAX],
     /// Of the walk, innermost first.
     steps: [Step; FRAMES_MAX],
-    context: MaybeUninit<Context>,
 }
 
 impl Walker {
@@ -443,13 +442,7 @@ impl Walker {
             self.defects.lost += u64::from(return_address != 0);
             return None;
         }
-        if !self.has_context {
-            self.context.write(Context::new_in());
-            self.has_context = true;
-        }
-        // SAFETY: written just above, or in an earlier call; zeroing a walker also zeroes `has_context`.
-        let context = unsafe { self.context.assume_init_mut() };
-        Some(rules::compute(return_address, context, sink).unwrap_or(Rule::UNSUPPORTED))
+        Some(rules::compute(return_address, sink).unwrap_or(Rule::UNSUPPORTED))
     }
 
     #[inline(always)]

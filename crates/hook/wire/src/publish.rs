@@ -55,15 +55,27 @@ impl Producer {
     /// [`Producer::step`] and [`Producer::write`].
     #[inline(always)]
     pub fn write_plainly<const N: usize>(&mut self, ticks: u64, words: [u64; N]) -> bool {
-        let (ring, head, now) = (self.ring, self.head, units(ticks));
-        let (step, end) = (now.wrapping_sub(self.last), head + N as u64);
-        if step >= STEP_END || end > self.plain_end {
+        let now = units(ticks);
+        let step = now.wrapping_sub(self.last);
+        let is_written = step < STEP_END && self.write_unstamped_plainly(later(words, step));
+        if is_written {
+            self.last = now;
+        }
+        is_written
+    }
+
+    /// Writes and publishes an event that needs no stamp, if nothing else is to be done.
+    #[inline(always)]
+    pub fn write_unstamped_plainly<const N: usize>(&mut self, words: [u64; N]) -> bool {
+        let (ring, head) = (self.ring, self.head);
+        let end = head + N as u64;
+        if end > self.plain_end {
             return false;
         }
-        for (offset, word) in later(words, step).into_iter().enumerate() {
+        for (offset, word) in words.into_iter().enumerate() {
             ring.put(head + offset as u64, word);
         }
-        (self.head, self.last) = (end, now);
+        self.head = end;
         ring.publish(end);
         true
     }

@@ -18,6 +18,8 @@ pub enum By {
     Thread,
     /// Their requested size.
     Size,
+    /// Their size class: requested sizes between two powers of two.
+    SizeClass,
 }
 
 /// Blocks that have something in common.
@@ -27,6 +29,8 @@ pub enum Part {
     Thread(ImageId, ThreadId),
     /// They have this requested size.
     Size(Bytes),
+    /// They have at most so many bytes, and more than half of that: a power of two. Of 1: one byte or none.
+    SizeClass(Bytes),
     /// They are of a thread or size beyond those that can be told apart (4 million).
     Rest,
 }
@@ -55,12 +59,15 @@ pub fn breakdown(
 ) -> Result<Breakdown, Error> {
     let part = |origin: &Origin| match (by, origin.call) {
         (By::Size, _) => Some(Part::Size(origin.size)),
+        (By::SizeClass, _) => {
+            Some(Part::SizeClass(Bytes(origin.size.0.checked_next_power_of_two().unwrap_or(u64::MAX))))
+        }
         (By::Thread, Some((thread, _))) => Some(Part::Thread(origin.image, thread)),
         (By::Thread, None) => None,
     };
     let needs = Needs { thread: by == By::Thread, ..Needs::default() };
     let mut merged = MergedStacks::new(names.recording());
-    let tally = tally(names, &mut merged, selection, needs, |origin, _| part(origin), None, progress)?;
+    let tally = tally(names, &mut merged, selection, needs, |origin, _, _| part(origin), None, progress)?;
     let mut breakdown = Breakdown { left_out: tally.left_out, damage: tally.damage, ..Breakdown::default() };
     breakdown.damage.append(&mut merged.damage);
     for (part, holding) in tally.groups {

@@ -3,6 +3,8 @@
 //! - [`overview`]: the totals of the session, its processes and images.
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
+//! - [`Selection`] and its [`Filter`]: of which blocks, by function, module, thread, process, size, lifetime and time.
+//! - [`reallocations`]: which stacks change the sizes of blocks. [`relations`]: what goes through one function.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //! - [`History`]: what was live over time.
 //! - [`diff`]: two profiles side by side.
@@ -19,9 +21,9 @@
 //!
 //! # Memory
 //!
-//! Nothing here grows with the length of a recording. A [`Profile`] takes memory in proportion to the distinct stacks.
-//! A replay takes 24 to 40 bytes for each block that is live at once, and a decoded chunk of events (some MiB at most)
-//! for each process that runs at once.
+//! Nothing here grows with the length of a recording, but for a bit for each allocation where lifetimes are asked for. A
+//! [`Profile`] takes memory in proportion to the distinct stacks. A replay takes 24 to 40 bytes for each block that
+//! is live at once, and a decoded chunk of events (some MiB at most) for each process that runs at once.
 #![forbid(unsafe_code)]
 
 mod allocators;
@@ -32,6 +34,7 @@ mod diff;
 mod error;
 mod events;
 mod filter;
+pub mod fuzzing;
 mod history;
 mod lifetimes;
 mod moment;
@@ -40,9 +43,13 @@ mod overview;
 mod pattern;
 mod profile;
 mod rank;
+mod reallocations;
+mod relations;
 mod replay;
 pub mod rewrite;
+mod sieve;
 mod stacks;
+mod suppressions;
 mod tally;
 #[cfg(test)]
 mod testing;
@@ -64,5 +71,8 @@ pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use pattern::{Pattern, PatternError};
 pub use profile::{Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
+pub use reallocations::{Reallocating, Reallocations, reallocations};
+pub use relations::{Relation, Relations, relations};
 pub use replay::Progress;
 pub use stacks::{NodeId, StackFrame, Stacks};
+pub use suppressions::{Suppression, SuppressionError, Suppressions};

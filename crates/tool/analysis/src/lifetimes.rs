@@ -16,6 +16,8 @@ use crate::replay::Progress;
 pub enum Lifetime {
     /// So many nanoseconds. What was never freed lived until the end of its image.
     Time(RangeInclusive<u64>),
+    /// At most so many nanoseconds, and then they were freed.
+    Freed(u64),
     /// Freed before the thread that allocated it had made more than so many further allocations.
     Allocations(u64),
 }
@@ -90,7 +92,7 @@ impl Finder<'_> {
 
     fn allocated(&mut self, event: &Event, serial: Serial) {
         let born = match self.lifetime {
-            Lifetime::Time(_) => event.time.0,
+            Lifetime::Time(_) | Lifetime::Freed(_) => event.time.0,
             Lifetime::Allocations(_) => {
                 let ThreadId(thread) = event.thread.min(ThreadId(THREADS_MAX - 1));
                 *self.made_by(thread) += 1;
@@ -113,6 +115,7 @@ impl Finder<'_> {
         let Some(born) = self.born.remove(&serial) else { return };
         let matches = match self.lifetime {
             Lifetime::Time(range) => range.contains(&time.0.saturating_sub(born)),
+            Lifetime::Freed(most) => time.0.saturating_sub(born) <= *most,
             Lifetime::Allocations(most) => {
                 let (ordinal, thread) = (born / u64::from(THREADS_MAX), born % u64::from(THREADS_MAX));
                 *self.made_by(thread as u32) - ordinal <= *most

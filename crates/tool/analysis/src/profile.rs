@@ -11,7 +11,7 @@ use crate::filter::StackFilter;
 use crate::lifetimes::Lifetime;
 use crate::moment::{Moment, Selection, largest, last_images};
 use crate::names::Names;
-use crate::replay::Progress;
+use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 use crate::tally::{Needs, PeakOf, holding, tally};
 
@@ -59,14 +59,14 @@ impl Profile {
         Ok(Gathered::load(names, selection, None, progress)?.profile(selection))
     }
 
-    /// The profile of those blocks of a selection that lived so long: always a replay.
-    pub fn load_of_lifetime(
+    /// The profile of a selection of which those blocks count as temporary that lived so long: always a replay.
+    pub fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        lifetime: &Lifetime,
+        within: &Lifetime,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
-        Ok(Gathered::load(names, selection, Some(lifetime), progress)?.profile(selection))
+        Ok(Gathered::load(names, selection, Some(within), progress)?.profile(selection))
     }
 }
 
@@ -90,11 +90,11 @@ impl Gathered {
     fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        lifetime: Option<&Lifetime>,
+        within: Option<&Lifetime>,
         progress: Progress<'_>,
     ) -> Result<Gathered, Error> {
         let images = selection.filter.images(names.recording())?;
-        if lifetime.is_none()
+        if within.is_none()
             && !selection.filter.needs_events()
             && !matches!(selection.moment, Moment::At(_))
             && let Some(recorded) = recorded(names.recording(), &images)
@@ -104,11 +104,19 @@ impl Gathered {
         }
         let mut merged = MergedStacks::new(names.recording());
         let needs = Needs { stack: true, ..Needs::default() };
-        let tally = tally(names, &mut merged, selection, needs, |_, stack| Some(stack), lifetime, progress)?;
+        let key = |_: &Origin, stack, is_within| Some((stack, is_within));
+        let tally = tally(names, &mut merged, selection, needs, key, within, progress)?;
         let mut damage = tally.damage;
         damage.append(&mut merged.damage);
-        let sites = tally.groups.into_iter().map(|(stack, holding)| (stack.unwrap_or(NodeId::ROOT), holding));
-        Ok(Gathered { stacks: merged.stacks, sites: sites.collect(), left_out: tally.left_out, damage })
+        let mut sites = Sites::default();
+        for (key, mut holding) in tally.groups {
+            let (stack, is_within) = key.unwrap_or((NodeId::ROOT, false));
+            if within.is_some() {
+                holding.total.temporaries = if is_within { holding.total.blocks } else { Blocks(0) };
+            }
+            sites.add(stack, holding);
+        }
+        Ok(Gathered { stacks: merged.stacks, sites: sites.sites, left_out: tally.left_out, damage })
     }
 
     fn from_totals(
@@ -119,8 +127,7 @@ impl Gathered {
     ) -> Gathered {
         let mut merged = MergedStacks::new(names.recording());
         let mut filter = StackFilter::new(&selection.filter);
-        let mut places: HashMap<NodeId, usize> = HashMap::new();
-        let (mut sites, mut left_out): (Vec<(NodeId, Holding)>, _) = (Vec::new(), Holding::default());
+        let (mut sites, mut left_out) = (Sites::default(), Holding::default());
         let last = last_images(names.recording());
         for image in recorded {
             let is_last = last.contains(&image.image);
@@ -132,15 +139,11 @@ impl Gathered {
                     left_out += holding;
                     continue;
                 }
-                let at = *places.entry(stack).or_insert(sites.len());
-                if at == sites.len() {
-                    sites.push((stack, Holding::default()));
-                }
-                sites[at].1 += holding;
+                sites.add(stack, holding);
             }
             merged.forget(image.image);
         }
-        Gathered { stacks: merged.stacks, sites, left_out, damage: merged.damage }
+        Gathered { stacks: merged.stacks, sites: sites.sites, left_out, damage: merged.damage }
     }
 
     fn profile(self, selection: &Selection) -> Profile {
@@ -164,6 +167,23 @@ impl Gathered {
             }
         }
         profile
+    }
+}
+
+/// Sites, each once.
+#[derive(Default)]
+struct Sites {
+    sites: Vec<(NodeId, Holding)>,
+    places: HashMap<NodeId, usize>,
+}
+
+impl Sites {
+    fn add(&mut self, stack: NodeId, holding: Holding) {
+        let at = *self.places.entry(stack).or_insert(self.sites.len());
+        if at == self.sites.len() {
+            self.sites.push((stack, Holding::default()));
+        }
+        self.sites[at].1 += holding;
     }
 }
 

@@ -5,16 +5,16 @@ use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use heapledger_core::StackId;
-use heapledger_recording::{self as recording, Damage, ImageId, Time};
+use heapledger_recording::{self as recording, Damage, Time};
 
 use crate::amount::{Amount, Holding};
 use crate::error::Error;
 use crate::events::expect_events;
-use crate::filter::{StackFilter, ThreadFilter};
 use crate::lifetimes::{Lifetime, Matching};
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
 use crate::replay::{Origin, Progress, Span, replay};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId};
 
 /// What it takes to know the group of a block.
@@ -45,14 +45,14 @@ const GROUPS_FIRST: usize = 3;
 const GROUPS_MAX: usize = 1 << 22;
 
 /// Counts the blocks of a selection by a replay of the events. `key`: what group a block belongs to, or `None` to count
-/// it among others. `lifetime` is asked for in addition.
+/// it among others; it is told whether the block lived `within` that lifetime.
 pub(crate) fn tally<K: Copy + Eq + Hash>(
     names: &mut Names<'_, '_>,
     merged: &mut MergedStacks<'_, '_>,
     selection: &Selection,
     needs: Needs,
-    mut key: impl FnMut(&Origin, NodeId) -> Option<K>,
-    lifetime: Option<&Lifetime>,
+    mut key: impl FnMut(&Origin, NodeId, bool) -> Option<K>,
+    within: Option<&Lifetime>,
     progress: Progress<'_>,
 ) -> Result<Tally<K>, Error> {
     let recording = names.recording();
@@ -65,44 +65,23 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
         return Err(Error::AfterEnd);
     }
     let images = filter.images(recording)?;
-    let threads = ThreadFilter::new(filter, recording, &images)?;
-    let lifetimes: Vec<Lifetime> =
-        filter.lifetime.clone().map(Lifetime::Time).into_iter().chain(lifetime.cloned()).collect();
-    let rounds = lifetimes.len() as u64 + 1;
-    let mut damage = Vec::new();
-    let mut matching = Vec::new();
-    for (round, lifetime) in lifetimes.iter().enumerate() {
-        let mut progress = |done: u64, all: u64| progress(all * round as u64 + done, all * rounds);
-        matching.push(Matching::find(recording, &images, lifetime, memory_max, &mut progress)?);
-    }
+    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()) + usize::from(within.is_some()));
+    let mut sieve = Sieve::new(names, filter, &images, needs.stack, memory_max, &mut rounds)?;
+    let find = |lifetime: &Lifetime| {
+        rounds.round(|progress| Matching::find(recording, &images, lifetime, memory_max, progress))
+    };
+    let within = within.map(find).transpose()?;
 
     let mut numbers: HashMap<K, StackId> = HashMap::new();
     let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
-    let mut stack_filter = StackFilter::new(filter);
-    let needs_stack = needs.stack || !filter.is_of_all_stacks();
-    // By stack of an image: the merged one, if the filter lets it pass.
-    let mut stacks: HashMap<(ImageId, StackId), Option<NodeId>> = HashMap::new();
     let number = |origin: Origin| {
-        if let Some(time) = &filter.allocated
-            && !origin.call.is_some_and(|(_, at)| time.contains(&at.0))
-        {
-            return OUTSIDE;
-        }
-        if filter.size.as_ref().is_some_and(|size| !size.contains(&origin.size.0))
-            || !threads.passes(origin.image, origin.call.map(|(thread, _)| thread))
-            || !matching.iter().all(|matching| matching.has(origin.image, origin.serial))
-        {
-            return LEFT_OUT;
-        }
-        let mut stack = Some(NodeId::ROOT);
-        if needs_stack {
-            stack = *stacks.entry((origin.image, origin.stack)).or_insert_with(|| {
-                let node = merged.node(origin.image, origin.stack);
-                stack_filter.passes(names, &merged.stacks, node).then_some(node)
-            });
-        }
-        let Some(stack) = stack else { return LEFT_OUT };
-        let Some(key) = key(&origin, stack) else { return OTHERS };
+        let stack = match sieve.verdict(names, merged, &origin) {
+            Verdict::Outside => return OUTSIDE,
+            Verdict::LeftOut => return LEFT_OUT,
+            Verdict::Selected(stack) => stack,
+        };
+        let is_within = within.as_ref().is_some_and(|within| within.has(origin.image, origin.serial));
+        let Some(key) = key(&origin, stack, is_within) else { return OTHERS };
         if let Some(number) = numbers.get(&key) {
             return *number;
         }
@@ -115,12 +94,11 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
         number
     };
     let span = span(selection, needs.thread || !filter.threads.is_empty());
-    let mut progress = |done: u64, all: u64| progress(all * (rounds - 1) + done, all * rounds);
-    let replayed = replay(recording, &images, span, memory_max, number, &mut progress)?;
-    damage.extend(matching.into_iter().flat_map(|matching| matching.damage));
-    damage.extend(replayed.damage);
-    damage.sort_by_key(|damage: &Damage| damage.offset);
-    damage.dedup_by_key(|damage| damage.offset);
+    let replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, number, progress))?;
+    let mut damage = replayed.damage;
+    damage.extend(within.into_iter().flat_map(|within| within.damage));
+    damage.extend(sieve.damage());
+    let damage = each_once(damage);
 
     let mut holdings = vec![Holding::default(); keys.len()];
     let last = last_images(recording);

@@ -51,6 +51,11 @@ struct Life {
     frames: Vec<u64>,
     born: u64,
     freed: Option<u64>,
+    /// How many allocations its thread had made before it; and by the time when it was freed.
+    made_before: u64,
+    made_until: Option<u64>,
+    /// Of the block in the place of which it came.
+    replaced: Option<u64>,
     /// When its image was over.
     over: u64,
     is_of_last_image: bool,
@@ -71,6 +76,7 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
         let over = end.map_or(recording.footer().unwrap().time.0 + 1, |end| end.time.0);
         let is_of_last_image = end.is_none_or(|end| end.reason != ImageEndReason::Exec);
         let mut places = BTreeMap::new();
+        let mut made: BTreeMap<u32, u64> = BTreeMap::new();
         let mut buffer = EventsBuffer::default();
         for chunk in recording.event_chunks(image.image) {
             for event in chunk.decode(&mut buffer).unwrap().as_slice() {
@@ -83,12 +89,31 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                 if let Some(FreedBlock::Known(serial)) = freed {
                     let life: &mut Life = &mut lives[places[&serial]];
                     life.freed = Some(event.time.0);
+                    life.made_until = Some(made[&life.thread]);
                 }
                 if let Some((serial, size, stack)) = allocated {
                     places.insert(serial, lives.len());
                     let frames = tree.frames(stack).map(|node| node.offset).collect();
                     let (size, thread, born) = (size.0, event.thread.0, event.time.0);
-                    lives.push(Life { size, thread, frames, born, freed: None, over, is_of_last_image });
+                    let replaced = match freed {
+                        Some(FreedBlock::Known(old)) => Some(lives[places[&old]].size),
+                        _ => None,
+                    };
+                    let made_before = *made.entry(thread).or_default();
+                    made.insert(thread, made_before + 1);
+                    let (freed, made_until) = (None, None);
+                    lives.push(Life {
+                        size,
+                        thread,
+                        frames,
+                        born,
+                        freed,
+                        made_before,
+                        made_until,
+                        replaced,
+                        over,
+                        is_of_last_image,
+                    });
                 }
             }
         }
@@ -246,6 +271,71 @@ proptest! {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_freed_soon(steps in steps(150), allocations in 0_u64..4, time in 0_u64..30) {
+        let (finished, ..) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let lives = lives(&recording);
+        let size = Filter { size: Some(50..=250), ..Filter::default() };
+        for (within, is) in [
+            (Lifetime::Allocations(allocations), &(|life: &&Life| {
+                life.made_until.is_some_and(|made| made - life.made_before - 1 <= allocations)
+            }) as &dyn Fn(&&Life) -> bool),
+            (Lifetime::Freed(time), &|life: &&Life| life.freed.is_some_and(|freed| freed - life.born <= time)),
+        ] {
+            for filter in [Filter::default(), size.clone()] {
+                let is_selected = |life: &&Life| filter.size.as_ref().is_none_or(|size| size.contains(&life.size));
+                let selection = Selection { filter: filter.clone(), ..Selection::at(Moment::Total) };
+                let profile =
+                    Profile::load_within(&mut names(&recording), &selection, &within, &mut |_, _| ()).unwrap();
+                let selected: Vec<&Life> = lives.iter().filter(is_selected).collect();
+                let soon = selected.iter().filter(|life| is(life)).count();
+                let found = profile.whole.temporaries.0 as usize;
+                prop_assert_eq!(profile.whole.blocks.0 as usize, selected.len());
+                prop_assert_eq!(found, soon);
+            }
+        }
+    }
+
+    #[test]
+    fn reallocations_are_those_of_plain_bookkeeping(steps in steps(150), most in 0_u64..300) {
+        let (finished, ..) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let lives = lives(&recording);
+        let filter = Filter { size: Some(0..=most), ..Filter::default() };
+        let selection = Selection { filter, ..Selection::default() };
+        let found = reallocations(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
+        let expected = lives.iter().filter(|life| life.size <= most).filter_map(|life| Some((life.replaced?, life.size)));
+        let sum = expected.fold((0, 0, 0, 0), |sum, (old, new)| {
+            (sum.0 + 1, sum.1 + u64::from(old < new), sum.2 + u64::from(old > new), sum.3 + old.min(new))
+        });
+        let whole = found.whole;
+        prop_assert_eq!(
+            (whole.reallocations.0, whole.grown.0, whole.shrunk.0, whole.bytes_copied_max.0),
+            sum
+        );
+        prop_assert_eq!(found.sites.iter().map(|(_, site)| site.reallocations.0).sum::<u64>(), sum.0);
+    }
+
+    #[test]
+    fn neighbours_add_up(steps in steps(150), function in 100_u64..106) {
+        let (finished, ..) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let profile = load(&recording, None, Moment::Total);
+        let mut names = names(&recording);
+        let pattern = Pattern::new(&format!("/\\+{function:#x}$/")).unwrap();
+        let through = Filter { functions: vec![pattern.clone()], ..Filter::default() };
+        let selection = Selection { filter: through, ..Selection::at(Moment::Total) };
+        let expected = Profile::load(&mut names, &selection, &mut |_, _| ()).unwrap().whole;
+        for relation in [Relation::Callers, Relation::Callees] {
+            let found = relations(&profile, &mut names, &pattern, relation, Metric::Bytes);
+            prop_assert_eq!(found.whole, expected);
+            let mut sum = Amount::default();
+            found.neighbours.iter().for_each(|(_, amount)| sum += *amount);
+            prop_assert_eq!(sum, expected);
         }
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use heapledger_analysis::{Moment, ProcessPattern};
+use heapledger_analysis::{Lifetime, Moment, Pattern, ProcessPattern};
 use heapledger_recording::Time;
 
-use crate::select::{self, AnyMetric, Limit, LiveMetric, What, Which, moment, percentage};
+use crate::select::{self, AnyMetric, Limit, LiveMetric, What, Which, moment, percentage, within};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -25,6 +25,7 @@ const STYLES: Styles =
 ///     $ heapledger tree                   the same as a tree of calls
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
+///     $ heapledger sizes                  a histogram of sizes
 ///     $ heapledger flame -o flame.svg     a picture
 ///     $ heapledger timeline               what was live over time
 ///     $ heapledger diff before.hl after.hl
@@ -78,6 +79,23 @@ pub(crate) enum Verb {
     Tree(Tree),
     Leaks(Leaks),
     Temporary(Temporary),
+    Reallocations(Reallocations),
+    Callers(Neighbours),
+    /// Show what one function calls, and how much memory goes through each of these
+    ///
+    /// All that was allocated on stacks with the function on them, by the functions
+    /// that it calls directly; what it allocates itself is `(itself)`. Each stack
+    /// counts once: of a function that is on a stack several times, its innermost
+    /// call counts. So the rows add up.
+    ///
+    ///     $ heapledger callees 'json::parse*' --at end
+    ///     $ heapledger callees /^main$/ --total --metric blocks
+    ///
+    /// FUNCTION is a pattern, as with --function: several functions that match are
+    /// taken as one.
+    #[command(verbatim_doc_comment)]
+    Callees(Neighbours),
+    Sizes(Sizes),
     Flame(Flame),
     Timeline(Timeline),
     Diff(Diff),
@@ -402,11 +420,25 @@ pub(crate) struct Tree {
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
 ///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
+///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
+///
+/// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
+/// empty lines and lines that begin with # between them. A leak is suppressed if
+/// the PATTERN is found in a function, a module's path or a source file of its
+/// stack; `*` is any text, `^` and `$` are the start and the end of the name.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Leaks {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// A file of known leaks, which are not shown; can be given more than once
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) suppressions: Vec<PathBuf>,
+
+    /// End with this exit status if leaks are shown, for checks that are to fail
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) error_exitcode: Option<u8>,
 
     /// What to order by
     #[arg(long, value_name = "WHAT", default_value = "bytes")]
@@ -429,12 +461,23 @@ pub(crate) struct Leaks {
 /// anything else. Where there are many, a buffer that is kept, or one on the
 /// stack, often does as well.
 ///
+/// With --within, a block counts that is freed soon, in numbers: before the thread
+/// that allocated it has made more than N further allocations (0: before its next
+/// one), whoever frees it and whatever is freed in between; or within a time. Times
+/// of events are kept in steps of 0.1 ms.
+///
 ///     $ heapledger temporary -n 5
+///     $ heapledger temporary --within 10
+///     $ heapledger temporary --within 1ms --size 4k..
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Temporary {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// Count blocks that are freed within N further allocations of their thread, or within a time such as 1ms
+    #[arg(long, value_name = "N|TIME", value_parser = within)]
+    pub(crate) within: Option<Lifetime>,
 
     /// How many sites to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
@@ -442,6 +485,104 @@ pub(crate) struct Temporary {
 
     #[command(flatten)]
     pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show where blocks are reallocated, how often, and how much is copied for it
+///
+/// By the stack that calls realloc. Where many reallocations grow few blocks in long
+/// chains, asking for the room beforehand saves them. `copied` is a bound: the
+/// smaller one of both sizes, each time; an allocator that finds room behind a block
+/// copies nothing.
+///
+///     $ heapledger reallocations -n 5
+///     $ heapledger reallocations --size 1M.. --thread 'worker*'
+///
+/// Selected are reallocations by the block that comes of them: by its size, lifetime
+/// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
+/// any other, and not counted here.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Reallocations {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to order by
+    #[arg(long, value_name = "WHAT", default_value = "copied")]
+    pub(crate) by: ReallocationOrder,
+
+    /// How many stacks to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What to order reallocations by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReallocationOrder {
+    /// Bytes that were copied at most
+    Copied,
+    /// How often
+    Count,
+    /// How often the same block
+    Chain,
+}
+
+/// Show who calls one function, and how much memory goes through each of these
+///
+/// All that was allocated on stacks with the function on them, by the functions
+/// that call it directly. Each stack counts once: of a function that is on a stack
+/// several times, its outermost call counts. So the rows add up.
+///
+///     $ heapledger callers 'json::parse*'
+///     $ heapledger callers xrealloc --total -n 5
+///
+/// FUNCTION is a pattern, as with --function: several functions that match are
+/// taken as one.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Neighbours {
+    /// The function: a part of its name, wildcards, or /regex/
+    #[arg(value_name = "FUNCTION", value_parser = Pattern::new)]
+    pub(crate) of: Pattern,
+
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show how large blocks are: a histogram by size class
+///
+/// A class has the sizes up to a power of two, and above half of it. Sizes are those
+/// that were asked for. Exact ones: `heapledger top --by size`.
+///
+///     $ heapledger sizes                              what is live at the peak, by bytes
+///     $ heapledger sizes --total --metric blocks      how often each size is asked for
+///     $ heapledger sizes --at end --module libfoo.so
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Sizes {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) what: What,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -798,7 +939,7 @@ pub(crate) struct Symbols {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use heapledger_analysis::{Filter, Metric, Pattern, Selection};
+    use heapledger_analysis::{Filter, Metric, Selection};
 
     use super::*;
 

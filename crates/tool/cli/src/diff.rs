@@ -178,8 +178,8 @@ impl Comparison<'_, '_> {
     /// The row of a group, as the recording that has it says it: the second, if both do.
     fn row(&mut self, difference: &Difference) -> Row {
         match (&difference.rank_after, &difference.rank_before) {
-            (Some(rank), _) => row(&mut self.after.labels, &self.profiles[1], rank, self.depth),
-            (None, Some(rank)) => row(&mut self.before.labels, &self.profiles[0], rank, self.depth),
+            (Some(rank), _) => row(&mut self.after.labels, &self.profiles[1].stacks, rank, self.depth),
+            (None, Some(rank)) => row(&mut self.before.labels, &self.profiles[0].stacks, rank, self.depth),
             (None, None) => Row::default(),
         }
     }

@@ -83,13 +83,20 @@ impl<'r, 'a> Labels<'r, 'a> {
         self.hint(functions.into_iter().filter(|&function| !self.names.function(function).known))
     }
 
-    /// A frame for JSON.
-    pub(crate) fn frame(&self, frame: &Frame) -> FrameJson {
-        let name = self.names.function(frame.function);
-        FrameJson {
+    /// A function for JSON.
+    pub(crate) fn label(&self, function: FunctionId) -> LabelJson {
+        let name = self.names.function(function);
+        LabelJson {
             function: name.short.to_string(),
             full: (name.full != name.short).then(|| name.full.to_string()),
             module: Some(self.names.module_path(name.module)).filter(|path| !path.is_empty()),
+        }
+    }
+
+    /// A frame for JSON.
+    pub(crate) fn frame(&self, frame: &Frame) -> FrameJson {
+        FrameJson {
+            label: self.label(frame.function),
             file: frame.location.as_ref().map(|location| location.file.to_string()),
             line: frame.location.as_ref().map(|location| location.line).filter(|&line| line > 0),
             inlined: frame.inlined,
@@ -97,9 +104,9 @@ impl<'r, 'a> Labels<'r, 'a> {
     }
 }
 
-/// A frame for JSON.
+/// A function for JSON.
 #[derive(Debug, Serialize)]
-pub(crate) struct FrameJson {
+pub(crate) struct LabelJson {
     /// Without type arguments and parameters.
     function: String,
     /// With them, if there are any.
@@ -107,6 +114,13 @@ pub(crate) struct FrameJson {
     full: Option<String>,
     /// Path of the executable or library.
     module: Option<String>,
+}
+
+/// A frame for JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct FrameJson {
+    #[serde(flatten)]
+    label: LabelJson,
     file: Option<String>,
     line: Option<u32>,
     /// Whether it was inlined into the next one.

@@ -1,31 +1,100 @@
 //! `heapledger leaks`: what was live at the end.
 
-use heapledger_analysis::{Moment, RankBy};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use heapledger_analysis::{Amount, Moment, RankBy, Suppressions};
+use heapledger_reports::{Row, Tree};
+use serde::Serialize;
 
 use crate::args::Leaks;
-use crate::error::Result;
-use crate::input::Input;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count, counted};
+use crate::input::{Input, shown};
 use crate::output::Output;
 use crate::question::Question;
-use crate::ranks::{Depth, Listing};
+use crate::ranks::{AmountJson, Depth, Listing, RankJson, TableJson};
 
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
 
-pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<()> {
+/// The exit status says whether leaks were shown, if it is to say so.
+pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
+    let mut suppressions = read_all(&arguments.suppressions)?;
     let selection = arguments.which.at(Moment::End);
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
-    let profile = question.profile()?;
+    let mut profile = question.profile()?;
+    let suppressed = suppressions.apply(&mut profile, &mut question.labels.names);
     let listing = Listing { name: "site", by: RankBy::Site, depth: Depth::Stack(FRAMES_MAX), rows: arguments.rows };
+    let failed = arguments.error_exitcode.filter(|_| profile.whole.blocks.0 > 0);
+    let status = failed.map_or_else(|| Exit::Ok.into(), ExitCode::from);
     if arguments.input.json {
-        return listing.json(&mut question, &profile, out);
+        let table = listing.document(&mut question, &profile);
+        out.json(&json(table, &suppressions, &suppressed))?;
+        return Ok(status);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
-    question.allocated(&profile, out)?;
+    question.allocated(profile.allocated, out)?;
     if !profile.sites.is_empty() {
         out.aside("Live at the end does not mean unreachable: the program may have used it until then.")?;
     }
-    listing.print(&mut question, &profile, out)
+    listing.print(&mut question, &profile, out)?;
+    used(&suppressions, &suppressed, out)?;
+    Ok(status)
+}
+
+fn read_all(paths: &[PathBuf]) -> Result<Suppressions> {
+    let mut suppressions = Suppressions::default();
+    for path in paths {
+        let cannot = || format!("cannot read the suppressions in `{}`", shown(path));
+        let text = fs::read_to_string(path).map_err(|error| Failure::caused(Exit::Usage, cannot(), error))?;
+        suppressions.add(&text).map_err(|error| Failure::caused(Exit::Usage, cannot(), error))?;
+    }
+    Ok(suppressions)
+}
+
+/// What was suppressed, and by what.
+fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> Result<()> {
+    if suppressed.is_nothing() {
+        return Ok(());
+    }
+    let blocks = counted(suppressed.blocks.0, "block", "blocks");
+    out.line("")?;
+    out.title(format_args!("suppressed: {} in {blocks}", bytes(suppressed.bytes.0)))?;
+    let mut table = Tree::new(["bytes", "blocks"]);
+    for used in suppressions.iter().filter(|it| !it.amount.is_nothing()) {
+        let cells = [bytes(used.amount.bytes.0), count(used.amount.blocks.0)];
+        table.push(0, Row::new(used.pattern.clone()).cells(cells));
+    }
+    Ok(out.tree(&table)?)
+}
+
+#[derive(Debug, Serialize)]
+struct LeaksJson {
+    #[serde(flatten)]
+    table: TableJson<RankJson>,
+    /// What is known, and not among the rows.
+    suppressed: AmountJson,
+    /// In the order of the files, those that matched nothing included.
+    suppressions: Vec<SuppressionJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct SuppressionJson {
+    pattern: String,
+    #[serde(flatten)]
+    amount: AmountJson,
+}
+
+fn json(table: TableJson<RankJson>, suppressions: &Suppressions, suppressed: &Amount) -> LeaksJson {
+    let amount = |amount: &Amount| AmountJson::new(amount, Moment::End);
+    let suppressions = suppressions
+        .iter()
+        .map(|it| SuppressionJson { pattern: it.pattern.clone(), amount: amount(&it.amount) })
+        .collect();
+    LeaksJson { table, suppressed: amount(suppressed), suppressions }
 }

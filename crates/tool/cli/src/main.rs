@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use heapledger_analysis::Relation;
 use heapledger_collect::Request;
 
 use crate::args::{Arguments, Symbols, Verb};
@@ -28,18 +29,22 @@ mod leaks;
 mod lost;
 mod merge;
 mod mismatch;
+mod neighbours;
 mod new_file;
 mod output;
+mod parts;
 mod picture;
 mod plot;
 mod preload;
 mod progress;
 mod question;
 mod ranks;
+mod reallocations;
 mod record;
 mod report;
 mod select;
 mod shell;
+mod sizes;
 #[cfg(test)]
 mod snapshots;
 mod summary;
@@ -66,13 +71,21 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         return record::run(record);
     }
     let mut out = Output::new(arguments.color);
-    read(arguments, &mut out)?;
+    let status = read(arguments, &mut out)?;
     out.finish()?;
-    Ok(Exit::Ok.into())
+    Ok(status)
 }
 
 /// Every verb but `record`: they write to stdout or a file.
-fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
+fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
+    if let Some(Verb::Leaks(leaks)) = &arguments.verb {
+        return leaks::run(leaks, out);
+    }
+    show(arguments, out).map(|()| Exit::Ok.into())
+}
+
+/// Those that either fail or end well.
+fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
         Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
@@ -81,7 +94,6 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
-        Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),
         Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
@@ -92,6 +104,10 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
-        Some(Verb::Record(_)) => Ok(()),
+        Some(Verb::Reallocations(reallocations)) => reallocations::run(reallocations, out),
+        Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
+        Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
+        Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
+        Some(Verb::Record(_) | Verb::Leaks(_)) => Ok(()),
     }
 }

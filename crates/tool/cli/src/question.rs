@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use heapledger_analysis::{self as analysis, Amount, Filter, Metric, Moment, Names, Profile, Selection};
+use heapledger_analysis::{self as analysis, Amount, Filter, Lifetime, Metric, Moment, Names, Profile, Selection};
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -70,6 +70,14 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(profile)
     }
 
+    /// The same, with those blocks as temporary that lived so long.
+    pub(crate) fn profile_within(&mut self, within: &Lifetime) -> Result<Profile> {
+        let profile =
+            self.answer(|names, selection, progress| Profile::load_within(names, selection, within, progress))?;
+        self.input.warn_of(&profile.damage);
+        Ok(profile)
+    }
+
     /// What is shown: `live at the peak (18.2 s)`, `allocated in all`.
     pub(crate) fn what(&self) -> String {
         What(self.recording, &self.selection).to_string()
@@ -80,6 +88,12 @@ impl<'r, 'a> Question<'r, 'a> {
         let blocks = counted(whole.blocks.0, "block", "blocks");
         out.title(format_args!("{} in {blocks} {}", bytes(whole.bytes.0), self.what()))?;
         self.filters(left_out, out)
+    }
+
+    /// What was asked for.
+    pub(crate) fn words(&self, out: &mut Output) -> Result<()> {
+        let filters = shown(&self.selection.filter);
+        if filters.is_empty() { Ok(()) } else { Ok(out.aside(format_args!("only: {}", filters.join(" · ")))?) }
     }
 
     /// What was asked for, and what that leaves out.
@@ -96,9 +110,9 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(out.aside(format_args!("only: {} ({rest})", filters.join(" · ")))?)
     }
 
-    /// `[the block was] allocated` in the time that was asked for, whether still live or not.
-    pub(crate) fn allocated(&self, profile: &Profile, out: &mut Output) -> Result<()> {
-        match (profile.allocated, self.selection.moment) {
+    /// What was allocated in the time that was asked for, whether live or not.
+    pub(crate) fn allocated(&self, allocated: Option<Amount>, out: &mut Output) -> Result<()> {
+        match (allocated, self.selection.moment) {
             (None, _) | (_, Moment::Total) => Ok(()),
             (Some(all), _) => {
                 let blocks = counted(all.blocks.0, "block", "blocks");

@@ -1,6 +1,6 @@
 //! Tables of sites and groups of sites: what `top`, `leaks`, `temporary` and the report after `record` share.
 
-use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, RankBy, rank};
+use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, RankBy, Stacks, rank};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
@@ -92,10 +92,11 @@ impl Listing {
         out.json(&self.document(question, profile))
     }
 
+    /// The same to add to.
     pub(crate) fn document(self, question: &mut Question<'_, '_>, profile: &Profile) -> TableJson<RankJson> {
         let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
         let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, ranks.len());
-        table.allocated = profile.allocated.map(|all| AmountJson::new(&all, Moment::Total));
+        table.allocated(profile.allocated);
         let shown = &ranks[..ranks.len().min(limit(self.rows))];
         table.rows = shown.iter().map(|rank| RankJson::new(question, profile, rank)).collect();
         table
@@ -111,7 +112,7 @@ impl Listing {
         let columns = Columns::new(question.metric, question.selection.moment);
         let labels = &mut question.labels;
         let rows: Vec<(Row, Amount)> =
-            shown.iter().map(|rank| (row(labels, profile, rank, self.depth), rank.amount)).collect();
+            shown.iter().map(|rank| (row(labels, &profile.stacks, rank, self.depth), rank.amount)).collect();
         print_rows(columns, &profile.whole, rows, rest.iter().map(|rank| rank.amount), out)?;
         out.hint(labels.hint_for_unnamed(shown.iter().map(|rank| rank.frame.function)));
         Ok(())
@@ -133,7 +134,7 @@ pub(crate) enum Depth {
 const CALLERS: usize = 6;
 
 /// The row of a group.
-pub(crate) fn row(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank, depth: Depth) -> Row {
+pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, depth: Depth) -> Row {
     if let Key::Module(module) = rank.key {
         let name = labels.module(module);
         return Row::new(if name.is_empty() { "(unknown module)".to_owned() } else { name });
@@ -145,7 +146,7 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank, d
     if depth == Depth::Function {
         return row;
     }
-    let frames = labels.names.useful_frames(&profile.stacks, rank.largest);
+    let frames = labels.names.useful_frames(stacks, rank.largest);
     let callers = &frames[1.min(frames.len())..];
     match depth {
         Depth::Stack(usize::MAX) => callers.iter().fold(row, |row, frame| line(labels, row, frame)),
@@ -208,7 +209,7 @@ pub(crate) struct TableJson<R> {
     left_out: AmountJson,
     /// What was allocated in the time that was asked for, live or not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) allocated: Option<AmountJson>,
+    allocated: Option<AmountJson>,
     /// The number of rows that there would be without a limit.
     rows_all: usize,
     pub(crate) rows: Vec<R>,
@@ -232,6 +233,11 @@ impl<R> TableJson<R> {
             rows_all,
             rows: Vec::new(),
         }
+    }
+
+    /// What was allocated in the time that was asked for.
+    pub(crate) fn allocated(&mut self, allocated: Option<Amount>) {
+        self.allocated = allocated.map(|all| AmountJson::new(&all, Moment::Total));
     }
 }
 

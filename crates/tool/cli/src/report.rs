@@ -170,7 +170,7 @@ fn table(path: &Path) {
     for rank in ranks {
         table.push(
             0,
-            row(&mut labels, &profile, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
+            row(&mut labels, &profile.stacks, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
         );
     }
     tell("");

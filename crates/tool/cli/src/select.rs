@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use heapledger_analysis::{Filter, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern};
+use heapledger_analysis::{Filter, Lifetime, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern};
 use heapledger_recording::Time;
 
 /// Of which blocks.
@@ -202,6 +202,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
 }
 
+/// A number of allocations, or a time with its unit.
+pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
+    match text.parse() {
+        Ok(allocations) => Ok(Lifetime::Allocations(allocations)),
+        Err(_) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => {
+            duration(text).map(|time| Lifetime::Freed(nanoseconds(time)))
+        }
+        Err(_) => Err("expected a number of allocations, or a time with its unit".to_owned()),
+    }
+}
+
 /// A number of bytes and a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let unknown = || format!("`{text}` is no size such as 64, 16k or 1.5M");
@@ -318,6 +329,13 @@ mod tests {
         assert_eq!(percentage("2.5"), Ok(2.5));
         assert_eq!(percentage("5%"), Ok(5.0));
         assert!(percentage("101").is_err() && percentage("NaN").is_err());
+    }
+
+    #[test]
+    fn soon_is_a_number_of_allocations_or_a_time() {
+        assert_eq!(within("10"), Ok(Lifetime::Allocations(10)));
+        assert_eq!(within("10ms"), Ok(Lifetime::Freed(10_000_000)));
+        assert!(within("1.5").is_err() && within("x").is_err() && within("").is_err());
     }
 
     #[test]

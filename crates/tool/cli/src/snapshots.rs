@@ -400,6 +400,63 @@ temporary    share  of own  allocations
 }
 
 #[test]
+fn temporary_within() {
+    assert_eq!(
+        printed("temporary FILE --within 0"),
+        "
+5 of 11 allocations were freed before their thread's next allocation (45 %)
+
+temporary    share  of own  allocations
+        5  100.0 %  50.0 %           10  server+0x20
+                                         ← server+0x10
+"
+    );
+}
+
+#[test]
+fn sizes() {
+    assert_eq!(
+        printed("sizes FILE"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5   ≤ 1.0 KiB  ████████████████████████████████████████
+    0 B   0.0 %       0   ≤ 2.0 KiB
+2.9 KiB  37.5 %       1   ≤ 4.0 KiB  ████████████████████████
+"
+    );
+}
+
+#[test]
+fn callers_and_callees() {
+    assert_eq!(
+        printed("callers 0x20 FILE"),
+        "
+4.9 KiB in 5 blocks live at the peak (2.0 s), through server+0x20
+
+  bytes    share  blocks
+4.9 KiB  100.0 %       5  server+0x10
+"
+    );
+    assert_eq!(
+        printed("callees *+0x10 FILE --total -n 1"),
+        "
+12.7 KiB in 11 blocks allocated in all, through server+0x10
+
+  bytes   share  allocations
+9.8 KiB  76.9 %           10  server+0x20
+and 1 more with 2.9 KiB in all: -n 0 shows them
+"
+    );
+}
+
+#[test]
+fn reallocations() {
+    assert_eq!(printed("reallocations FILE"), "\n0 reallocations (0 % to larger blocks), 0 B copied at most\n");
+}
+
+#[test]
 fn info() {
     let text = printed("info FILE");
     let start = "

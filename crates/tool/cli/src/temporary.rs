@@ -1,10 +1,12 @@
 //! `heapledger temporary`: where memory is allocated only to be freed at once.
 
-use heapledger_analysis::{Metric, Moment, RankBy};
+use std::time::Duration;
+
+use heapledger_analysis::{Lifetime, Metric, Moment, RankBy};
 
 use crate::args::Temporary;
 use crate::error::Result;
-use crate::format::{count, percent};
+use crate::format::{count, counted, duration, percent};
 use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
@@ -16,14 +18,26 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Temporaries).expect_something()?;
-    let profile = question.profile()?;
+    let profile = match &arguments.within {
+        None => question.profile()?,
+        Some(within) => question.profile_within(within)?,
+    };
     let listing = Listing { name: "site", by: RankBy::Site, depth: Depth::Callers, rows: arguments.rows };
     if arguments.input.json {
         return listing.json(&mut question, &profile, out);
     }
     let (temporary, all) = (profile.whole.temporaries.0, profile.whole.blocks.0);
     let part = percent(temporary, all);
-    out.title(format_args!("{} of {} allocations were temporary ({part})", count(temporary), count(all)))?;
+    let what = match &arguments.within {
+        None => "temporary".to_owned(),
+        Some(Lifetime::Allocations(0)) => "freed before their thread's next allocation".to_owned(),
+        Some(Lifetime::Allocations(most)) => {
+            format!("freed within {} of their thread", counted(*most, "further allocation", "further allocations"))
+        }
+        Some(Lifetime::Freed(most)) => format!("freed within {}", duration(Duration::from_nanos(*most))),
+        Some(Lifetime::Time(_)) => "of that lifetime".to_owned(),
+    };
+    out.title(format_args!("{} of {} allocations were {what} ({part})", count(temporary), count(all)))?;
     question.filters(&profile.left_out, out)?;
     listing.print(&mut question, &profile, out)
 }

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
         return out.json(&json(&question, &profile, &tree, &limits, arguments.bottom_up));
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
-    question.allocated(&profile, out)?;
+    question.allocated(profile.allocated, out)?;
     let columns = Columns::new(metric, question.selection.moment);
     print(&question.labels, &tree, &limits, columns, metric, out)
 }

@@ -6,11 +6,13 @@
 use gimli::{CfaRule, EhFrame, EndianSlice, NativeEndian, Operation, Register, RegisterRule};
 
 use crate::bounds::Stack;
-use crate::rules::Row;
+use crate::row::Row;
 
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
+/// The registers whose rules are of interest.
+pub(crate) const REGISTERS: [Register; 2] = [RBP, RETURN_ADDRESS];
 
 /// A frame, and the registers that rules need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,7 +167,7 @@ impl Rule {
             Some(RegisterRule::Offset(offset)) if offset < 0 && offset & 7 == 0 => Some(offset.unsigned_abs() >> 3),
             _ => None,
         };
-        match (row.cfa(), slot) {
+        match (&row.cfa, slot) {
             (&CfaRule::RegisterAndOffset { register: RSP, offset }, Some(slot)) => Rule::new(Kind::Rsp, offset, slot),
             (&CfaRule::RegisterAndOffset { register: RBP, offset }, Some(slot)) => Rule::new(Kind::Rbp, offset, slot),
             (CfaRule::Expression(expression), slot) => {
@@ -288,9 +290,6 @@ pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
         _ => Exit::Lost,
     }
 }
-
-/// A context for evaluating unwind information is large; see [`crate::rules`].
-pub(crate) const RULES_MAX: usize = 24;
 
 #[cfg(test)]
 mod tests {

@@ -161,3 +161,109 @@ fn questions_that_make_no_sense() {
         assert!(outcome.status == exited(2) && told.contains(why), "{HEAPLEDGER} {line}: {outcome:?}");
     }
 }
+
+#[test]
+fn blocks_freed_within_a_threshold() {
+    let temporary = |options: &str| number(&ask("temporary", options)["total"], "temporary");
+    // beta's are freed by the next call; dig's first after its 7 further ones, by another thread; grow's by each other.
+    assert_eq!(temporary("--function beta --within 0"), 20);
+    assert_eq!(temporary("--function dig --size 5000 --within 2"), 0);
+    assert_eq!(temporary("--function dig --size 5000 --within 3"), 1);
+    assert_eq!(temporary("--function dig --size 5000 --within 7"), 5);
+    assert_eq!(temporary("--function dig --size 5000 --within 100ms"), 0);
+    assert_eq!(temporary("--function dig --size 5000 --within 1min"), 5);
+    assert_eq!(temporary("--function grow --within 0"), temporary("--function grow"));
+    assert_eq!(temporary("--function alpha --within 1000000"), 4);
+    let text =
+        heapledger(["temporary", RECORDED.1.path.to_str().unwrap(), "--function", "beta", "--within", "5"]).text();
+    assert!(text.starts_with("20 of 20 allocations were freed within 5 further allocations of their thread"), "{text}");
+}
+
+#[test]
+fn reallocations_and_what_they_copy() {
+    let answer = ask("reallocations", "--module questions");
+    let (total, first) = (&answer["total"], &answer["rows"][0]);
+    assert_eq!((number(total, "reallocations"), number(total, "grown"), number(total, "shrunk")), (9, 8, 1));
+    // 16 + 32 + … + 2048 grown, and 300 of 3000 kept.
+    assert_eq!(number(total, "bytes_copied_max"), 4080 + 300);
+    assert_eq!((&first["function"], number(first, "chain_max"), number(first, "size_max")), (&"grow".into(), 8, 4096));
+    assert_eq!(number(&ask("reallocations", "--function shrink")["total"], "bytes_copied_max"), 300);
+    assert_eq!(number(&ask("reallocations", "--module questions --size 4096")["total"], "grown"), 1);
+    assert_eq!(number(&ask("reallocations", "--module questions --during ..{2}")["total"], "reallocations"), 0);
+    let counted = ask("reallocations", "--by count -n 0");
+    assert_eq!(number(&counted["total"], "reallocations"), RECORDED.1.total("reallocations"));
+}
+
+#[test]
+fn callers_and_callees() {
+    let of = |verb: &str, function: &str, options: &str| {
+        let line = format!("{verb} {function} {} --json {options}", RECORDED.1.path.display());
+        let answer: Value = serde_json::from_slice(&heapledger(line.split(' ')).stdout).unwrap();
+        let rows = answer["rows"].as_array().unwrap().iter();
+        let row = |row: &Value| {
+            let name = row["neighbour"]["function"].as_str().unwrap_or("-").to_owned();
+            (name, number(row, "bytes"), number(row, "blocks"))
+        };
+        let mut rows: Vec<_> = rows.map(row).collect();
+        rows.sort();
+        (number(&answer["total"], "bytes"), rows)
+    };
+    let main = || "main".to_owned();
+    assert_eq!(of("callers", "/^alpha$/", "--total"), (1300, vec![("dig".into(), 300, 3), (main(), 1000, 10)]));
+    assert_eq!(of("callees", "/^dig$/", "--total"), (25_300, vec![("-".into(), 25_000, 5), ("alpha".into(), 300, 3)]));
+    // It calls itself; each block counts once.
+    assert_eq!(of("callers", "descend", "--at end"), (192, vec![(main(), 192, 3)]));
+    assert_eq!(of("callees", "descend", "--at end"), (192, vec![("-".into(), 192, 3)]));
+    let (through_main, rows) = of("callees", "/^main$/", "--total --module questions");
+    assert_eq!(through_main, 1000 + 20_000 + 192 + 8176 + 3300);
+    assert!(rows.contains(&("beta".into(), 20_000, 20)) && rows.contains(&("grow".into(), 8176, 9)), "{rows:?}");
+    let outcome = heapledger(["callers", "no_such_function", RECORDED.1.path.to_str().unwrap()]);
+    assert_eq!(outcome.status, exited(2), "{outcome:?}");
+}
+
+#[test]
+fn sizes_by_class() {
+    let answer = ask("sizes", "--total --module questions --not-function grow --not-function shrink");
+    let rows: Vec<_> = answer["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (number(row, "size_min"), number(row, "size_max"), number(row, "bytes"), number(row, "blocks")))
+        .collect();
+    assert_eq!(rows, [(33, 64, 192, 3), (65, 128, 1300, 13), (513, 1024, 20_000, 20), (4097, 8192, 25_000, 5)]);
+    let path = RECORDED.1.path.to_str().unwrap();
+    let text = heapledger(["sizes", path, "--total", "--metric", "blocks", "--function", "beta"]).text();
+    assert!(text.contains("≤ 1.0 KiB  ████████████████████████████████████████\n"), "{text}");
+}
+
+#[test]
+fn known_leaks_are_suppressed() {
+    let scratch = Scratch::new();
+    let path = RECORDED.1.path.to_str().unwrap();
+    let known = scratch.write("known.supp", "# what we know\nleak:^alp*a$\n\nleak:no_such_function\n");
+    let more = scratch.write("more.supp", "leak:questions.c\n");
+    let leaks = |options: &[&str]| {
+        let outcome = heapledger([&["leaks", path, "--module", "questions", "--json"], options].concat());
+        let answer: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+        (outcome.status, answer)
+    };
+    let (status, answer) = leaks(&["--error-exitcode", "9"]);
+    assert_eq!((status, number(&answer["total"], "bytes")), (exited(9), 900 + 192));
+    let known = ["--error-exitcode", "9", "--suppressions", known.to_str().unwrap()];
+    let (status, answer) = leaks(&known);
+    assert_eq!((status, number(&answer["total"], "bytes")), (exited(9), 192));
+    assert_eq!(number(&answer["suppressed"], "bytes"), 900);
+    assert_eq!(number(&answer["suppressions"][0], "blocks"), 9);
+    assert_eq!(number(&answer["suppressions"][1], "blocks"), 0);
+    // By the source file, where debug information tells it.
+    let (status, answer) = leaks(&[&known[..], &["--suppressions", more.to_str().unwrap()]].concat());
+    assert_eq!((status, number(&answer["total"], "bytes")), (exited(0), 0));
+    assert_eq!(number(&answer["suppressions"][2], "bytes"), 192);
+
+    let text = heapledger([&["leaks", path, "--module", "questions"], &known[2..]].concat()).text();
+    assert!(text.contains("suppressed: 900 B in 9 blocks\n") && text.contains("  ^alp*a$\n"), "{text}");
+    let wrong = scratch.write("wrong.supp", "leak:x\nrace:y\n");
+    let outcome = heapledger(["leaks", path, "--suppressions", wrong.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(outcome.status == exited(2) && told.contains("line 2: expected `leak:PATTERN`, found `race:y`"), "{told}");
+}

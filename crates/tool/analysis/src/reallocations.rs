@@ -1,0 +1,200 @@
+//! Which stacks change the sizes of blocks by `realloc`, how often, and how much is copied for it.
+
+use std::collections::HashMap;
+
+use heapledger_core::{Blocks, Bytes, Serial, StackId};
+use heapledger_recording::{Damage, Event, EventKind, FreedBlock, LiveBlock};
+
+use crate::error::Error;
+use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
+use crate::moment::Selection;
+use crate::names::Names;
+use crate::replay::{Origin, Progress};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::stacks::{MergedStacks, NodeId, Stacks};
+
+/// What was reallocated: blocks that took the place of another one.
+#[derive(Debug, Default)]
+pub struct Reallocations {
+    /// The stacks.
+    pub stacks: Stacks,
+    /// The stacks that called for it, in no particular order.
+    pub sites: Vec<(NodeId, Reallocating)>,
+    /// Their sum.
+    pub whole: Reallocating,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// What a stack reallocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reallocating {
+    /// How often a block took the place of another one.
+    pub reallocations: Blocks,
+    /// Of these: how often it was larger.
+    pub grown: Blocks,
+    /// Of these: how often it was smaller.
+    pub shrunk: Blocks,
+    /// What was copied at most: the smaller one of both sizes, each time. An allocator that finds room behind a block, or
+    /// moves its pages, copies less.
+    pub bytes_copied_max: Bytes,
+    /// The longest chain: how often one block was reallocated, up to a call of this stack. In the sum: of all.
+    pub chain_max: u64,
+    /// The largest block that came of it.
+    pub size_max: Bytes,
+}
+
+impl Reallocating {
+    fn add(&mut self, other: &Reallocating) {
+        self.reallocations.0 += other.reallocations.0;
+        self.grown.0 += other.grown.0;
+        self.shrunk.0 += other.shrunk.0;
+        self.bytes_copied_max.0 = self.bytes_copied_max.0.saturating_add(other.bytes_copied_max.0);
+        self.chain_max = self.chain_max.max(other.chain_max);
+        self.size_max = self.size_max.max(other.size_max);
+    }
+}
+
+/// A live block: its size, and how often it was reallocated.
+type Block = (Bytes, u32);
+
+/// The reallocations whose new blocks are of a selection; its moment does not matter. Goes through all events, one image
+/// after the other, and takes 24 to 48 bytes for each block that is live in one at once.
+pub fn reallocations(
+    names: &mut Names<'_, '_>,
+    selection: &Selection,
+    progress: Progress<'_>,
+) -> Result<Reallocations, Error> {
+    let recording = names.recording();
+    let (filter, memory_max) = (&selection.filter, selection.memory_max);
+    expect_events(recording)?;
+    let images = filter.images(recording)?;
+    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()));
+    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    let mut merged = MergedStacks::new(recording);
+    let mut found = Reallocations::default();
+    let mut sites: HashMap<NodeId, Reallocating> = HashMap::new();
+    let (mut done, all) = (0, events_in(recording, &images));
+    rounds.round(|progress| {
+        for &image in &images {
+            let mut live: HashMap<Serial, Block> = HashMap::new();
+            if let Some(carried) = recording.carried(image) {
+                let enter = |part: &[LiveBlock]| live.extend(part.iter().map(|block| (block.serial, (block.size, 0))));
+                // Damage is told by those who need the sizes; here they are not known then.
+                let _ = carried.for_each_part(enter);
+            }
+            for_each_chunk(recording, image, &mut found.damage, |events| {
+                for event in events {
+                    let Some(one) = reallocated(&mut live, event) else { continue };
+                    let call = Some((event.thread, event.time));
+                    let origin = Origin { image, serial: one.serial, call, size: one.new, stack: one.stack };
+                    if let Verdict::Selected(stack) = sieve.verdict(names, &mut merged, &origin) {
+                        sites.entry(stack).or_default().add(&one.counted());
+                    }
+                }
+                done += events.len() as u64;
+                progress(done, all);
+                if bytes_of(&live) > memory_max.0 { Err(Error::MemoryLimit(memory_max)) } else { Ok(()) }
+            })?;
+            merged.forget(image);
+        }
+        Ok::<(), Error>(())
+    })?;
+    found.damage.append(&mut merged.damage);
+    found.damage.extend(sieve.damage());
+    found.damage = each_once(found.damage);
+    found.stacks = merged.stacks;
+    sites.values().for_each(|site| found.whole.add(site));
+    found.sites = sites.into_iter().collect();
+    Ok(found)
+}
+
+/// A block in the place of another one.
+struct Reallocated {
+    serial: Serial,
+    stack: StackId,
+    /// Not known of blocks that nobody saw allocated.
+    old: Option<Bytes>,
+    new: Bytes,
+    chain: u32,
+}
+
+impl Reallocated {
+    fn counted(&self) -> Reallocating {
+        let old = self.old.unwrap_or(self.new);
+        Reallocating {
+            reallocations: Blocks(1),
+            grown: Blocks(u64::from(old < self.new)),
+            shrunk: Blocks(u64::from(old > self.new)),
+            bytes_copied_max: old.min(self.new),
+            chain_max: self.chain.into(),
+            size_max: self.new,
+        }
+    }
+}
+
+fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reallocated> {
+    match event.kind {
+        EventKind::Alloc { serial, size, .. } | EventKind::Realloc { old: FreedBlock::None, serial, size, .. } => {
+            live.insert(serial, (size, 0));
+            None
+        }
+        EventKind::Free { block: FreedBlock::Known(serial) } => {
+            live.remove(&serial);
+            None
+        }
+        EventKind::Realloc { old, serial, size, stack } => {
+            let replaced = if let FreedBlock::Known(old) = old { live.remove(&old) } else { None };
+            let chain = replaced.map_or(1, |(_, chain)| chain.saturating_add(1));
+            live.insert(serial, (size, chain));
+            Some(Reallocated { serial, stack, old: replaced.map(|(size, _)| size), new: size, chain })
+        }
+        EventKind::Free { .. } | EventKind::Failed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_core::{Api, ThreadId};
+    use heapledger_recording::Time;
+
+    use super::*;
+
+    #[test]
+    fn chains_end_with_their_block() {
+        let mut live = HashMap::new();
+        let mut play = |kind| {
+            let event = Event { time: Time(0), thread: ThreadId(0), call: Api::Realloc.into(), kind };
+            reallocated(&mut live, &event).map(|one| (one.old, one.new, one.chain))
+        };
+        let realloc = |old, serial, size| EventKind::Realloc {
+            old,
+            serial: Serial(serial),
+            size: Bytes(size),
+            stack: StackId(1),
+        };
+        let known = |serial| FreedBlock::Known(Serial(serial));
+        assert_eq!(play(realloc(FreedBlock::None, 0, 10)), None);
+        assert_eq!(play(realloc(known(0), 1, 20)), Some((Some(Bytes(10)), Bytes(20), 1)));
+        assert_eq!(play(realloc(known(1), 2, 5)), Some((Some(Bytes(20)), Bytes(5), 2)));
+        assert_eq!(play(EventKind::Free { block: known(2) }), None);
+        assert_eq!(play(realloc(FreedBlock::Inherited, 3, 7)), Some((None, Bytes(7), 1)));
+        assert_eq!(play(realloc(known(3), 4, 7)), Some((Some(Bytes(7)), Bytes(7), 2)));
+        assert_eq!(live.len(), 1);
+    }
+
+    #[test]
+    fn what_is_copied_is_the_smaller_one() {
+        let one =
+            |old, new| Reallocated { serial: Serial(0), stack: StackId(0), old, new: Bytes(new), chain: 1 }.counted();
+        let grown = one(Some(Bytes(10)), 30);
+        assert_eq!((grown.grown, grown.shrunk, grown.bytes_copied_max), (Blocks(1), Blocks(0), Bytes(10)));
+        let shrunk = one(Some(Bytes(30)), 10);
+        assert_eq!((shrunk.grown, shrunk.shrunk, shrunk.bytes_copied_max), (Blocks(0), Blocks(1), Bytes(10)));
+        // Of a block that nobody saw, all may have been copied.
+        assert_eq!(one(None, 10).bytes_copied_max, Bytes(10));
+        let mut sum = grown;
+        sum.add(&shrunk);
+        assert_eq!((sum.reallocations, sum.bytes_copied_max, sum.size_max), (Blocks(2), Bytes(20), Bytes(30)));
+    }
+}

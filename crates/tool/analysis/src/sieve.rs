@@ -1,0 +1,117 @@
+//! Which blocks a selection has: looked at one by one, as events bring them.
+
+use std::collections::HashMap;
+
+use heapledger_core::{Bytes, StackId};
+use heapledger_recording::{Damage, ImageId};
+
+use crate::error::Error;
+use crate::filter::{Filter, StackFilter, ThreadFilter};
+use crate::lifetimes::{Lifetime, Matching};
+use crate::names::Names;
+use crate::replay::{Origin, Progress};
+use crate::stacks::{MergedStacks, NodeId};
+
+/// What a selection makes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Not of the time that it asks for.
+    Outside,
+    /// Not one of its blocks.
+    LeftOut,
+    /// One of its blocks. The stack is the root if nobody needs to know it.
+    Selected(NodeId),
+}
+
+/// The filter of a selection at work.
+#[derive(Debug)]
+pub(crate) struct Sieve<'f> {
+    filter: &'f Filter,
+    threads: ThreadFilter,
+    lifetimes: Option<Matching>,
+    stack_filter: StackFilter<'f>,
+    needs_stack: bool,
+    /// By stack of an image: the merged one, if the filter lets it pass.
+    stacks: HashMap<(ImageId, StackId), Option<NodeId>>,
+}
+
+impl<'f> Sieve<'f> {
+    /// Goes through all events if the filter asks for lifetimes. `needs_stack`: even if the filter does not.
+    pub(crate) fn new(
+        names: &Names<'_, '_>,
+        filter: &'f Filter,
+        images: &[ImageId],
+        needs_stack: bool,
+        memory_max: Bytes,
+        rounds: &mut Rounds<'_>,
+    ) -> Result<Sieve<'f>, Error> {
+        let recording = names.recording();
+        let threads = ThreadFilter::new(filter, recording, images)?;
+        let find = |range| {
+            let lifetime = Lifetime::Time(range);
+            rounds.round(|progress| Matching::find(recording, images, &lifetime, memory_max, progress))
+        };
+        let lifetimes = filter.lifetime.clone().map(find).transpose()?;
+        let needs_stack = needs_stack || !filter.is_of_all_stacks();
+        let (stack_filter, stacks) = (StackFilter::new(filter), HashMap::new());
+        Ok(Sieve { filter, threads, lifetimes, stack_filter, needs_stack, stacks })
+    }
+
+    pub(crate) fn verdict(
+        &mut self,
+        names: &mut Names<'_, '_>,
+        merged: &mut MergedStacks<'_, '_>,
+        origin: &Origin,
+    ) -> Verdict {
+        if let Some(time) = &self.filter.allocated
+            && !origin.call.is_some_and(|(_, at)| time.contains(&at.0))
+        {
+            return Verdict::Outside;
+        }
+        if self.filter.size.as_ref().is_some_and(|size| !size.contains(&origin.size.0))
+            || !self.threads.passes(origin.image, origin.call.map(|(thread, _)| thread))
+            || self.lifetimes.as_ref().is_some_and(|lifetimes| !lifetimes.has(origin.image, origin.serial))
+        {
+            return Verdict::LeftOut;
+        }
+        if !self.needs_stack {
+            return Verdict::Selected(NodeId::ROOT);
+        }
+        let stack = *self.stacks.entry((origin.image, origin.stack)).or_insert_with(|| {
+            let node = merged.node(origin.image, origin.stack);
+            self.stack_filter.passes(names, &merged.stacks, node).then_some(node)
+        });
+        stack.map_or(Verdict::LeftOut, Verdict::Selected)
+    }
+
+    /// Parts of the recording that could not be read while looking for lifetimes.
+    pub(crate) fn damage(self) -> Vec<Damage> {
+        self.lifetimes.map_or_else(Vec::new, |lifetimes| lifetimes.damage)
+    }
+}
+
+/// One progress over several rounds through the same events.
+pub(crate) struct Rounds<'p> {
+    progress: Progress<'p>,
+    done: u64,
+    all: u64,
+}
+
+impl<'p> Rounds<'p> {
+    pub(crate) fn new(progress: Progress<'p>, all: usize) -> Rounds<'p> {
+        Rounds { progress, done: 0, all: all as u64 }
+    }
+
+    pub(crate) fn round<T>(&mut self, work: impl FnOnce(Progress<'_>) -> T) -> T {
+        let (done, all) = (self.done, self.all);
+        self.done += 1;
+        work(&mut |events, events_all| (self.progress)(events_all * done + events, events_all * all))
+    }
+}
+
+/// The same place once.
+pub(crate) fn each_once(mut damage: Vec<Damage>) -> Vec<Damage> {
+    damage.sort_by_key(|damage| damage.offset);
+    damage.dedup_by_key(|damage| damage.offset);
+    damage
+}

@@ -1,0 +1,95 @@
+//! `heapledger callers` and `callees`: what goes through one function.
+
+use heapledger_analysis::{Amount, FunctionId, Relation, Relations, relations};
+use heapledger_reports::Row;
+use serde::Serialize;
+
+use crate::args::Neighbours;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, counted};
+use crate::input::Input;
+use crate::label::{LabelJson, Labels};
+use crate::output::Output;
+use crate::question::Question;
+use crate::ranks::{AmountJson, Columns, TableJson, limit, print_rows};
+
+pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) -> Result<()> {
+    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    let profile = question.profile()?;
+    let found = relations(&profile, &mut question.labels.names, &arguments.of, relation, metric);
+    if found.functions.is_empty() {
+        let what = format!("no block {} has a stack with a function `{}`", question.what(), arguments.of);
+        let hint = "FUNCTION is a part of a name, *wildcards* or /regex/; all that was ever allocated: add --total";
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
+    if arguments.input.json {
+        return out.json(&json(&question, &found, relation, &profile.left_out, arguments.rows));
+    }
+    let labels = &question.labels;
+    let names: Vec<String> = found.functions.iter().take(NAMED_MAX).map(|&id| labels.function(id)).collect();
+    let more = if found.functions.len() > NAMED_MAX { ", …" } else { "" };
+    let blocks = counted(found.whole.blocks.0, "block", "blocks");
+    let (size, what) = (bytes(found.whole.bytes.0), question.what());
+    out.title(format_args!("{size} in {blocks} {what}, through {}{more}", names.join(", ")))?;
+    question.filters(&profile.left_out, out)?;
+    let (shown, rest) = found.neighbours.split_at(found.neighbours.len().min(limit(arguments.rows)));
+    let rows = shown.iter().map(|(neighbour, amount)| (row(labels, relation, *neighbour), *amount));
+    let columns = Columns::new(metric, question.selection.moment);
+    print_rows(columns, &found.whole, rows, rest.iter().map(|(_, amount)| *amount), out)?;
+    out.hint(labels.hint_for_unnamed(shown.iter().filter_map(|(neighbour, _)| *neighbour)));
+    Ok(())
+}
+
+/// Functions that the title names.
+const NAMED_MAX: usize = 3;
+
+fn row(labels: &Labels<'_, '_>, relation: Relation, neighbour: Option<FunctionId>) -> Row {
+    match (neighbour, relation) {
+        (Some(function), _) => Row::default().line(labels.function(function), labels.place(function, None)),
+        (None, Relation::Callers) => Row::new("(nobody)").note("it is the outermost"),
+        (None, Relation::Callees) => Row::new("(itself)").note("it allocates"),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct NeighboursJson {
+    /// Those that were meant.
+    functions: Vec<LabelJson>,
+    #[serde(flatten)]
+    table: TableJson<NeighbourJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct NeighbourJson {
+    #[serde(flatten)]
+    amount: AmountJson,
+    share: f64,
+    /// `null`: nobody; of callees: the function itself.
+    neighbour: Option<LabelJson>,
+}
+
+fn json(
+    question: &Question<'_, '_>,
+    found: &Relations,
+    relation: Relation,
+    left_out: &Amount,
+    rows: usize,
+) -> NeighboursJson {
+    let (labels, metric, moment) = (&question.labels, question.metric, question.selection.moment);
+    let by = match relation {
+        Relation::Callers => "caller",
+        Relation::Callees => "callee",
+    };
+    let mut table = TableJson::new(by, question, &found.whole, left_out, found.neighbours.len());
+    let neighbour = |(neighbour, amount): &(Option<FunctionId>, Amount)| NeighbourJson {
+        amount: AmountJson::new(amount, moment),
+        share: amount.share(&found.whole, metric),
+        neighbour: neighbour.map(|function| labels.label(function)),
+    };
+    table.rows = found.neighbours.iter().take(limit(rows)).map(neighbour).collect();
+    NeighboursJson { functions: found.functions.iter().map(|&id| labels.label(id)).collect(), table }
+}

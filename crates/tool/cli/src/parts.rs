@@ -1,0 +1,136 @@
+//! What threads, sizes or size classes hold: tables of it.
+
+use std::cmp::Reverse;
+
+use heapledger_analysis::{Amount, By, Metric, Part, breakdown};
+use heapledger_core::Bytes;
+use heapledger_recording::Recording;
+use heapledger_reports::Row;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::format::{bytes, count};
+use crate::label::command;
+use crate::output::Output;
+use crate::question::Question;
+use crate::ranks::{AmountJson, Columns, TableJson, limit, print_rows};
+
+/// Parts of what a question selects.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The largest first.
+    pub(crate) parts: Vec<(Part, Amount)>,
+    pub(crate) whole: Amount,
+    pub(crate) left_out: Amount,
+    pub(crate) allocated: Option<Amount>,
+}
+
+pub(crate) fn load(question: &mut Question<'_, '_>, by: By) -> Result<Parts> {
+    let answer = question.answer(|names, selection, progress| breakdown(names, by, selection, progress))?;
+    question.input.warn_of(&answer.damage);
+    let (moment, metric) = (question.selection.moment, question.metric);
+    let parts = answer.parts.into_iter().map(|(part, holding)| (part, holding.at(moment)));
+    let is_there = |amount: &Amount| if metric == Metric::Bytes { !amount.is_nothing() } else { amount.by(metric) > 0 };
+    let mut parts: Vec<(Part, Amount)> = parts.filter(|(_, amount)| is_there(amount)).collect();
+    parts.sort_by_key(|(part, amount)| (Reverse(amount.by(metric)), *part));
+    Ok(Parts {
+        parts,
+        whole: answer.whole.at(moment),
+        left_out: answer.left_out.at(moment),
+        allocated: question.selection.filter.allocated.as_ref().map(|_| answer.whole.total),
+    })
+}
+
+/// The document that `--json` prints.
+pub(crate) fn document(
+    question: &Question<'_, '_>,
+    parts: &Parts,
+    name: &'static str,
+    rows: usize,
+) -> TableJson<impl Serialize> {
+    let (moment, metric) = (question.selection.moment, question.metric);
+    let mut table = TableJson::new(name, question, &parts.whole, &parts.left_out, parts.parts.len());
+    table.allocated(parts.allocated);
+    let row = |(part, amount): &(Part, Amount)| PartJson {
+        amount: AmountJson::new(amount, moment),
+        share: amount.share(&parts.whole, metric),
+        part: part_json(question.recording, *part),
+    };
+    table.rows = parts.parts.iter().take(limit(rows)).map(row).collect();
+    table
+}
+
+pub(crate) fn print(question: &Question<'_, '_>, parts: &Parts, rows: usize, out: &mut Output) -> Result<()> {
+    let (shown, rest) = parts.parts.split_at(parts.parts.len().min(limit(rows)));
+    let recording = question.recording;
+    let several = recording.images().len() > 1;
+    question.headline(&parts.whole, &parts.left_out, out)?;
+    question.allocated(parts.allocated, out)?;
+    let columns = Columns::new(question.metric, question.selection.moment);
+    let rows = shown.iter().map(|(part, amount)| (part_row(recording, *part, several), *amount));
+    print_rows(columns, &parts.whole, rows, rest.iter().map(|(_, amount)| *amount), out)
+}
+
+fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row {
+    match part {
+        Part::Size(size) => Row::new(if size.0 < 1024 {
+            format!("{} bytes", size.0)
+        } else {
+            format!("{} bytes ({})", count(size.0), bytes(size.0))
+        }),
+        Part::SizeClass(most) => Row::new(format!("up to {}", bytes(most.0))),
+        Part::Rest => Row::new("others"),
+        Part::Thread(image, thread) => {
+            let name = recording.thread(image, thread).map(|thread| {
+                let name = String::from_utf8_lossy(&thread.name);
+                if name.is_empty() { format!("thread {}", thread.tid) } else { format!("{name} ({})", thread.tid) }
+            });
+            let row = Row::new(name.unwrap_or_else(|| format!("thread number {}", thread.0)));
+            match recording.image(image).filter(|_| several_images) {
+                Some(image) => row.note(format!("of {}: {}", image.pid, command(image))),
+                None => row,
+            }
+        }
+    }
+}
+
+/// The smallest size of a class.
+fn smallest(most: Bytes) -> u64 {
+    if most.0 == 1 { 0 } else { most.0 / 2 + 1 }
+}
+
+#[derive(Debug, Serialize)]
+struct PartJson {
+    #[serde(flatten)]
+    amount: AmountJson,
+    share: f64,
+    #[serde(flatten)]
+    part: PartName,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum PartName {
+    Thread { pid: Option<u32>, image: u32, thread: u32, tid: Option<u32>, name: Option<String> },
+    Size { size: u64 },
+    SizeClass { size_min: u64, size_max: u64 },
+    Rest { others: bool },
+}
+
+fn part_json(recording: &Recording<'_>, part: Part) -> PartName {
+    match part {
+        Part::Size(size) => PartName::Size { size: size.0 },
+        Part::SizeClass(most) => PartName::SizeClass { size_min: smallest(most), size_max: most.0 },
+        Part::Rest => PartName::Rest { others: true },
+        Part::Thread(image, thread) => {
+            let known = recording.thread(image, thread);
+            PartName::Thread {
+                pid: recording.image(image).map(|image| image.pid),
+                image: image.0,
+                thread: thread.0,
+                tid: known.map(|thread| thread.tid),
+                name: known.map(|thread| String::from_utf8_lossy(&thread.name).into_owned()),
+            }
+        }
+    }
+}
