@@ -88,7 +88,7 @@ pub(crate) enum Verb {
     /// counts once: of a function that is on a stack several times, its innermost
     /// call counts. So the rows add up.
     ///
-    ///     $ heapledger callees 'json::parse*' --at end
+    ///     $ heapledger callees "json::parse*" --at end
     ///     $ heapledger callees /^main$/ --total --metric blocks
     ///
     /// FUNCTION is a pattern, as with --function: several functions that match are
@@ -103,8 +103,13 @@ pub(crate) enum Verb {
     Merge(Merge),
     Anonymize(Anonymize),
     Info(Info),
+    Doctor(Doctor),
+    Explain(Explain),
     Completions(Completions),
     Man(Man),
+    /// The program that `doctor` records
+    #[command(hide = true)]
+    SelfTest,
 }
 
 /// Run a program and record what it allocates
@@ -324,7 +329,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
-///     $ heapledger top --function 'json::*' --size 4k.. --lifetime 1s..
+///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
 ///                                                  large blocks of a library that live long
 ///
 /// A site is a stack that allocates. Its function is the innermost one that is no
@@ -419,7 +424,7 @@ pub(crate) struct Tree {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
-///     $ heapledger leaks --during 1min.. --not-module 'libcrypto*'
+///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
 ///
 /// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
@@ -498,7 +503,7 @@ pub(crate) struct Temporary {
 /// copies nothing.
 ///
 ///     $ heapledger reallocations -n 5
-///     $ heapledger reallocations --size 1M.. --thread 'worker*'
+///     $ heapledger reallocations --size 1M.. --thread "worker*"
 ///
 /// Selected are reallocations by the block that comes of them: by its size, lifetime
 /// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
@@ -541,7 +546,7 @@ pub(crate) enum ReallocationOrder {
 /// that call it directly. Each stack counts once: of a function that is on a stack
 /// several times, its outermost call counts. So the rows add up.
 ///
-///     $ heapledger callers 'json::parse*'
+///     $ heapledger callers "json::parse*"
 ///     $ heapledger callers xrealloc --total -n 5
 ///
 /// FUNCTION is a pattern, as with --function: several functions that match are
@@ -596,7 +601,7 @@ pub(crate) struct Sizes {
 ///
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
-///     $ heapledger flame --thread 'worker*' --at end -o workers.svg
+///     $ heapledger flame --thread "worker*" --at end -o workers.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -847,6 +852,52 @@ pub(crate) struct Info {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// Say what can be recorded here, and what not
+///
+/// Looks at the machine: kernel, limits, memory, places for files; and records a
+/// small program to see whether all of it works. With a command, looks at its
+/// program too, without running it: can it be recorded, and wholly; whose malloc
+/// it has; and for it and its libraries, how stacks and names will look.
+///
+/// Each finding has a code, which `heapledger explain` explains, and a hint.
+///
+///     $ heapledger doctor
+///     $ heapledger doctor ./server
+///     $ heapledger doctor --json ./server | jq .verdict
+///
+/// Exit status: 0 it can be recorded (perhaps with warnings), 101 it cannot.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program; its arguments, if given, are of no interest
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Explain a code that stands beside a message
+///
+/// Errors, warnings and findings of `doctor` have codes like HL0005. Says what is
+/// behind one, what follows from it, and what to do. Without a code lists them.
+///
+///     $ heapledger explain HL0005
+///     $ heapledger explain
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Explain {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The code, or its number
+    #[arg(value_name = "CODE")]
+    pub(crate) code: Option<String>,
 }
 
 /// Print a completion script for a shell

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 
 use heapledger_reports::escape;
 
+use crate::code::Code;
 use crate::exit::Exit;
 
 /// The answer of a verb.
@@ -15,6 +16,7 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) struct Failure {
     /// How to end.
     pub(crate) exit: Exit,
+    code: Code,
     error: anyhow::Error,
     hint: Option<String>,
 }
@@ -22,17 +24,24 @@ pub(crate) struct Failure {
 impl Failure {
     /// What failed, in the user's terms.
     pub(crate) fn new(exit: Exit, what: impl fmt::Display) -> Failure {
-        Failure { exit, error: anyhow::Error::msg(what.to_string()), hint: None }
+        Failure { exit, code: usual_code(exit), error: anyhow::Error::msg(what.to_string()), hint: None }
     }
 
     /// What failed, in the user's terms, and why.
     pub(crate) fn caused(exit: Exit, what: impl fmt::Display, cause: impl Error + Send + Sync + 'static) -> Failure {
-        Failure { exit, error: anyhow::Error::new(cause).context(what.to_string()), hint: None }
+        let error = anyhow::Error::new(cause).context(what.to_string());
+        Failure { exit, code: usual_code(exit), error, hint: None }
     }
 
     /// What failed in the words of the error, whose sources are the causes.
     pub(crate) fn from_error(exit: Exit, error: impl Error + Send + Sync + 'static) -> Failure {
-        Failure { exit, error: error.into(), hint: None }
+        Failure { exit, code: usual_code(exit), error: error.into(), hint: None }
+    }
+
+    /// The same, of this kind.
+    pub(crate) fn code(mut self, code: Code) -> Failure {
+        self.code = code;
+        self
     }
 
     /// The same, with something to do about it.
@@ -57,7 +66,7 @@ impl From<std::io::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", escape_lines(&self.error.to_string()))?;
+        write!(f, "error[{}]: {}", self.code, escape_lines(&self.error.to_string()))?;
         for cause in self.error.chain().skip(1) {
             write!(f, "\n  caused by: {}", escape_lines(&cause.to_string()))?;
         }
@@ -65,6 +74,19 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\n\n{}", hint_lines(hint)),
             None => Ok(()),
         }
+    }
+}
+
+/// The kind of a failure of which only the exit code is known.
+fn usual_code(exit: Exit) -> Code {
+    match exit {
+        Exit::Usage => Code::Usage,
+        Exit::NotStarted => Code::NotStarted,
+        Exit::Unreadable => Code::Unreadable,
+        Exit::NothingRecorded => Code::Nothing,
+        Exit::NotExecutable => Code::NotExecutable,
+        Exit::NotFound => Code::NotFound,
+        Exit::Ok | Exit::Grew | Exit::Unexpected => Code::Unexpected,
     }
 }
 
@@ -95,17 +117,17 @@ mod tests {
         let failure = Failure::caused(Exit::Unreadable, "cannot open `x.hl`", io);
         assert_eq!(
             failure.hint("record something first:\nheapledger record -- ls").to_string(),
-            "error: cannot open `x.hl`\n  \
+            "error[HL0068]: cannot open `x.hl`\n  \
              caused by: No such file or directory (os error 2)\n\n\
              hint: record something first:\n      heapledger record -- ls"
         );
-        assert_eq!(Failure::new(Exit::Usage, "no").to_string(), "error: no");
+        assert_eq!(Failure::new(Exit::Usage, "no").to_string(), "error[HL0090]: no");
     }
 
     #[test]
     fn names_in_failures_cannot_control_the_terminal() {
         let failure = Failure::new(Exit::Unexpected, "cannot open `a\x1b[2Jb`").hint("c\rd");
-        assert_eq!(failure.to_string(), "error: cannot open `a\\u{1b}[2Jb`\n\nhint: c\\rd");
+        assert_eq!(failure.to_string(), "error[HL0091]: cannot open `a\\u{1b}[2Jb`\n\nhint: c\\rd");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use heapledger_core::Bytes;
 use heapledger_recording::{Damage, Reason, Recording};
 use memmap2::Mmap;
 
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::lost;
@@ -65,16 +66,16 @@ impl Input {
     pub(crate) fn open(&self) -> Result<Recording<'_>> {
         let recording = self.recording()?;
         if recording.footer().is_none() {
-            warn(format_args!(
-                "{} is not finished: the recorder was stopped, or the end is missing",
-                shown(&self.path)
-            ));
+            warn(
+                Code::Unfinished,
+                format_args!("{} is not finished: the recorder was stopped, or the end is missing", shown(&self.path)),
+            );
         } else if !recording.complete() {
-            warn(format_args!("{} is incomplete", shown(&self.path)));
+            warn(Code::Incomplete, format_args!("{} is incomplete", shown(&self.path)));
         }
         self.warn_of(recording.damage());
         if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
-            warn(lost);
+            warn(Code::Lost, lost);
         }
         Ok(recording)
     }
@@ -91,7 +92,7 @@ impl Input {
         if let Some(first) = damage.next() {
             let more = damage.count();
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-            warn(format_args!("{} is damaged {first}{more}", shown(&self.path)));
+            warn(Code::Damaged, format_args!("{} is damaged {first}{more}", shown(&self.path)));
         }
     }
 

@@ -15,10 +15,13 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+mod code;
 mod control;
 mod diff;
+mod doctor;
 mod error;
 mod exit;
+mod explain;
 mod export;
 mod flame;
 mod format;
@@ -70,6 +73,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(Verb::Record(record)) = &arguments.verb {
         return record::run(record);
     }
+    if let Some(Verb::SelfTest) = &arguments.verb {
+        return Ok(doctor::be_the_self_test());
+    }
     let mut out = Output::new(arguments.color);
     let status = read(arguments, &mut out)?;
     out.finish()?;
@@ -78,10 +84,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Every verb but `record`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
-    if let Some(Verb::Leaks(leaks)) = &arguments.verb {
-        return leaks::run(leaks, out);
+    match &arguments.verb {
+        Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
+        Some(Verb::Doctor(doctor)) => doctor::run(doctor, out).map(ExitCode::from),
+        _ => show(arguments, out).map(|()| Exit::Ok.into()),
     }
-    show(arguments, out).map(|()| Exit::Ok.into())
 }
 
 /// Those that either fail or end well.
@@ -102,12 +109,13 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
+        Some(Verb::Explain(explain)) => explain::run(explain, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
         Some(Verb::Reallocations(reallocations)) => reallocations::run(reallocations, out),
         Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
         Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
         Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
-        Some(Verb::Record(_) | Verb::Leaks(_)) => Ok(()),
+        Some(Verb::Record(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => Ok(()),
     }
 }

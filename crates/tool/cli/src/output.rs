@@ -9,6 +9,7 @@ use heapledger_reports::{Layout, Tree};
 use serde::Serialize;
 
 use crate::args::Color;
+use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 
@@ -139,8 +140,8 @@ pub(crate) fn tell(text: impl fmt::Display) {
 }
 
 /// A warning on stderr.
-pub(crate) fn warn(text: impl fmt::Display) {
-    tell(format_args!("warning: {text}"));
+pub(crate) fn warn(code: Code, text: impl fmt::Display) {
+    tell(format_args!("warning[{code}]: {text}"));
 }
 
 /// Text into a stream of bytes.

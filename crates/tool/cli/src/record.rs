@@ -6,26 +6,18 @@ use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, di
 use heapledger_recording::ExitStatus;
 
 use crate::args::{FileLimit, OnFull, Record};
+use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::output::{tell, warn};
 use crate::preload::LIBRARY;
 use crate::report;
-use crate::target::{ObstacleKind, obstacle};
+use crate::target::{Effect, Finding, Target};
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
-    let obstacle = arguments.command.first().and_then(|program| obstacle(program));
-    match &obstacle {
-        Some(obstacle) if obstacle.kind == ObstacleKind::OtherMachine => {
-            return Err(Failure::new(Exit::NotStarted, format_args!("cannot record: {obstacle}")).hint(obstacle.hint()));
-        }
-        // It runs as always.
-        Some(obstacle) if !arguments.quiet => {
-            warn(format_args!("{obstacle}: it will not be recorded\n{}", hint_lines(obstacle.hint())));
-        }
-        _ => {}
-    }
+    let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
+    say(&target, arguments.quiet)?;
 
     let mut options = Options::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
@@ -63,11 +55,12 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     let outcome = collect::record(&options, &mut observe).map_err(failure)?;
 
     if !arguments.quiet {
-        report::print(&outcome, obstacle.as_ref());
+        report::print(&outcome, target.obstacle());
     }
     // That a recording is lost is said in any case.
     if let Some(problem) = outcome.problem {
-        tell(Failure::caused(Exit::Unexpected, "the recording ended before the program did", problem));
+        let failure = Failure::caused(Exit::Unexpected, "the recording ended before the program did", problem);
+        tell(failure.code(Code::Ended));
     }
     match outcome.exit {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
@@ -84,6 +77,26 @@ fn rotation(arguments: &Record) -> Option<Rotation> {
         }
     }
     (!arguments.rotate.is_empty()).then_some(rotation)
+}
+
+/// Says before the program runs what of it will not be recorded.
+fn say(target: &Target, is_quiet: bool) -> Result<()> {
+    for finding in &target.findings {
+        let Finding { code, effect, hint, .. } = finding;
+        let what_follows = match effect {
+            Effect::Refused => {
+                let failure = Failure::new(Exit::NotStarted, format_args!("cannot record: {finding}"));
+                return Err(failure.code(*code).hint(hint));
+            }
+            // It runs as always.
+            Effect::Unrecorded => ": it will not be recorded",
+            Effect::Partial => "",
+        };
+        if !is_quiet {
+            warn(*code, format_args!("{finding}{what_follows}\n{}", hint_lines(hint)));
+        }
+    }
+    Ok(())
 }
 
 /// The options that say how the recording was made, for the recording.
@@ -137,7 +150,17 @@ fn failure(error: collect::Error) -> Failure {
         Error::NoCommand => (Exit::Usage, None),
         _ => (Exit::NotStarted, None),
     };
+    let code = match &error {
+        Error::Library { .. } => Some(Code::NoLibraryPlace),
+        Error::Session { .. } => Some(Code::System),
+        Error::CreateOutput { .. } => Some(Code::NoOutput),
+        _ => None,
+    };
     let failure = Failure::from_error(exit, error);
+    let failure = match code {
+        Some(code) => failure.code(code),
+        None => failure,
+    };
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,

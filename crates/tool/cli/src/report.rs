@@ -12,6 +12,7 @@ use heapledger_recording::{Footer, RunCosts, StackCounts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
+use crate::code::Code;
 use crate::error::hint_lines;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
@@ -19,17 +20,17 @@ use crate::label::Labels;
 use crate::lost;
 use crate::output::{tell, warn};
 use crate::ranks::{Columns, Depth, row};
-use crate::target::Obstacle;
+use crate::target::Finding;
 
 /// Functions in the table.
 const ROWS: usize = 5;
 
-pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
+pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
     if outcome.footer.counts.allocations.0 == 0 {
         nothing(outcome, obstacle);
     } else {
         if !outcome.command_recorded() {
-            warn("the program itself could not be recorded; the figures are of what it started");
+            warn(Code::NotRecorded, "the program itself could not be recorded; the figures are of what it started");
         }
         tell(totals(&outcome.footer, outcome.processes.len()));
         if let Some(costs) = costs(&outcome.footer.costs) {
@@ -40,11 +41,16 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Obstacle>) {
     if let Some(checks) = stack_checks(&outcome.footer.counts.stacks) {
         tell(format_args!("heapledger: {checks}"));
     }
+    if outcome.footer.counts.stacks.mismatched > 0 {
+        let name = shown(&outcome.output);
+        let hint = format!("heapledger info {}", quoted(&name));
+        warn(Code::Mismatch, format_args!("some stacks are not what glibc says\n{}", hint_lines(&hint)));
+    }
     if !outcome.clock_reliable {
-        warn("this machine's clock does not order events of different processors reliably");
+        warn(Code::Clock, "this machine's clock does not order events of different processors reliably");
     }
     if let Some(lost) = lost::told(&outcome.footer.counts) {
-        warn(lost);
+        warn(Code::Lost, lost);
     }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
     if running > 0 && !outcome.time_is_up {
@@ -79,23 +85,26 @@ pub(crate) fn stack_checks(stacks: &StackCounts) -> Option<String> {
 }
 
 /// That there is nothing, and why.
-fn nothing(outcome: &Outcome, obstacle: Option<&Obstacle>) {
+fn nothing(outcome: &Outcome, obstacle: Option<&Finding>) {
     match obstacle {
         Some(obstacle) => {
-            tell(format_args!("heapledger: nothing was recorded: {obstacle}\n{}", hint_lines(obstacle.hint())));
+            let code = obstacle.code;
+            tell(format_args!("heapledger: nothing was recorded[{code}]: {obstacle}\n{}", hint_lines(&obstacle.hint)));
         }
         None if !outcome.has_begun => {
             let hint = "while the program runs: heapledger start";
             tell(format_args!("heapledger: nothing was recorded: nobody started it\n{}", hint_lines(hint)));
         }
         None if outcome.command_recorded() => {
-            tell("heapledger: nothing was recorded: the program made no allocator call");
+            let code = Code::Nothing;
+            tell(format_args!("heapledger: nothing was recorded[{code}]: the program made no allocator call"));
         }
         None => {
             let hint = "it may have ended before it began, it does not start with the usual dynamic linker, or it was kept\n\
                         from reaching the recorder (a sandbox; no descriptor, process or memory to be had: see `ulimit -a`)";
             tell(format_args!(
-                "heapledger: nothing was recorded: the program did not load the recorder\n{}",
+                "heapledger: nothing was recorded[{}]: the program did not load the recorder\n{}",
+                Code::Nothing,
                 hint_lines(hint)
             ));
         }

@@ -1,4 +1,9 @@
-//! A look at the program before it runs: can it be recorded at all?
+//! A look at the program before it runs: can it be recorded, and wholly?
+//!
+//! This is done at the start of every recording, so it is bounded: headers, dynamic symbols, and the names in the symbol
+//! table of the program file (at most [`heap::NAMES_MAX`] bytes); no libraries, no debug information.
+
+pub(crate) mod heap;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,65 +18,69 @@ use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef};
 use object::{Endian, Endianness, FileKind};
+use rustix::fs::StatVfsMountFlags;
 
-/// What keeps a program from being recorded.
+use crate::code::Code;
+
+/// What a command line would run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The scripts on the way to the program, each the interpreter's argument.
+    pub(crate) scripts: Vec<PathBuf>,
+    /// The executable: the program, or the interpreter of a script. `None` when there is none.
+    pub(crate) file: Option<PathBuf>,
+    /// What stands in the way, the worst first.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Something about a program, or a machine, that a person who records should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    /// The executable: the program, or the interpreter of a script.
-    pub(crate) file: PathBuf,
-    pub(crate) kind: ObstacleKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ObstacleKind {
-    /// There is no dynamic linker that would load the library.
-    Static,
-    /// Its dynamic linker is not the GNU C library's, and could not load the library.
-    OtherLibrary,
-    /// The dynamic linker does not load the library of another user into it.
-    OtherRights,
-    /// It is for another processor, or for 32 bits.
-    OtherMachine,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        match self.kind {
-            ObstacleKind::Static => write!(f, "`{file}` is statically linked"),
-            ObstacleKind::OtherLibrary => {
-                write!(f, "`{file}` is built for another C library than glibc (such as musl)")
-            }
-            ObstacleKind::OtherRights => {
-                write!(f, "`{file}` runs with other rights than yours (set-user-ID or the like)")
-            }
-            ObstacleKind::OtherMachine => write!(f, "`{file}` is not a 64-bit program for this processor"),
-        }
-    }
-}
-
-impl Obstacle {
+pub(crate) struct Finding {
+    pub(crate) code: Code,
+    pub(crate) effect: Effect,
+    /// What it is. Displayed.
+    pub(crate) text: String,
     /// What to do about it.
-    pub(crate) fn hint(&self) -> &'static str {
-        match self.kind {
-            ObstacleKind::Static => "link it dynamically; neither it nor what it starts can be recorded",
-            ObstacleKind::OtherLibrary => "build it for glibc (in Rust: the target x86_64-unknown-linux-gnu)",
-            ObstacleKind::OtherRights => "run it as the user whose rights it has, or record a copy of the file",
-            ObstacleKind::OtherMachine => "build it for this machine",
-        }
+    pub(crate) hint: String,
+}
+
+/// What follows from a finding: the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effect {
+    /// It must not be started under the recorder.
+    Refused,
+    /// It runs, and nothing of it is recorded.
+    Unrecorded,
+    /// A part is not recorded.
+    Partial,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
-/// What keeps this program from being recorded, if anything is seen. Whether there is such a program is not asked here.
-pub(crate) fn obstacle(program: &OsStr) -> Option<Obstacle> {
-    let mut file = find(program, std::env::var_os("PATH"))?;
-    // A script is run by its interpreter; the usual `env NAME` by that program.
-    for _ in 0..2 {
-        let Some(interpreter) = interpreter(&file) else { break };
-        file = interpreter;
+impl Target {
+    /// Looks at the program of this name, as a shell would find it.
+    pub(crate) fn inspect(program: &OsStr) -> Target {
+        let mut target = Target::default();
+        let Some(mut file) = find(program, std::env::var_os("PATH")) else { return target };
+        // A script is run by its interpreter; the usual `env NAME` by that program.
+        for _ in 0..4 {
+            let Some(interpreter) = interpreter(&file) else { break };
+            target.scripts.push(std::mem::replace(&mut file, interpreter));
+        }
+        target.findings = check(&file);
+        target.findings.sort_by_key(|finding| finding.effect);
+        target.file = file.exists().then_some(file);
+        target
     }
-    let kind = check(&file)?;
-    Some(Obstacle { file, kind })
+
+    /// What keeps it from being recorded, if anything is seen.
+    pub(crate) fn obstacle(&self) -> Option<&Finding> {
+        self.findings.first().filter(|finding| finding.effect <= Effect::Unrecorded)
+    }
 }
 
 /// The file that a shell would run.
@@ -98,44 +107,73 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     Some(interpreter.to_owned())
 }
 
-fn check(path: &Path) -> Option<ObstacleKind> {
-    let file = File::open(path).ok()?;
-    let metadata = file.metadata().ok()?;
+/// What there is to say about an executable file.
+fn check(path: &Path) -> Vec<Finding> {
+    let mut findings = vec![];
+    let mut find = |code, effect, text: fmt::Arguments<'_>, hint: &str| {
+        let text = format!("`{}` {text}", path.display());
+        findings.push(Finding { code, effect, text, hint: hint.to_owned() });
+    };
+    if rustix::fs::statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
+        let why = format_args!("is on a file system that is mounted noexec");
+        find(Code::NoExec, Effect::Unrecorded, why, "copy it to another file system");
+    }
+    let Ok(file) = File::open(path) else { return findings };
+    let Ok(metadata) = file.metadata() else { return findings };
     let cache = ReadCache::new(file);
-    match FileKind::parse(&cache).ok()? {
-        FileKind::Elf64 => {}
-        FileKind::Elf32 => return Some(ObstacleKind::OtherMachine),
-        _ => return None,
-    }
-    let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
-    if elf.endian().ok()?.is_big_endian() != cfg!(target_endian = "big") || !is_own_machine(elf) {
-        return Some(ObstacleKind::OtherMachine);
-    }
+    let elf = match FileKind::parse(&cache) {
+        Ok(FileKind::Elf64) => elf::FileHeader64::<Endianness>::parse(&cache).ok(),
+        Ok(FileKind::Elf32) => None,
+        _ => return findings,
+    };
+    let Some(elf) = elf.filter(|elf| is_own_machine(elf)) else {
+        let why = format_args!("is not a 64-bit program for this processor");
+        find(Code::OtherMachine, Effect::Refused, why, "build it for this machine");
+        return findings;
+    };
     if has_other_rights(path, &metadata) {
-        return Some(ObstacleKind::OtherRights);
+        let why = format_args!("runs with other rights than yours (set-user-ID or the like)");
+        let hint = "run it as the user whose rights it has, or record a copy of the file";
+        find(Code::OtherRights, Effect::Unrecorded, why, hint);
     }
-    linker(elf, &cache)
+    match linker(elf, &cache) {
+        Some(Code::Static) => {
+            let hint = "link it dynamically; neither it nor what it starts can be recorded";
+            find(Code::Static, Effect::Unrecorded, format_args!("is statically linked"), hint);
+        }
+        Some(code) => {
+            let hint = "build it for glibc (in Rust: the target x86_64-unknown-linux-gnu)";
+            let why = format_args!("is built for another C library than glibc (such as musl)");
+            find(code, Effect::Unrecorded, why, hint);
+        }
+        None => {}
+    }
+    let is_obstructed = !findings.is_empty();
+    // Of what cannot be recorded anyway, only the language is of interest.
+    findings.extend(heap::check(path, elf, &cache).filter(|finding| !is_obstructed || finding.code == Code::Go));
+    findings
 }
 
 fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
     let own = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
-    elf.endian().is_ok_and(|endian| elf.e_machine(endian) == own)
+    let is_own_order = |endian: Endianness| endian.is_big_endian() == cfg!(target_endian = "big");
+    elf.endian().is_ok_and(|endian| is_own_order(endian) && elf.e_machine(endian) == own)
 }
 
 /// What is wrong with the dynamic linker that the program names. That linker itself names none, and is not static.
-fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<ObstacleKind> {
+fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<Code> {
     let endian = elf.endian().ok()?;
     let mut is_linker = false;
     for segment in elf.program_headers(endian, data).ok()? {
         if segment.p_type(endian) == elf::PT_INTERP {
             let path = segment.data(endian, data).ok().filter(|path| !path.is_empty())?;
-            return (!program::is_supported_linker(path)).then_some(ObstacleKind::OtherLibrary);
+            return (!program::is_supported_linker(path)).then_some(Code::OtherLibrary);
         }
         if let Ok(Some(entries)) = segment.dynamic(endian, data) {
             is_linker |= entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME);
         }
     }
-    (!is_linker).then_some(ObstacleKind::Static)
+    (!is_linker).then_some(Code::Static)
 }
 
 /// Whether the dynamic linker would ignore what we ask of it, because the program gets rights that its caller has not.
@@ -152,20 +190,25 @@ mod tests {
 
     use super::*;
 
+    /// What is wrong with a file.
+    fn codes(path: &Path) -> Vec<Code> {
+        check(path).iter().map(|finding| finding.code).collect()
+    }
+
     #[test]
     fn ordinary_programs_have_no_obstacle() {
         for program in ["sh", "/bin/sh", "no-such-program-anywhere", "/", "/dev/null"] {
-            assert_eq!(obstacle(program.as_ref()), None, "{program}");
+            assert_eq!(Target::inspect(program.as_ref()).findings, [], "{program}");
         }
         let own = std::env::current_exe().unwrap();
-        assert_eq!(check(&own), None);
+        assert_eq!(check(&own), []);
     }
 
     #[test]
     fn the_dynamic_linker_is_not_static() {
         for linker in ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"] {
             if Path::new(linker).exists() {
-                assert_eq!(check(Path::new(linker)), None);
+                assert!(!codes(Path::new(linker)).contains(&Code::Static));
             }
         }
     }
@@ -201,17 +244,21 @@ mod tests {
         };
         let own = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
         let fixed = file("static", &elf(2, own, &[1]));
-        assert_eq!(check(&fixed), Some(ObstacleKind::Static));
-        assert_eq!(check(&file("dynamic", &elf(2, own, &[1, 3]))), None);
-        assert_eq!(check(&file("other", &elf(2, 243, &[1, 3]))), Some(ObstacleKind::OtherMachine));
-        assert_eq!(check(&file("text", b"hello")), None);
-        assert_eq!(check(&file("cut", &elf(2, own, &[1])[..70])), None);
+        assert_eq!(codes(&fixed), [Code::Static]);
+        assert_eq!(codes(&file("dynamic", &elf(2, own, &[1, 3]))), []);
+        assert_eq!(codes(&file("other", &elf(2, 243, &[1, 3]))), [Code::OtherMachine]);
+        assert_eq!(codes(&file("text", b"hello")), []);
+        assert_eq!(codes(&file("cut", &elf(2, own, &[1])[..70])), []);
 
         let script = file("script", format!("#! {} -x\n", fixed.display()).as_bytes());
-        let expected = Some(Obstacle { file: fixed.clone(), kind: ObstacleKind::Static });
-        assert_eq!(obstacle(script.as_os_str()), expected);
+        let is_found = |script: &Path| {
+            let target = Target::inspect(script.as_os_str());
+            assert_eq!((target.scripts.as_slice(), target.file.as_deref()), (&[script.to_owned()][..], Some(&*fixed)));
+            assert_eq!(target.obstacle().map(|finding| finding.code), Some(Code::Static));
+        };
+        is_found(&script);
         let through_env = file("env-script", format!("#!/usr/bin/env -S A=1 {}", fixed.display()).as_bytes());
-        assert_eq!(obstacle(through_env.as_os_str()), expected);
+        is_found(&through_env);
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -325,6 +325,12 @@ impl Job {
         }
     }
 
+    /// With one more argument.
+    pub(crate) fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.line.push(argument.as_ref().to_owned());
+        self
+    }
+
     /// A fixture and its arguments, separated by spaces.
     pub(crate) fn fixture(name: &str, arguments: &str) -> Self {
         Job::new([program(name).into_os_string()].into_iter().chain(arguments.split_whitespace().map(Into::into)))
@@ -371,7 +377,8 @@ impl Job {
 
     fn command(&self, line: &[OsString]) -> Command {
         let mut command = Command::new(program("fresh"));
-        command.args(line).envs(self.environment.iter().cloned());
+        // No names from earlier runs, and none for later ones.
+        command.args(line).env("XDG_CACHE_HOME", "/dev/null").envs(self.environment.iter().cloned());
         // So that the whole family can be ended when it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {

@@ -10,6 +10,7 @@ mod agreement;
 mod command;
 mod diff;
 mod export;
+mod foreseen;
 mod harness;
 mod hazards;
 mod modes;

@@ -267,3 +267,33 @@ fn known_leaks_are_suppressed() {
     let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
     assert!(outcome.status == exited(2) && told.contains("line 2: expected `leak:PATTERN`, found `race:y`"), "{told}");
 }
+
+/// What needs no events is answered from totals alone; the rest is refused, and says why.
+#[test]
+fn of_totals_alone() {
+    let scratch = Scratch::new();
+    let (_, totals) = Job::fixture("questions", "").option("--aggregate").recorded(&scratch);
+    let total = |options: &str| {
+        let answer = totals.ask("top", &options.split_whitespace().collect::<Vec<_>>());
+        (number(&answer["total"], "bytes"), number(&answer["total"], "blocks"))
+    };
+    assert_eq!(total("--total --function alpha"), (1300, 13));
+    assert_eq!(total("--at end --module questions --not-allocated-by descend"), (900, 9));
+    let path = totals.path.to_str().unwrap();
+    for question in [
+        "top --at 1ms",
+        "top --size 1..",
+        "top --by thread",
+        "leaks --during ..1s",
+        "tree --lifetime 1s..",
+        "summary --thread digger",
+        "temporary --within 5",
+        "reallocations",
+        "sizes",
+    ] {
+        let (verb, options) = question.split_once(' ').unwrap_or((question, ""));
+        let outcome = heapledger([verb, path].into_iter().chain(options.split_whitespace()));
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(outcome.status == exited(2) && told.contains("has totals only"), "{question}: {outcome:?}");
+    }
+}

@@ -3,10 +3,11 @@
 //! `cargo test -p heapledger-cli --test end_to_end verified:: -- --ignored --nocapture` is the long form: millions of
 //! stacks, and a table of them.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Build, Job, Recording, Scratch, build, installed, number};
+use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, installed, number};
 
 /// Records with verification and checks that no stack differs. Returns how many were compared.
 #[track_caller]
@@ -134,6 +135,7 @@ fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
     let mut workloads = vec![];
     let mut add = |name, job: Job| workloads.push(Workload { name, job: job.directory(scratch.path()) });
     let is_long = size > 1;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     if installed("c++").is_some() {
         // cc1plus -O2 over most of the standard library makes 3.5 million; over a header or two, a tenth of that.
         let header = if is_long { "bits/stdc++.h" } else { "vector" };
@@ -147,15 +149,23 @@ fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
         add("python3 with C extensions", job.variable("PYTHONMALLOC", "malloc"));
     }
     if installed("rustc").is_some() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/programs/growth.rs");
-        let line = ["rustc", "--edition", "2021", "-C", "codegen-units=16", "-O", "-g", "-o", "out"];
-        add(
-            "rustc -O (Rust and LLVM, threads)",
-            Job::new(line.map(Into::into).into_iter().chain([source.into_os_string()])),
-        );
+        add("threads, channels, panics (Rust)", Job::fixture("crew", &(50 * size).to_string()));
+        let inner = scratch.file("inner.hl");
+        let own = ["record", "-q", "-f", "-o"].map(OsStr::new).into_iter().chain([inner.as_os_str(), "--".as_ref()]);
+        let perl = ["perl", "-e", "my %h; $h{$_} = [$_] for 1..2000"].map(OsStr::new);
+        if installed("perl").is_some() {
+            add(
+                "heapledger record (Rust, threads)",
+                Job::new([OsStr::new(HEAPLEDGER)].into_iter().chain(own).chain(perl)),
+            );
+        }
+        // The tree of packages: large, and it needs what only a build of the whole workspace has fetched.
+        if is_long {
+            let job = Job::new([env!("CARGO"), "tree", "--offline", "--manifest-path"]);
+            add("cargo tree (Rust)", job.argument(repository.join("Cargo.toml")));
+        }
     }
     if let Some(git) = installed("git") {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
         let count = (3 * size).to_string();
         let job = Job::new([git.as_os_str(), "log".as_ref(), "-p".as_ref(), "-n".as_ref(), count.as_ref()]);
         workloads.push(Workload { name: "git log -p", job: job.directory(&repository) });

@@ -1,0 +1,377 @@
+//! The codes of what `heapledger` says about problems, and what each means. `heapledger explain CODE` prints it.
+
+use std::fmt;
+
+/// Defines [`Code`] and the table of explanations, in the order of the numbers.
+macro_rules! codes {
+    ($($(#[doc = $title:literal])+ $name:ident = $number:literal {
+        cause: $cause:literal, consequence: $consequence:literal, remedy: $remedy:literal $(,)?
+    })*) => {
+        /// A kind of problem. Numbers are never used for another one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($(#[doc = $title])+ $name = $number,)*
+        }
+
+        /// All of them.
+        pub(crate) const EXPLANATIONS: &[Explanation] = &[$(Explanation {
+            code: Code::$name,
+            title: concat!($($title),+),
+            cause: $cause,
+            consequence: $consequence,
+            remedy: $remedy,
+        },)*];
+    };
+}
+
+/// What a code means.
+#[derive(Debug)]
+pub(crate) struct Explanation {
+    pub(crate) code: Code,
+    title: &'static str,
+    pub(crate) cause: &'static str,
+    pub(crate) consequence: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+impl Explanation {
+    /// What it is, in a few words.
+    pub(crate) fn title(&self) -> &'static str {
+        self.title.trim()
+    }
+}
+
+impl Code {
+    /// The code of these letters, or of this number alone.
+    pub(crate) fn parse(text: &str) -> Option<&'static Explanation> {
+        let upper = text.trim().to_ascii_uppercase();
+        let number: u16 = upper.strip_prefix("HL").unwrap_or(&upper).parse().ok()?;
+        EXPLANATIONS.iter().find(|explanation| explanation.code as u16 == number)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HL{:04}", *self as u16)
+    }
+}
+
+codes! {
+    // ------------------------------------------------------------------------------------------ the program
+
+    /// The program is statically linked
+    Static = 1 {
+        cause: "The program file names no dynamic linker. Recording begins with a library that the dynamic linker loads into \
+                the program (LD_PRELOAD); here is none that would.",
+        consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
+        remedy: "Link it dynamically: without `-static`; in Rust without the target feature crt-static and not for a musl \
+                 target; in Go with cgo.",
+    }
+    /// The program runs with other rights than yours
+    OtherRights = 2 {
+        cause: "The file is set-user-ID or set-group-ID, or has capabilities. The dynamic linker then ignores libraries that \
+                the caller asks for.",
+        consequence: "The program runs as always, and nothing of it is recorded; nor of what it starts.",
+        remedy: "Run `heapledger record` as the user whose rights it has; or record a copy of the file, which has not its \
+                 rights: `cp PROGRAM copy; heapledger record -- ./copy`. For `sudo`: `sudo heapledger record -- COMMAND`.",
+    }
+    /// The program is for another processor, or for 32 bits
+    OtherMachine = 3 {
+        cause: "The recorder's library is code for this machine's processor in 64-bit mode, and is loaded into the program.",
+        consequence: "It is not started: whatever would run it (an emulator, the kernel's 32-bit mode) is not observed.",
+        remedy: "Build the program for this machine (without `-m32`).",
+    }
+    /// The program is built for another C library than glibc
+    OtherLibrary = 4 {
+        cause: "Its dynamic linker is that of musl, of Android or the like, which could not load the recorder's library.",
+        consequence: "The program runs as always, and nothing of it is recorded.",
+        remedy: "Build it for glibc; in Rust for the target x86_64-unknown-linux-gnu. In a container, take an image with glibc.",
+    }
+    /// The program brings an allocator of its own
+    OwnAllocator = 5 {
+        cause: "The program file itself defines `malloc` (jemalloc, mimalloc, tcmalloc or another allocator is linked into it), \
+                or it is a Rust program whose `#[global_allocator]` does not use malloc. The program's own functions come \
+                before those of any library, also before the recorder's.",
+        consequence: "What the program allocates is not seen. What the processes that it starts allocate is recorded.",
+        remedy: "Build it without the allocator (many programs have an option or a cargo feature for that), or link the \
+                 allocator as a shared library: then it is used, and recorded.",
+    }
+    /// The program also uses an allocator that is not malloc
+    SecondAllocator = 6 {
+        cause: "The program contains or calls functions of jemalloc, mimalloc, tcmalloc, snmalloc or rpmalloc by names of their \
+                own (`mi_malloc`, `_rjem_malloc`), beside malloc. Or it is a C++ program with a shared jemalloc or tcmalloc, \
+                which brings an `operator new` of its own.",
+        consequence: "Calls of malloc and its family are recorded. What it allocates by the other functions is missing (in C++: all \
+                      that comes from `new`), and \
+                      totals are too small by as much.",
+        remedy: "Build it without that allocator; in Rust: without the feature that sets `#[global_allocator]`.",
+    }
+    /// The program would refuse to start: AddressSanitizer
+    AddressSanitizer = 7 {
+        cause: "It is built with `-fsanitize=address` and a shared runtime, which ends the program when another library is \
+                loaded before it.",
+        consequence: "The program is not started.",
+        remedy: "Build it without AddressSanitizer. Or tell the runtime that the order is right: \
+                 `ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- COMMAND`; then the sanitizer's own \
+                 allocations are recorded too.",
+    }
+    /// The program has a sanitizer's allocator
+    Sanitizer = 8 {
+        cause: "It is built with a sanitizer (AddressSanitizer, ThreadSanitizer, MemorySanitizer, LeakSanitizer), whose runtime \
+                is part of the program and defines malloc.",
+        consequence: "What the program allocates is not seen.",
+        remedy: "Build it without `-fsanitize=…` (`-fsanitize=undefined` alone does no harm).",
+    }
+    /// The program is written in Go
+    Go = 9 {
+        cause: "Go has its own allocator, which takes memory from the kernel and not from malloc.",
+        consequence: "Only what C code in it allocates (through cgo) is recorded; without cgo, nothing.",
+        remedy: "For Go's own heap use its profiler: `go tool pprof http://…/debug/pprof/heap`.",
+    }
+    /// The language's runtime allocates small blocks itself
+    RuntimeAllocator = 10 {
+        cause: "The interpreter takes large pieces of memory from the system and divides them itself: CPython all blocks up to \
+                512 bytes, PHP nearly all.",
+        consequence: "Those blocks are not recorded: of a Python program mostly the large ones are seen.",
+        remedy: "Have the interpreter use malloc for everything: `PYTHONMALLOC=malloc heapledger record -- python3 …`, \
+                 `USE_ZEND_ALLOC=0 heapledger record -- php …`.",
+    }
+    /// The file system forbids programs
+    NoExec = 11 {
+        cause: "The file is on a file system that is mounted `noexec`.",
+        consequence: "The program cannot be started, with or without Heapledger.",
+        remedy: "Copy it elsewhere, or mount the file system without `noexec`: `mount -o remount,exec DIRECTORY`.",
+    }
+    /// There is no unwind information
+    NoUnwindInformation = 12 {
+        cause: "The file has no `.eh_frame_hdr`: it was built with `-fno-asynchronous-unwind-tables` or the like, or linked with \
+                `--no-eh-frame-hdr`, or a tool has removed it.",
+        consequence: "A stack ends at the first function of that file: callers are missing. Counts and sizes are right.",
+        remedy: "Build it with `-fasynchronous-unwind-tables` (the default of gcc and clang on this processor), and link it with \
+                 `-Wl,--eh-frame-hdr`.",
+    }
+    /// Functions and lines cannot be named well
+    NoDebugInformation = 13 {
+        cause: "The file has no debug information, and no separate file with it was found.",
+        consequence: "Stacks are complete, but functions are named from symbol tables only, or as `module+0xoffset`; files, lines \
+                      and inlined functions are missing. It can be installed later: names are looked up when a recording is \
+                      read.",
+        remedy: "Build with `-g` (in Rust `debug = 1` in the profile); for packages of the distribution install their debug \
+                 symbols, or set DEBUGINFOD_URLS.",
+    }
+    /// There is no build id
+    NoBuildId = 14 {
+        cause: "The file was linked without `--build-id`.",
+        consequence: "When the file is replaced by another build, that is not noticed: names may then be wrong. Separate debug \
+                      files are found only by their name.",
+        remedy: "Link with `-Wl,--build-id`.",
+    }
+    /// There is no such program
+    NotFound = 15 {
+        cause: "The command, or the interpreter that a script names in its first line, is in no directory of PATH, or not at the \
+                path that was given.",
+        consequence: "Nothing was started. Exit status 127, as in a shell.",
+        remedy: "Check the spelling; a program in the current directory is called `./NAME`.",
+    }
+    /// The program is not executable
+    NotExecutable = 16 {
+        cause: "The file has no permission to be executed, or the kernel does not know its format, or its dynamic linker is missing.",
+        consequence: "Nothing was started. Exit status 126, as in a shell.",
+        remedy: "`chmod +x FILE`; `heapledger doctor FILE` looks closer.",
+    }
+
+    // ------------------------------------------------------------------------------------------ the machine
+
+    /// The system refuses something that recording needs
+    System = 30 {
+        cause: "A system call failed that every recording needs: memfd_create (Linux 3.17), pidfd_open (Linux 5.3), a Unix \
+                socket. The kernel is older, or a sandbox (seccomp) forbids it, or a limit is reached.",
+        consequence: "Nothing can be recorded.",
+        remedy: "In a container, allow these calls: `docker run --security-opt seccomp=unconfined …`. Limits: `ulimit -a`.",
+    }
+    /// The C library is too old to unwind
+    OldLibrary = 31 {
+        cause: "glibc before 2.35 has no `_dl_find_object`, by which unwind information is found without locks.",
+        consequence: "Allocations are recorded, but without stacks.",
+        remedy: "Run on a distribution with glibc 2.35 or newer (Debian 12, Ubuntu 22.04, RHEL 10).",
+    }
+    /// There is no place for the recorder's library
+    NoLibraryPlace = 32 {
+        cause: "None of TMPDIR, /tmp, /var/tmp, /dev/shm and XDG_RUNTIME_DIR can be written, and allows programs (is not \
+                mounted `noexec`).",
+        consequence: "Nothing can be recorded.",
+        remedy: "Name another directory: `TMPDIR=$HOME/tmp heapledger record -- COMMAND`.",
+    }
+    /// A limit is tight
+    Limit = 33 {
+        cause: "A resource limit (see `ulimit -a`) leaves little room: each thread needs a descriptor for a moment, and its ring \
+                of 256 KiB of address space.",
+        consequence: "Threads for which there is no ring share one; what does not fit is counted as lost, and said.",
+        remedy: "Raise the limit: `ulimit -n 1024`, `ulimit -v unlimited`.",
+    }
+    /// Memory is scarce
+    LittleMemory = 34 {
+        cause: "The memory group (cgroup) of this shell has little left below its limit. Rings and tables of the recorder count \
+                there too.",
+        consequence: "The kernel may end the recorder or the program.",
+        remedy: "Raise the limit: `systemctl set-property UNIT MemoryMax=…`, `docker update --memory …`.",
+    }
+    /// The clock does not order events
+    Clock = 35 {
+        cause: "The processors' time stamp counters are not the same everywhere, or do not run at a constant rate (in some \
+                virtual machines).",
+        consequence: "Events of different threads may stand in the wrong order: peaks can be wrong a little, and frees can seem \
+                      to come before their allocations.",
+        remedy: "Record on a machine whose /proc/cpuinfo has the flags constant_tsc and nonstop_tsc.",
+    }
+    /// The self-test failed
+    SelfTest = 36 {
+        cause: "A small program of Heapledger's own was recorded, and the recording is not as it should be.",
+        consequence: "Recordings made on this machine are not to be trusted.",
+        remedy: "Run `heapledger doctor --json` and report what it says, please.",
+    }
+    /// The recording cannot be written here
+    NoOutput = 37 {
+        cause: "The current directory cannot be written, or its file system is nearly full.",
+        consequence: "A recording is cut where the file could not grow; the program runs on.",
+        remedy: "Write elsewhere: `heapledger record -o FILE -- COMMAND`.",
+    }
+
+    // ------------------------------------------------------------------------------------------ the recording
+
+    /// The recording is not finished
+    Unfinished = 60 {
+        cause: "The file has no end: the recorder still runs, or was killed, or the file was cut.",
+        consequence: "All figures are of what is in the file, which ends with a whole chunk: at most some seconds are missing.",
+        remedy: "Wait until `heapledger record` has ended; or record again.",
+    }
+    /// The recording is incomplete
+    Incomplete = 61 {
+        cause: "Something went wrong while it was recorded: a disk was full, or memory ran out.",
+        consequence: "Figures are of what is there.",
+        remedy: "`heapledger info FILE` shows what is there; record again.",
+    }
+    /// The recording is damaged
+    Damaged = 62 {
+        cause: "A part of the file does not have the checksum that it was written with.",
+        consequence: "That part is left out of all figures.",
+        remedy: "Copy the file again from where it came from; `heapledger info FILE` lists the damage.",
+    }
+    /// Events were lost
+    Lost = 63 {
+        cause: "There was no room in a ring (`--on-full drop`), or no ring for a thread, or a signal handler interrupted the \
+                recorder, or the program wrote over its ring.",
+        consequence: "Totals are lower bounds; frees of unseen allocations may be counted as unknown.",
+        remedy: "`heapledger info --json FILE` counts them by cause. Without `--on-full drop` threads wait instead.",
+    }
+    /// The program itself was not recorded
+    NotRecorded = 64 {
+        cause: "What was started did not load the recorder's library, but something that it started did.",
+        consequence: "All figures are of what it started.",
+        remedy: "`heapledger doctor COMMAND` says why.",
+    }
+    /// Nothing was recorded
+    Nothing = 65 {
+        cause: "No call of the malloc family was seen: the program makes none, or it did not load the recorder's library.",
+        consequence: "There is nothing to show.",
+        remedy: "`heapledger doctor COMMAND` says why.",
+    }
+    /// The recording ended before the program did
+    Ended = 66 {
+        cause: "The recorder could not go on: the disk was full, or its memory ran out.",
+        consequence: "The program ran on to its end, unrecorded. The file is good up to that moment.",
+        remedy: "Give it more room: another directory (`-o FILE`), fewer live blocks.",
+    }
+    /// Stacks are not what glibc says
+    Mismatch = 67 {
+        cause: "`record --verify-stacks` compared each stack with glibc's `backtrace`, and some differ. The known cause is code \
+                that registers its unwind information at run time (JIT compilers): that is not followed.",
+        consequence: "Those stacks end too early, or are wrong. Counts and sizes are right.",
+        remedy: "`heapledger info FILE` shows both stacks of the first few. If the frame that differs is not of code made at run \
+                 time, please report it.",
+    }
+    /// The file cannot be read
+    Unreadable = 68 {
+        cause: "The file is not there, or may not be read, or is no recording, or is of a newer format.",
+        consequence: "There is no answer.",
+        remedy: "The cause is beside the message. `heapledger info FILE` says what is in a recording.",
+    }
+
+    // ------------------------------------------------------------------------------------------ the command
+
+    /// The command line makes no sense
+    Usage = 90 {
+        cause: "The options contradict each other, or name something that is not there.",
+        consequence: "Nothing was done. Exit status 2.",
+        remedy: "`heapledger VERB --help` has examples.",
+    }
+    /// Something unexpected
+    Unexpected = 91 {
+        cause: "The system refused something that usually works; the cause is beside the message.",
+        consequence: "The answer is missing or cut.",
+        remedy: "See the cause.",
+    }
+    /// The program could not be started
+    NotStarted = 92 {
+        cause: "Something that recording needs was refused, or the program cannot be recorded without harm to it.",
+        consequence: "The program did not run. Exit status 101.",
+        remedy: "`heapledger doctor COMMAND` says what is in the way.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// All of the command's sources but this file: path and text.
+    fn sources() -> Vec<(String, String)> {
+        fn collect(directory: &Path, into: &mut Vec<(String, String)>) {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    collect(&path, into);
+                } else if path.file_name().unwrap() != "code.rs" {
+                    into.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        let mut found = vec![];
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        found
+    }
+
+    #[test]
+    fn each_code_is_explained_and_each_explanation_is_used() {
+        let sources = sources();
+        for explanation in EXPLANATIONS {
+            let name = format!("Code::{:?}", explanation.code);
+            let is_use = |text: &str| {
+                text.match_indices(&name).any(|(at, _)| {
+                    !text[at + name.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+                })
+            };
+            assert!(sources.iter().any(|(_, text)| is_use(text)), "{name} is explained, but never said");
+            for part in [explanation.title(), explanation.cause, explanation.consequence, explanation.remedy] {
+                assert!(part.len() > 10 && !part.contains("  "), "{name}: {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_told_apart() {
+        let numbers: Vec<u16> = EXPLANATIONS.iter().map(|explanation| explanation.code as u16).collect();
+        assert!(numbers.is_sorted());
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), numbers.len());
+        assert_eq!(Code::Static.to_string(), "HL0001");
+        for text in ["HL0001", "hl0001", "hl1", "1", " 0001 "] {
+            assert_eq!(Code::parse(text).map(|explanation| explanation.code), Some(Code::Static), "{text:?}");
+        }
+        for text in ["", "HL", "HL9999", "x", "-1"] {
+            assert!(Code::parse(text).is_none(), "{text:?}");
+        }
+    }
+}

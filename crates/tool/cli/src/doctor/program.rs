@@ -1,0 +1,234 @@
+//! A program: how it is run, whose malloc it has, and of it and its libraries how stacks and names will look.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use heapledger_core::program::is_supported_linker;
+use heapledger_reports::{Row, Tree};
+use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, Symbolizer};
+use object::Endianness;
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::read::{Object, ReadCache};
+use serde::Serialize;
+
+use super::{Check, State};
+use crate::code::Code;
+use crate::error::Result;
+use crate::output::Output;
+use crate::target::{Target, heap};
+
+/// What was found out about a program.
+#[derive(Debug, Serialize)]
+pub(super) struct Program {
+    pub(super) command: String,
+    pub(super) file: Option<PathBuf>,
+    scripts: Vec<PathBuf>,
+    pub(super) checks: Vec<Check>,
+    modules: Vec<Module>,
+}
+
+/// The program's file, or a library that is loaded with it.
+#[derive(Debug, Serialize)]
+struct Module {
+    path: PathBuf,
+    build_id: String,
+    names_from: &'static str,
+    has_unwind_information: bool,
+    hint: Option<String>,
+}
+
+/// Looks at the program of a command, and at the libraries that it names.
+pub(super) fn look(command: &OsStr) -> Program {
+    let target = Target::inspect(command);
+    let mut checks = vec![];
+    let mut modules = vec![];
+    if let Some(file) = &target.file {
+        let subject = |code: Code| match code {
+            Code::OwnAllocator | Code::SecondAllocator | Code::RuntimeAllocator | Code::Go | Code::Sanitizer => {
+                "allocator"
+            }
+            _ => "program",
+        };
+        checks.extend(target.findings.iter().map(|finding| Check::of(subject(finding.code), finding)));
+        if let Some(linker) = linker_of(file)
+            && is_supported_linker(linker.as_os_str().as_bytes())
+        {
+            let (libraries, missing) = libraries(&linker, file);
+            checks.extend(super::machine::library("its C library", &libraries));
+            checks.extend(missing.iter().map(|name| {
+                let hint = "install it, or name its directory: LD_LIBRARY_PATH";
+                Check::problem("libraries", State::Bad, Code::NotExecutable, format!("{name} is not found"), hint)
+            }));
+            if !checks.iter().any(|check| check.subject == "allocator") {
+                checks.push(allocator(file, &libraries));
+            }
+            modules = std::iter::once(file.clone()).chain(libraries).filter_map(|path| Module::look(&path)).collect();
+            checks.push(stacks(&modules));
+            checks.extend(modules.first().map(names));
+        }
+    }
+    Program {
+        command: command.to_string_lossy().into_owned(),
+        file: target.file,
+        scripts: target.scripts,
+        checks,
+        modules,
+    }
+}
+
+impl Program {
+    pub(super) fn title(&self) -> String {
+        let file = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        match self.scripts.as_slice() {
+            [] => format!("program {file}"),
+            [script, ..] => format!("program {file}, which runs the script {}", script.display()),
+        }
+    }
+
+    pub(super) fn print_modules(&self, out: &mut Output) -> Result<()> {
+        if self.modules.is_empty() {
+            return Ok(());
+        }
+        out.line("")?;
+        let mut table = Tree::new(["names from", "stacks", "build id"]);
+        for module in &self.modules {
+            let stacks = if module.has_unwind_information { "whole" } else { "end here" };
+            let id = module.build_id.get(..12).map_or("none".to_owned(), |start| format!("{start}…"));
+            let row = Row::new(module.path.display().to_string());
+            table.push(0, row.cells([module.names_from.to_owned(), stacks.to_owned(), id]));
+        }
+        Ok(out.tree(&table)?)
+    }
+}
+
+/// Whose malloc the program has, when it is a library's.
+fn allocator(program: &Path, libraries: &[PathBuf]) -> Check {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let found = libraries.iter().find(|path| heap::LIBRARIES.iter().any(|known| name(path).starts_with(known)));
+    let Some(found) = found else { return Check::good("allocator", "the C library's malloc") };
+    // The C++ library itself, which the allocator may need, does not count.
+    let is_cpp_library = |path: &Path| name(path).starts_with("libstdc++") || name(path).starts_with("libc++");
+    let others = libraries.iter().map(PathBuf::as_path).filter(|path| *path != found && !is_cpp_library(path));
+    let wants_new = || std::iter::once(program).chain(others).any(|path| mentions(path, &heap::OPERATORS_NEW, false));
+    if mentions(found, &heap::OPERATORS_NEW, true) && wants_new() {
+        let text = format!(
+            "malloc is that of {0}, and recorded; C++'s operator new is {0}'s too, and is not seen",
+            name(found)
+        );
+        let hint = "build it without that library, if it has C++ code";
+        return Check::problem("allocator", State::Warning, Code::SecondAllocator, text, hint);
+    }
+    Check::good("allocator", format!("{}: it is used, and recorded", name(found)))
+}
+
+fn stacks(modules: &[Module]) -> Check {
+    let without: Vec<_> = modules.iter().filter(|module| !module.has_unwind_information).collect();
+    let Some(first) = without.first() else {
+        return Check::good("stacks", format!("unwind information in all {} files", modules.len()));
+    };
+    let more = if without.len() > 1 { format!(" and {} more", without.len() - 1) } else { String::new() };
+    let text = format!("{}{more} without unwind information: stacks end there", first.path.display());
+    let hint = "build it with -fasynchronous-unwind-tables -Wl,--eh-frame-hdr";
+    Check::problem("stacks", State::Warning, Code::NoUnwindInformation, text, hint)
+}
+
+/// How the program's own functions will be named.
+fn names(module: &Module) -> Check {
+    let text = format!("names of the program's functions: from {}", module.names_from);
+    if module.names_from != names_from(DebugInfo::Full) {
+        let hint = module.hint.clone().unwrap_or_else(|| "build it with -g".to_owned());
+        return Check::problem("names", State::Note, Code::NoDebugInformation, text, hint);
+    }
+    if module.build_id.is_empty() {
+        let text = "the program has no build id: a later build is not told from this one";
+        return Check::problem("names", State::Note, Code::NoBuildId, text, "link it with -Wl,--build-id");
+    }
+    Check::good("names", text)
+}
+
+fn names_from(debug: DebugInfo) -> &'static str {
+    match debug {
+        DebugInfo::Missing => "nothing",
+        DebugInfo::ExportsOnly => "exports",
+        DebugInfo::SymbolsOnly => "symbols",
+        DebugInfo::Full => "debug info",
+    }
+}
+
+impl Module {
+    fn look(path: &Path) -> Option<Module> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let build_id = file.build_id().ok().flatten().unwrap_or_default();
+        let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+        let endian = elf.endian().ok()?;
+        let mut segments = elf.program_headers(endian, &cache).ok()?.iter();
+        let has_unwind_information = segments.any(|segment| segment.p_type(endian) == elf::PT_GNU_EH_FRAME);
+        let symbolizer = Symbolizer::new(Default::default());
+        let module = ModuleRef { path: path.as_os_str().as_bytes(), build_id };
+        Some(Module {
+            path: path.to_owned(),
+            build_id: BuildId(build_id.into()).to_string(),
+            names_from: names_from(symbolizer.module_state(module).debug),
+            has_unwind_information,
+            hint: symbolizer.hint(module),
+        })
+    }
+}
+
+/// The dynamic linker that a program names.
+pub(super) fn linker_of(file: &Path) -> Option<PathBuf> {
+    let cache = ReadCache::new(File::open(file).ok()?);
+    let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+    let endian = elf.endian().ok()?;
+    let segments = elf.program_headers(endian, &cache).ok()?;
+    let named = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_INTERP)?.data(endian, &cache).ok()?;
+    let path = named.split(|&byte| byte == 0).next()?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// Whether a file defines one of these dynamic symbols, or wants one from others.
+pub(super) fn mentions(file: &Path, names: &[&str], is_defined: bool) -> bool {
+    let find = || {
+        let cache = ReadCache::new(File::open(file).ok()?);
+        let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
+        let endian = elf.endian().ok()?;
+        let sections = elf.sections(endian, &cache).ok()?;
+        let (_, dynamic) = sections.enumerate().find(|(_, section)| section.sh_type(endian) == elf::SHT_DYNSYM)?;
+        let table = sections.symbols(endian, &cache, dynamic.sh_type(endian)).ok()?;
+        let is_it = |symbol: &elf::Sym64<Endianness>| {
+            symbol.name(endian, table.strings()).is_ok_and(|found| names.iter().any(|name| found == name.as_bytes()))
+        };
+        table.iter().find(|symbol| symbol.is_undefined(endian) != is_defined && is_it(symbol)).map(drop)
+    };
+    find().is_some()
+}
+
+/// The libraries that are loaded with a program, and the names of those that are not found: the dynamic linker lists them
+/// without running any of the program's code.
+pub(super) fn libraries(linker: &Path, program: &Path) -> (Vec<PathBuf>, Vec<String>) {
+    let mut list = Command::new(linker);
+    // As ldd(1) does: `--list` would stop at the first library that is not found.
+    list.arg(program)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    let text = list.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+    let (mut found, mut missing) = (vec![], vec![]);
+    // `NAME => PATH (ADDRESS)`, `NAME => not found`, or for the linker itself and the vdso `PATH (ADDRESS)`.
+    for line in text.lines().map(str::trim) {
+        let (name, path) = line.split_once(" => ").unwrap_or((line, line));
+        match path.rsplit_once(" (") {
+            Some((path, _)) if path.starts_with('/') => found.push(PathBuf::from(path)),
+            Some(_) => {}
+            None if path == "not found" => missing.push(name.to_owned()),
+            None => {}
+        }
+    }
+    (found, missing)
+}

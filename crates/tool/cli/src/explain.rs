@@ -1,0 +1,90 @@
+//! `heapledger explain`: what a code means.
+
+use heapledger_reports::{Row, Tree};
+use serde::Serialize;
+
+use crate::args::Explain;
+use crate::code::{Code, EXPLANATIONS, Explanation};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::output::Output;
+
+#[derive(Debug, Serialize)]
+struct ExplanationJson {
+    code: String,
+    title: &'static str,
+    cause: &'static str,
+    consequence: &'static str,
+    remedy: &'static str,
+}
+
+impl From<&Explanation> for ExplanationJson {
+    fn from(explanation: &Explanation) -> ExplanationJson {
+        let Explanation { cause, consequence, remedy, .. } = *explanation;
+        ExplanationJson { code: explanation.code.to_string(), title: explanation.title(), cause, consequence, remedy }
+    }
+}
+
+pub(crate) fn run(arguments: &Explain, out: &mut Output) -> Result<()> {
+    let Some(code) = &arguments.code else { return list(arguments.json, out) };
+    let explanation = Code::parse(code).ok_or_else(|| {
+        Failure::new(Exit::Usage, format_args!("there is no code `{code}`"))
+            .hint("`heapledger explain` lists all codes")
+    })?;
+    if arguments.json {
+        return out.json(&ExplanationJson::from(explanation));
+    }
+    out.title(format_args!("{}: {}", explanation.code, explanation.title()))?;
+    for (name, text) in
+        [("Why", explanation.cause), ("What follows", explanation.consequence), ("What to do", explanation.remedy)]
+    {
+        out.line("")?;
+        out.title(name)?;
+        for line in wrapped(text) {
+            out.line(line)?;
+        }
+    }
+    Ok(())
+}
+
+fn list(as_json: bool, out: &mut Output) -> Result<()> {
+    if as_json {
+        return out.json(&EXPLANATIONS.iter().map(ExplanationJson::from).collect::<Vec<_>>());
+    }
+    let mut table = Tree::new(["code"]);
+    for explanation in EXPLANATIONS {
+        table.push(0, Row::new(explanation.title()).cells([explanation.code.to_string()]));
+    }
+    Ok(out.tree(&table)?)
+}
+
+/// Lines of at most 80 characters, where words allow.
+fn wrapped(text: &str) -> Vec<String> {
+    const WIDTH: usize = 80;
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > WIDTH {
+            lines.push(word.to_owned());
+        } else if let Some(line) = lines.last_mut() {
+            if last > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_wrapped_between_words() {
+        let text = "word ".repeat(40);
+        let lines = wrapped(&text);
+        assert!(lines.iter().all(|line| line.len() <= 80) && lines.len() == 3, "{lines:?}");
+        assert_eq!(lines.join(" "), text.trim());
+    }
+}

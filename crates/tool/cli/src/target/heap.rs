@@ -1,0 +1,270 @@
+//! Whose memory a program allocates: malloc's, or that of an allocator of its own which the recorder does not see.
+//!
+//! What is looked for are the names of functions, in the dynamic symbols and, unless the file is stripped, in the symbol
+//! table. A name is taken for the function, wherever it is defined: a program that calls `mi_malloc` uses it.
+
+use std::path::Path;
+
+use memchr::memmem;
+use object::elf;
+use object::read::ReadRef;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::{Endianness, SectionIndex};
+
+use super::{Effect, Finding};
+use crate::code::Code;
+
+/// The most bytes of a symbol table's names that are searched.
+pub(crate) const NAMES_MAX: u64 = 16 << 20;
+
+/// Names that only one allocator has. Those with a prefix before them are its own, too.
+const ALLOCATORS: [(&str, &[&str]); 5] = [
+    ("jemalloc", &["je_malloc", "rjem_malloc", "mallocx"]),
+    ("mimalloc", &["mi_malloc", "mi_heap_malloc", "mi_malloc_aligned"]),
+    ("tcmalloc", &["tc_malloc"]),
+    ("snmalloc", &["sn_malloc", "sn_rust_alloc"]),
+    ("rpmalloc", &["rpmalloc"]),
+];
+
+/// Their shared libraries. In front of the C library they serve malloc, which is recorded; but C++'s `operator new`, which
+/// some of them define too, passes the recorder by.
+pub(crate) const LIBRARIES: [&str; 5] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "librpmalloc"];
+
+/// `operator new(unsigned long)` and `operator new[](unsigned long)`.
+pub(crate) const OPERATORS_NEW: [&str; 2] = ["_Znwm", "_Znam"];
+
+/// The functions by which a sanitizer's runtime is started.
+const SANITIZERS: [(&str, &str); 5] = [
+    ("__asan_init", "AddressSanitizer"),
+    ("__hwasan_init", "HWAddressSanitizer"),
+    ("__tsan_init", "ThreadSanitizer"),
+    ("__msan_init", "MemorySanitizer"),
+    ("__lsan_init", "LeakSanitizer"),
+];
+
+/// What is known of a program's symbols.
+#[derive(Default)]
+struct Symbols {
+    /// The dynamic ones of interest: defined here, and wanted from libraries.
+    defined: Vec<Vec<u8>>,
+    wanted: Vec<Vec<u8>>,
+    /// Those of the names of [`ALLOCATORS`] that are in the symbol table.
+    names: Vec<&'static str>,
+    libraries: Vec<Vec<u8>>,
+    is_go: bool,
+    is_rust: bool,
+}
+
+pub(super) fn check<'d>(
+    path: &Path,
+    elf: &elf::FileHeader64<Endianness>,
+    data: impl ReadRef<'d>,
+) -> impl Iterator<Item = Finding> {
+    let symbols = Symbols::read(elf, data).unwrap_or_default();
+    let name = path.display();
+    let finding = move |code, effect, text: String, hint: String| Finding { code, effect, text, hint };
+    let mut findings = vec![];
+    let sanitizer = SANITIZERS.iter().find(|(init, _)| symbols.has(init));
+    let allocator =
+        ALLOCATORS.iter().find(|(_, names)| names.iter().any(|name| symbols.has(name) || symbols.names.contains(name)));
+    if let Some(&(init, sanitizer)) = sanitizer {
+        if symbols.defines("malloc") {
+            findings.push(finding(
+                Code::Sanitizer,
+                Effect::Unrecorded,
+                format!("`{name}` is built with {sanitizer}, whose allocator it uses"),
+                "build it without -fsanitize=…".to_owned(),
+            ));
+        } else if init == "__asan_init" && !is_link_order_excused() {
+            findings.push(finding(
+                Code::AddressSanitizer,
+                Effect::Refused,
+                format!("`{name}` is built with {sanitizer}, which refuses to run with the recorder's library"),
+                format!("ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- {name}"),
+            ));
+        }
+    } else if symbols.defines("malloc") {
+        let whose =
+            allocator.map_or("an allocator of its own".to_owned(), |(name, _)| format!("{name}, linked into it"));
+        findings.push(finding(
+            Code::OwnAllocator,
+            Effect::Unrecorded,
+            format!("`{name}` has {whose}, instead of malloc"),
+            "build it without, or link the allocator as a shared library".to_owned(),
+        ));
+    } else if let Some((allocator, _)) = allocator {
+        findings.push(finding(
+            Code::SecondAllocator,
+            Effect::Partial,
+            format!("`{name}` uses {allocator} beside malloc: what it allocates there is not seen"),
+            format!("build it without {allocator}"),
+        ));
+    } else if symbols.is_rust
+        && !symbols.is_linked_with(&["libstd-", "librustc_driver-"])
+        && !["calloc", "posix_memalign", "aligned_alloc"].iter().any(|name| symbols.wants(name))
+    {
+        // The standard library's own allocator calls those.
+        findings.push(finding(
+            Code::OwnAllocator,
+            Effect::Partial,
+            format!(
+                "`{name}` seems to have a #[global_allocator] that does not use malloc: what it allocates is not seen"
+            ),
+            "build it with the system's allocator (std::alloc::System)".to_owned(),
+        ));
+    }
+    let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
+    if OPERATORS_NEW.iter().any(|name| symbols.wants(name))
+        && let Some(library) =
+            LIBRARIES.iter().find(|&name| symbols.is_linked_with(&[name]) || preloaded.contains(name))
+    {
+        findings.push(finding(
+            Code::SecondAllocator,
+            Effect::Partial,
+            format!("`{name}` is a C++ program with {library}: blocks from its `operator new` are not seen"),
+            format!("build it without {library}"),
+        ));
+    }
+    if symbols.is_go {
+        findings.push(finding(
+            Code::Go,
+            Effect::Partial,
+            format!("`{name}` is written in Go, whose heap is not malloc's"),
+            "for Go's own heap: go tool pprof".to_owned(),
+        ));
+    }
+    if let Some((language, variable, value)) = symbols.runtime(path)
+        && std::env::var_os(variable).is_none()
+    {
+        findings.push(finding(
+            Code::RuntimeAllocator,
+            Effect::Partial,
+            format!("{language} allocates small blocks itself: only what it takes from malloc is seen"),
+            format!("{variable}={value} heapledger record -- {name} …"),
+        ));
+    }
+    findings.into_iter()
+}
+
+/// Whether a dynamic symbol is asked for above: there may be very many.
+fn is_of_interest(name: &[u8]) -> bool {
+    const OTHERS: [&str; 6] = ["malloc", "calloc", "posix_memalign", "aligned_alloc", "Py_BytesMain", "_emalloc"];
+    let allocators = ALLOCATORS.iter().flat_map(|(_, names)| names.iter());
+    let sanitizers = SANITIZERS.iter().map(|(init, _)| init);
+    OTHERS
+        .iter()
+        .chain(&OPERATORS_NEW)
+        .chain(allocators)
+        .chain(sanitizers)
+        .any(|of_interest| of_interest.as_bytes() == name)
+}
+
+/// Which names of allocators are among those of a symbol table, each of which has a NUL behind it. They may have a prefix
+/// that ends with an underscore.
+fn allocators_among(strings: &[u8]) -> Vec<&'static str> {
+    let mut found = vec![];
+    // In one pass: all but one contain this.
+    for common in ["malloc", "sn_rust_alloc"] {
+        for at in memmem::find_iter(strings, common) {
+            let end = memchr::memchr(0, &strings[at..]).map_or(strings.len(), |length| at + length);
+            let is_here = |name: &&&str| {
+                let prefix = strings[..end].strip_suffix(name.as_bytes());
+                prefix.is_some_and(|prefix| matches!(prefix.last(), None | Some(0 | b'_')))
+            };
+            found.extend(ALLOCATORS.iter().flat_map(|(_, names)| names.iter()).filter(is_here).copied());
+        }
+    }
+    found
+}
+
+/// Whether the user has told AddressSanitizer to accept a library before it.
+fn is_link_order_excused() -> bool {
+    std::env::var("ASAN_OPTIONS").is_ok_and(|options| options.contains("verify_asan_link_order=0"))
+}
+
+impl Symbols {
+    fn defines(&self, name: &str) -> bool {
+        self.defined.iter().any(|defined| defined == name.as_bytes())
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.iter().any(|wanted| wanted == name.as_bytes())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.defines(name) || self.wants(name)
+    }
+
+    /// Whether it wants a library whose name starts so.
+    fn is_linked_with(&self, starts: &[&str]) -> bool {
+        self.libraries.iter().any(|library| starts.iter().any(|start| library.starts_with(start.as_bytes())))
+    }
+
+    /// The language of a runtime with an allocator of its own, the variable that turns it off, and its value.
+    fn runtime(&self, path: &Path) -> Option<(&'static str, &'static str, &'static str)> {
+        let program = path.file_name().map(|name| name.as_encoded_bytes()).unwrap_or_default();
+        if self.defines("Py_BytesMain") || self.wants("Py_BytesMain") || self.is_linked_with(&["libpython3"]) {
+            return Some(("Python", "PYTHONMALLOC", "malloc"));
+        }
+        let is_php = program.starts_with(b"php") && self.defines("_emalloc");
+        is_php.then_some(("PHP", "USE_ZEND_ALLOC", "0"))
+    }
+
+    fn read<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<Symbols> {
+        let endian = elf.endian().ok()?;
+        let sections = elf.sections(endian, data).ok()?;
+        let mut symbols = Symbols::default();
+        // The strings a symbol table refers to: read at once, since each piece would be a system call.
+        let strings_of = |section: SectionIndex| {
+            let section = sections.section(section).ok()?;
+            data.read_bytes_at(section.sh_offset(endian), section.sh_size(endian).min(NAMES_MAX)).ok()
+        };
+        if let Ok(table) = sections.symbols(endian, data, elf::SHT_DYNSYM)
+            && let Some(strings) = strings_of(table.string_section())
+        {
+            let text = |at: u64| strings.get(usize::try_from(at).ok()?..)?.split(|&byte| byte == 0).next();
+            for symbol in table.iter() {
+                let name = text(symbol.st_name(endian).into()).unwrap_or_default();
+                if is_of_interest(name) {
+                    let to = if symbol.is_undefined(endian) { &mut symbols.wanted } else { &mut symbols.defined };
+                    to.push(name.to_owned());
+                }
+            }
+            for segment in elf.program_headers(endian, data).ok()? {
+                let Ok(Some(entries)) = segment.dynamic(endian, data) else { continue };
+                let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
+                symbols.libraries.extend(needed.filter_map(|entry| Some(text(entry.d_val(endian))?.to_owned())));
+            }
+        }
+        for (_, section) in sections.enumerate() {
+            let name = sections.section_name(endian, section).unwrap_or_default();
+            let is_small = section.sh_size(endian) <= 1 << 16;
+            symbols.is_go |= name == b".go.buildinfo" || name == b".note.go.buildid";
+            if name == b".comment" && is_small {
+                let text = section.data(endian, data).unwrap_or_default();
+                symbols.is_rust |= memmem::find(text, b"rustc version").is_some();
+            }
+            if section.sh_type(endian) == elf::SHT_SYMTAB
+                && let Some(strings) = strings_of(SectionIndex(section.sh_link(endian) as usize))
+            {
+                symbols.names = allocators_among(strings);
+            }
+        }
+        Some(symbols)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_by_their_names_alone() {
+        let of = |text: &[u8]| allocators_among(text);
+        assert_eq!(of(b"\0main\0malloc\0xmalloc\0my_mallocx_test\0malloc_usable_size\0"), [""; 0]);
+        assert_eq!(of(b"\0_rjem_malloc\0"), ["rjem_malloc"]);
+        assert_eq!(of(b"mi_malloc"), ["mi_malloc"]);
+        assert_eq!(of(b"\0test_mallocx\0sn_rust_alloc\0_ZN2mi6mallocE\0semi_malloc\0"), ["mallocx", "sn_rust_alloc"]);
+        assert_eq!(of(b""), [""; 0]);
+    }
+}
