@@ -269,6 +269,12 @@ impl Ledger {
         self.register.prefetch(key);
     }
 
+    /// The same for an allocation with this stack.
+    #[inline(always)]
+    pub fn prefetch_site(&self, stack: StackId) {
+        self.sites.prefetch(stack);
+    }
+
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.counts

@@ -6,6 +6,7 @@
 
 use heapledger_core::{Blocks, Bytes, StackId};
 
+use crate::arch::prefetch;
 use crate::live::{Meter, Session};
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
 
@@ -68,6 +69,9 @@ struct Peaks {
 // SAFETY: the peaks are integers only.
 unsafe impl Zeroed for Peaks {}
 
+/// Up to here (256 KB) rows are in the nearer caches.
+const ROWS_CACHED: usize = 1 << 12;
+
 /// The sites of one process image.
 #[derive(Default)]
 pub(crate) struct Sites {
@@ -119,6 +123,17 @@ impl Sites {
             *number = self.rows.len() as u32;
         }
         Ok(())
+    }
+
+    /// Fetches the row of a stack, if there are so many that it is not near as a matter of course.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, stack: StackId) {
+        if self.rows.len() > ROWS_CACHED
+            && let Some(number) = self.number(stack)
+            && let Some(row) = self.rows.get(number)
+        {
+            prefetch(row);
+        }
     }
 
     #[inline(always)]

@@ -167,6 +167,8 @@ impl Memory {
 
 /// A key that no block has.
 const NO_BLOCK: Key = Key(u64::MAX - 1);
+/// How many events ahead memory is asked for.
+const AHEAD: usize = 12;
 
 /// One image under replay.
 struct Player<'r> {
@@ -302,9 +304,9 @@ impl<'r> Player<'r> {
         self.position = 0;
         let Some(chunk) = self.chunks.next() else { return Ok(0) };
         let events = chunk.decode(buffer)?;
-        self.events.extend_from_slice(events.as_slice());
         let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.freed_size?)));
         self.freed_sizes.extend(sizes);
+        buffer.take_events(&mut self.events);
         Ok(self.events.len() as u64)
     }
 
@@ -328,11 +330,33 @@ impl<'r> Player<'r> {
             && is_due(event.time)
         {
             self.position += 1;
+            if let Some(ahead) = self.events.get(self.position + AHEAD) {
+                self.prefetch(&ahead.kind);
+            }
             self.play_event(session, group, &event)?;
             note(&mut self.timeline, event.time, self.ledger.live());
             note(timeline, event.time, session.live());
         }
         Ok(())
+    }
+
+    /// Asks for the memory that an event will need.
+    #[inline]
+    fn prefetch(&self, event: &EventKind) {
+        let freed = |block: &FreedBlock| {
+            if let FreedBlock::Known(serial) = *block {
+                self.ledger.prefetch(Key::from(serial));
+            }
+        };
+        match event {
+            EventKind::Alloc { serial, .. } => self.ledger.prefetch(Key::from(*serial)),
+            EventKind::Free { block } => freed(block),
+            EventKind::Realloc { old, serial, .. } => {
+                freed(old);
+                self.ledger.prefetch(Key::from(*serial));
+            }
+            EventKind::Failed { .. } => {}
+        }
     }
 
     fn play_event(

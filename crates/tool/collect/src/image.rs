@@ -184,8 +184,11 @@ impl Image {
 
     /// Asks for the memory that an event about this address will need.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, address: u64) {
+    pub(crate) fn prefetch(&self, address: u64, stack: Option<StackId>) {
         self.ledger.prefetch(Key(address));
+        if let Some(stack) = stack {
+            self.ledger.prefetch_site(stack);
+        }
     }
 
     /// Takes an event. `Err`: no working recorder would have written it.
