@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use heapledger_analysis::{Frame, FunctionId, Location, Names};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
@@ -132,10 +133,17 @@ fn symbolizer(symbols: &Symbols) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);
+    options.cache = cache_directory().map(|directory| directory.join("heapledger/symbols"));
     if symbols.download && std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
         options.debuginfod = Some(|name| tell(format_args!("heapledger: asking debuginfod for {}", escape(name))));
     }
     Symbolizer::new(options)
+}
+
+/// Where programs keep what they can do without: as the XDG Base Directory Specification says.
+fn cache_directory() -> Option<PathBuf> {
+    let directory = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    directory("XDG_CACHE_HOME").or_else(|| Some(directory("HOME")?.join(".cache")))
 }
 
 /// The last three components of a path that has more.

@@ -58,6 +58,12 @@ impl Files {
         }
     }
 
+    /// Where they are.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.module, &self.debug, &self.supplementary, &self.package];
+        files.into_iter().flatten().map(|file| file.path.as_path())
+    }
+
     /// The file whose debug information is used.
     pub(crate) fn with_dwarf(&self) -> Option<&Mapped> {
         let has_dwarf = |file: &&Mapped| file.elf().is_ok_and(|elf| mapped::has_dwarf(&elf));

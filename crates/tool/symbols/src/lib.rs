@@ -16,9 +16,12 @@
 //! assert_eq!(frames[0].function.full(), "[vdso]+0x91f");
 //! ```
 //!
+//! [`Options::cache`] names a directory in which answers are kept from run to run, by build id.
+//!
 //! ELF and DWARF come from files that anyone may have made. Damage leads to less knowledge, never to a panic, and the
 //! work and the memory spent on a file are bounded by a multiple of its size.
 
+mod cache;
 mod demangle;
 mod find;
 mod frame;
@@ -32,6 +35,8 @@ mod state;
 mod symbolizer;
 mod symtab;
 
+#[doc(hidden)]
+pub use cache::exercise as exercise_cache;
 pub use frame::{Frame, Function, NameSource};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
 pub use symbolizer::{ModuleRef, Options, Symbolizer};

@@ -2,13 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use object::Object;
 
+use crate::cache;
 use crate::demangle;
 use crate::find::Finder;
 use crate::frame::{Frame, Function, NameSource};
@@ -20,10 +22,25 @@ use crate::symbolizer::ModuleRef;
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) state: ModuleState,
-    image: Option<Image>,
+    source: Source,
     answers: HashMap<u64, Arc<[Frame]>>,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
+    build_id: Box<[u8]>,
+    /// What answers are made from.
+    fingerprint: Vec<u8>,
+    /// Answers of earlier runs that nobody has asked for in this one.
+    kept: HashMap<u64, Arc<[Frame]>>,
+    /// Whether there are answers that no earlier run had.
+    is_new: bool,
+}
+
+/// Where answers come from.
+enum Source {
+    Nothing,
+    /// Files whose tables are made when an address is asked for that no earlier run knew.
+    Files(Box<Files>),
+    Image(Image),
 }
 
 impl Module {
@@ -36,19 +53,45 @@ impl Module {
             problems: Vec::new(),
             names: NameCounts::default(),
         };
-        let image = load(module, finder, &mut state);
-        Self { state, image, answers: HashMap::new(), functions: HashMap::new(), files: HashSet::new() }
+        let (build_id, files) = find(module, finder, &mut state);
+        let fingerprint = files.as_ref().map(|files| cache::fingerprint(files.paths()));
+        let directory = finder.options.cache.as_deref();
+        let kept = directory.and_then(|directory| cache::read(directory, &build_id, fingerprint.as_deref()));
+        let mut module = Self {
+            state,
+            source: files.map_or(Source::Nothing, |files| Source::Files(Box::new(files))),
+            answers: HashMap::new(),
+            functions: HashMap::new(),
+            files: HashSet::new(),
+            build_id,
+            fingerprint: fingerprint.unwrap_or_default(),
+            kept: HashMap::new(),
+            is_new: false,
+        };
+        match kept {
+            Some(kept) => (module.state.debug, module.kept) = (kept.debug, kept.places),
+            None => module.open(),
+        }
+        module
     }
 
     pub(crate) fn frames(&mut self, offset: u64, finder: &Finder) -> Arc<[Frame]> {
         if let Some(frames) = self.answers.get(&offset) {
             return frames.clone();
         }
-        let answer = match &self.image {
-            Some(image) => image.lookup(offset, finder, &mut self.state.problems),
-            None => Answer::default(),
+        let frames = match self.kept.remove(&offset) {
+            Some(frames) if frames.is_empty() => self.render(Answer::default(), offset),
+            Some(frames) => frames,
+            None => {
+                self.is_new = true;
+                self.open();
+                let answer = match &self.source {
+                    Source::Image(image) => image.lookup(offset, finder, &mut self.state.problems),
+                    Source::Files(_) | Source::Nothing => Answer::default(),
+                };
+                self.render(answer, offset)
+            }
         };
-        let frames = self.render(answer, offset);
         match frames.last().map(|frame| frame.source) {
             Some(NameSource::Debug) => self.state.names.debug += 1,
             Some(NameSource::SymbolTable | NameSource::Nearest) => self.state.names.symbols += 1,
@@ -56,6 +99,47 @@ impl Module {
         }
         self.answers.insert(offset, frames.clone());
         frames
+    }
+
+    /// Keeps the answers for the next run, if there are new ones, and nothing stood in the way of better ones.
+    pub(crate) fn keep(&mut self, directory: &Path) {
+        let is_lasting = |problem: &Problem| {
+            matches!(problem, Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. })
+        };
+        if !self.is_new || !matches!(self.source, Source::Image(_)) || !self.state.problems.iter().all(is_lasting) {
+            return;
+        }
+        let places = self.answers.iter().chain(&self.kept).map(|(&offset, frames)| (offset, &**frames));
+        cache::write(directory, &self.build_id, &self.fingerprint, self.state.debug, places);
+        self.is_new = false;
+    }
+
+    /// Makes the tables.
+    fn open(&mut self) {
+        let mut files = match mem::replace(&mut self.source, Source::Nothing) {
+            Source::Files(files) => *files,
+            image @ Source::Image(_) => {
+                self.source = image;
+                return;
+            }
+            Source::Nothing => {
+                // What earlier runs knew is all that there is.
+                self.state.debug = DebugInfo::Missing;
+                return;
+            }
+        };
+        let module = files.module.as_ref().filter(|_| files.debug.is_none() && files.with_dwarf().is_none());
+        files.mini = match module.and_then(|module| Some((module.path.clone(), module.mini_debug()?))) {
+            Some((_, Ok(mini))) => Some(mini),
+            Some((file, Err(error))) => {
+                self.state.problems.push(Problem::Damaged { file, error });
+                None
+            }
+            None => None,
+        };
+        let image = Image::new(files, &mut self.state.problems);
+        self.state.debug = image.debug_info();
+        self.source = Source::Image(image);
     }
 
     fn render(&mut self, answer: Answer, offset: u64) -> Arc<[Frame]> {
@@ -126,22 +210,33 @@ impl Module {
     }
 }
 
-fn load(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> Option<Image> {
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Nothing => "Nothing",
+            Source::Files(_) => "Files",
+            Source::Image(_) => "Image",
+        })
+    }
+}
+
+/// The build id of a module, and its files, if there are any.
+fn find(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> (Box<[u8]>, Option<Files>) {
     if !is_file(module.path) {
         state.problems.push(Problem::NotAFile);
-        return None;
+        return (Box::default(), None);
     }
     let path = Path::new(OsStr::from_bytes(module.path));
     let file = finder.module(path, module.build_id, &mut state.problems);
     let elf = file.as_ref().and_then(|file| file.elf().ok());
     let own_id = elf.as_ref().and_then(|elf| elf.build_id().ok().flatten()).unwrap_or_default();
-    let build_id = if module.build_id.is_empty() { own_id } else { module.build_id };
+    let build_id: Box<[u8]> = if module.build_id.is_empty() { own_id.into() } else { module.build_id.into() };
     let complete = elf.as_ref().is_some_and(mapped::has_dwarf);
-    let debug = if complete { None } else { finder.debug(file.as_ref(), build_id, &mut state.problems) };
-    let debug = debug.or_else(|| if complete { None } else { finder.download(&state.name, build_id) });
+    let debug = if complete { None } else { finder.debug(file.as_ref(), &build_id, &mut state.problems) };
+    let debug = debug.or_else(|| if complete { None } else { finder.download(&state.name, &build_id) });
     drop(elf);
     if file.is_none() && debug.is_none() {
-        return None;
+        return (build_id, None);
     }
     let path_of = |file: &Option<Mapped>| file.as_ref().map(|file| file.path.clone());
     (state.file, state.debug_file) = (path_of(&file), path_of(&debug));
@@ -151,19 +246,7 @@ fn load(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> Opti
         let package = files.module.iter().chain(&files.debug).find_map(|file| finder.package(&file.path));
         (files.supplementary, files.package) = (supplementary, package);
     }
-    let module_alone = files.module.as_ref().filter(|_| files.debug.is_none() && !complete);
-    files.mini = match module_alone.and_then(Mapped::mini_debug) {
-        Some(Ok(mini)) => Some(mini),
-        Some(Err(error)) => {
-            let file = files.module.as_ref().map_or_else(|| path.to_path_buf(), |file| file.path.clone());
-            state.problems.push(Problem::Damaged { file, error });
-            None
-        }
-        None => None,
-    };
-    let image = Image::new(files, &mut state.problems);
-    state.debug = image.debug_info();
-    Some(image)
+    (build_id, Some(files))
 }
 
 /// True if `name` is not mangled although the symbol is.

@@ -24,11 +24,20 @@ pub struct Options {
     /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
     /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
     pub debuginfod: Option<fn(&str)>,
+    /// A directory in which names are kept from run to run, by build id: at most 4 MiB of a module, and 256 MiB in all. Made
+    /// if it is not there. It is written when the symbolizer is dropped.
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { debug_dirs: vec![PathBuf::from("/usr/lib/debug")], sysroot: None, search: Vec::new(), debuginfod: None }
+        Self {
+            debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
+            sysroot: None,
+            search: Vec::new(),
+            debuginfod: None,
+            cache: None,
+        }
     }
 }
 
@@ -104,6 +113,17 @@ impl Symbolizer {
         let loading = Arc::<OnceLock<_>>::default();
         slots.push(Slot { build_id: module.build_id.into(), module: loading.clone() });
         loading
+    }
+}
+
+impl Drop for Symbolizer {
+    fn drop(&mut self) {
+        let Some(directory) = &self.finder.options.cache else { return };
+        for slot in lock(&self.modules).values().flatten() {
+            if let Some(module) = slot.module.get() {
+                lock(module).keep(directory);
+            }
+        }
     }
 }
 

@@ -484,6 +484,58 @@ fn searched_directories_with_split_debug_information() {
     assert_eq!(subject.state().problems, []);
 }
 
+/// Names are kept for the next run, and used as long as there is nothing better.
+#[test]
+fn names_of_earlier_runs() {
+    let Some(split) = Split::new(&[]) else { return };
+    let cache = split.scratch.path("cache/symbols");
+    let kept = cache.join(BuildId(split.build_id.as_slice().into()).to_string());
+    let subject = |cache: &PathBuf| {
+        let mut subject = Subject::with(&split.program, Options { cache: Some(cache.clone()), ..split.options() });
+        subject.build_id = split.build_id.clone();
+        subject
+    };
+    // Without debug information there is no name, which is kept, too.
+    let parked = split.move_debug("parked");
+    split.assert_not_found(&subject(&cache));
+    assert!(kept.is_file());
+    split.assert_not_found(&subject(&cache));
+    // With it, there is.
+    let debug = split.scratch.path(&split.by_build_id());
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    fs::copy(&parked, &debug).unwrap();
+    split.assert_found(&subject(&cache), Some(debug.clone()));
+    let written = fs::read(&kept).unwrap();
+    split.assert_found(&subject(&cache), Some(debug.clone()));
+    assert_eq!(fs::read(&kept).unwrap(), written, "written again, although there was nothing new");
+    // Then it may go, and the program with it.
+    let elsewhere = split.scratch.path("elsewhere");
+    fs::rename(&split.program, &elsewhere).unwrap();
+    fs::remove_file(&debug).unwrap();
+    split.assert_found(&subject(&cache), None);
+    // An address that nobody has asked for has no name, and makes the others no worse.
+    let other = subject(&cache);
+    assert!(other.frames(1)[0].function.full().starts_with("program+0x1"));
+    drop(other);
+    split.assert_found(&subject(&cache), None);
+    // Damaged, it is not used; and replaced when there is something to replace it with.
+    for damage in [&b""[..], &written[..written.len() / 2], &[0xff; 5000]] {
+        fs::write(&kept, damage).unwrap();
+        split.assert_not_found(&subject(&cache));
+    }
+    fs::rename(&elsewhere, &split.program).unwrap();
+    fs::copy(&parked, &debug).unwrap();
+    split.assert_found(&subject(&cache), Some(debug.clone()));
+    assert_ne!(fs::read(&kept).unwrap(), [0xff; 5000]);
+    // A directory that cannot be made, and something else in the place of a file.
+    split.assert_found(&subject(&split.program.join("below a file")), Some(debug.clone()));
+    fs::remove_file(&kept).unwrap();
+    fs::create_dir(&kept).unwrap();
+    split.assert_found(&subject(&cache), Some(debug));
+    // Nothing else is left behind.
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
+}
+
 #[test]
 fn no_file() {
     let symbolizer = Symbolizer::new(Options::default());

@@ -377,7 +377,8 @@ impl Job {
 
     fn command(&self, line: &[OsString]) -> Command {
         let mut command = Command::new(program("fresh"));
-        command.args(line).envs(self.environment.iter().cloned());
+        // No names from earlier runs, and none for later ones.
+        command.args(line).env("XDG_CACHE_HOME", "/dev/null").envs(self.environment.iter().cloned());
         // So that the whole family can be ended when it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {

@@ -86,6 +86,27 @@ fn of_programs_that_are_elsewhere() {
     assert!(!bytes.windows(4).any(|bytes| bytes == b"\x7fELF"), "{:?}", moved.recording);
 }
 
+/// What was found once need not be found again.
+#[test]
+fn of_earlier_runs() {
+    let Some(moved) = Moved::new() else { return };
+    let (kept, cache) = (moved.scratch.file("kept"), moved.scratch.file("cache"));
+    let variables = [("XDG_CACHE_HOME", cache.to_str().unwrap())];
+    moved.assert_not_named(&moved.first(&[], &variables).0);
+    let (found, _) = moved.first(&["--symbols", kept.to_str().unwrap()], &variables);
+    moved.assert_named(&found);
+    assert!(cache.join("heapledger/symbols").join(&moved.build_id).is_file());
+    fs::remove_dir_all(kept).unwrap();
+    assert_eq!(moved.first(&[], &variables).0, found);
+    // In the home directory where that variable says nothing, and nowhere where there is none.
+    let home = moved.scratch.file("home");
+    fs::create_dir(&home).unwrap();
+    fs::rename(&cache, home.join(".cache")).unwrap();
+    let home = ("HOME", home.to_str().unwrap());
+    assert_eq!(moved.first(&[], &[("XDG_CACHE_HOME", "relative"), home]).0, found);
+    moved.assert_not_named(&moved.first(&[], &[("XDG_CACHE_HOME", ""), ("HOME", "")]).0);
+}
+
 /// A server for what is in a directory, ended when dropped.
 struct Server {
     child: Child,

@@ -1,0 +1,320 @@
+//! Names that were found before: a file for each build id, in a directory of the user's.
+//!
+//! A file is a checksum and one message. It is replaced as a whole, by renaming, so that a reader sees the old one or the
+//! new one. What is damaged, or was made from other files than are there now, counts as not there; and a directory that
+//! cannot be written is only read. Whoever can write there can give wrong names, and nothing else.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use prost::Message;
+
+use crate::frame::{Frame, Function, NameSource};
+use crate::state::{BuildId, DebugInfo};
+
+/// Changes when the same files give other names.
+const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
+/// Bytes of a file: some 50,000 addresses. The names of more are not kept.
+const FILE_MAX: u64 = 4 << 20;
+/// Frames in a file.
+const FRAMES_MAX: usize = 1 << 18;
+/// Bytes of all files; when there are more, the oldest go until a quarter is free.
+const DIRECTORY_MAX: u64 = 256 << 20;
+/// What a file takes at least, for the sum of all.
+const BLOCK: u64 = 4096;
+/// Bytes of a build id. Others are made up.
+const BUILD_ID: std::ops::RangeInclusive<usize> = 8..=64;
+
+/// What is known of a module from earlier.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// What there was to take names from.
+    pub(crate) debug: DebugInfo,
+    /// Addresses, and what is there; nothing stands for what has no name.
+    pub(crate) places: HashMap<u64, Arc<[Frame]>>,
+}
+
+/// What names were made from: the files, with their lengths and times.
+pub(crate) fn fingerprint<'f>(files: impl Iterator<Item = &'f Path>) -> Vec<u8> {
+    let mut text = RULES.to_owned();
+    for file in files {
+        let data = fs::metadata(file).map_or((0, 0, 0), |data| (data.len(), data.mtime(), data.mtime_nsec()));
+        text.push_str(&format!("\n{} {data:?}", file.display()));
+    }
+    text.into_bytes()
+}
+
+/// What is kept of a module; `None` if that is nothing, or was made from something else than `fingerprint`. Without one,
+/// there is nothing now to make names from, and the old ones serve.
+pub(crate) fn read(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
+    let file = File::open(path(directory, build_id)?).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes).ok()?;
+    decode(&bytes, fingerprint)
+}
+
+/// Keeps what is known of a module, as far as there is room. Failing to is no error.
+pub(crate) fn write<'p>(
+    directory: &Path,
+    build_id: &[u8],
+    fingerprint: &[u8],
+    debug: DebugInfo,
+    places: impl Iterator<Item = (u64, &'p [Frame])>,
+) {
+    let (Some(path), Some(bytes)) = (path(directory, build_id), encode(fingerprint, debug, places)) else { return };
+    let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
+}
+
+fn path(directory: &Path, build_id: &[u8]) -> Option<PathBuf> {
+    BUILD_ID.contains(&build_id.len()).then(|| directory.join(BuildId(build_id.into()).to_string()))
+}
+
+fn replace(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let fresh = path.with_extension(format!("{}-{number}.new", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+/// Removes the oldest files if there is more than `most`, among them those that a killed process left behind.
+fn trim(directory: &Path, most: u64) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let data = entry.metadata()?;
+        if data.is_file() {
+            files.push((data.modified()?, data.len().max(BLOCK), entry.path()));
+        }
+    }
+    let mut sum: u64 = files.iter().map(|(_, length, _)| length).sum();
+    if sum <= most {
+        return Ok(());
+    }
+    files.sort();
+    for (_, length, path) in files {
+        if sum <= most / 4 * 3 {
+            break;
+        }
+        fs::remove_file(path)?;
+        sum -= length;
+    }
+    Ok(())
+}
+
+const MAGIC: [u8; 8] = *b"\x89HLS\r\n\x1a\n";
+
+fn encode<'p>(
+    fingerprint: &[u8],
+    debug: DebugInfo,
+    places: impl Iterator<Item = (u64, &'p [Frame])>,
+) -> Option<Vec<u8>> {
+    let mut file = Names { fingerprint: fingerprint.to_vec(), debug: debug as u32, ..Names::default() };
+    let (mut functions, mut strings) = (HashMap::new(), HashMap::new());
+    let mut count = 0;
+    for (offset, frames) in places {
+        count += frames.len();
+        let frames = frames.iter().filter(|frame| frame.source != NameSource::None).map(|frame| {
+            let function = *functions.entry(frame.function.clone()).or_insert_with_key(|function| {
+                file.functions.push(NamedFunction {
+                    full: function.full().to_owned(),
+                    short: (function.short() != function.full()).then(|| function.short().to_owned()),
+                    linkage: function.linkage().map(str::to_owned),
+                });
+                file.functions.len() as u32 - 1
+            });
+            let source_file = frame.file.as_ref().map(|name| {
+                *strings.entry(name.clone()).or_insert_with(|| {
+                    file.files.push(name.as_ref().to_owned());
+                    file.files.len() as u32 - 1
+                })
+            });
+            NamedFrame {
+                function,
+                file: source_file,
+                line: frame.line,
+                column: frame.column,
+                source: frame.source as u32,
+            }
+        });
+        let frames = frames.collect();
+        file.places.push(NamedPlace { offset, frames });
+    }
+    let bytes = sealed(&file.encode_to_vec());
+    (count <= FRAMES_MAX && bytes.len() as u64 <= FILE_MAX).then_some(bytes)
+}
+
+/// The memory taken is bounded by a multiple of the length, which is bounded.
+pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
+    let (checksum, message) = bytes.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+    if bytes.len() as u64 > FILE_MAX || u32::from_le_bytes(*checksum) != crc32fast::hash(message) {
+        return None;
+    }
+    let file = Names::decode(message).ok()?;
+    let frames: usize = file.places.iter().map(|place| place.frames.len()).sum();
+    if fingerprint.is_some_and(|made_from| file.fingerprint != made_from) || frames > FRAMES_MAX {
+        return None;
+    }
+    let debug = [DebugInfo::Missing, DebugInfo::ExportsOnly, DebugInfo::SymbolsOnly, DebugInfo::Full];
+    let debug = debug.into_iter().find(|&known| known as u32 == file.debug)?;
+    let functions: Vec<Function> = file
+        .functions
+        .iter()
+        .map(|name| Function::new(&name.full, name.short.as_ref().unwrap_or(&name.full), name.linkage.as_deref()))
+        .collect();
+    let files: Vec<Arc<str>> = file.files.iter().map(|name| name.as_str().into()).collect();
+    let place = |place: NamedPlace| {
+        let last = place.frames.len().saturating_sub(1);
+        let frame = |(at, frame): (usize, &NamedFrame)| {
+            let sources = [NameSource::Debug, NameSource::SymbolTable, NameSource::Nearest];
+            Some(Frame {
+                function: functions.get(frame.function as usize)?.clone(),
+                file: frame.file.map(|file| files.get(file as usize).cloned().ok_or(())).transpose().ok()?,
+                line: frame.line,
+                column: frame.column,
+                inlined: at < last,
+                source: sources.into_iter().find(|&known| known as u32 == frame.source)?,
+            })
+        };
+        let frames: Option<Arc<[Frame]>> = place.frames.iter().enumerate().map(frame).collect();
+        Some((place.offset, frames?))
+    };
+    let places = file.places.into_iter().map(place).collect::<Option<_>>()?;
+    Some(Kept { debug, places })
+}
+
+/// The body of the fuzz target: reads the bytes as a file, and as the message in a file whose checksum fits.
+pub fn exercise(data: &[u8]) {
+    let _ = decode(data, None);
+    let _ = decode(&sealed(data), None);
+}
+
+fn sealed(message: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], &crc32fast::hash(message).to_le_bytes(), message].concat()
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Names {
+    #[prost(bytes = "vec", tag = 1)]
+    fingerprint: Vec<u8>,
+    #[prost(uint32, tag = 2)]
+    debug: u32,
+    #[prost(message, repeated, tag = 3)]
+    functions: Vec<NamedFunction>,
+    #[prost(string, repeated, tag = 4)]
+    files: Vec<String>,
+    #[prost(message, repeated, tag = 5)]
+    places: Vec<NamedPlace>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct NamedFunction {
+    #[prost(string, tag = 1)]
+    full: String,
+    #[prost(string, optional, tag = 2)]
+    short: Option<String>,
+    #[prost(string, optional, tag = 3)]
+    linkage: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct NamedPlace {
+    #[prost(uint64, tag = 1)]
+    offset: u64,
+    #[prost(message, repeated, tag = 2)]
+    frames: Vec<NamedFrame>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct NamedFrame {
+    #[prost(uint32, tag = 1)]
+    function: u32,
+    #[prost(uint32, optional, tag = 2)]
+    file: Option<u32>,
+    #[prost(uint32, optional, tag = 3)]
+    line: Option<u32>,
+    #[prost(uint32, optional, tag = 4)]
+    column: Option<u32>,
+    #[prost(uint32, tag = 5)]
+    source: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let frame = |name: &str, source, inlined| Frame {
+            function: Function::new(&format!("{name}<int>(int)"), name, Some("_Z1x")),
+            file: Some("a.cc".into()),
+            line: Some(7),
+            column: None,
+            inlined,
+            source,
+        };
+        let inlined = [frame("inner", NameSource::Debug, true), frame("outer", NameSource::Debug, false)];
+        let unnamed = [frame("lib+0x1", NameSource::None, false)];
+        let places = [(16, &inlined[..]), (u64::MAX, &unnamed[..])];
+        let bytes = encode(b"made from", DebugInfo::Full, places.into_iter()).unwrap();
+        let kept = decode(&bytes, Some(b"made from")).unwrap();
+        assert_eq!(kept.debug, DebugInfo::Full);
+        assert_eq!((&*kept.places[&16], kept.places[&u64::MAX].len()), (&inlined[..], 0));
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else() {
+        let bytes = sample();
+        assert!(decode(&bytes, None).is_some() && decode(&bytes, Some(b"something else")).is_none());
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length], None).is_none());
+        }
+        // Damage that the checksum does not show: nothing panics, and numbers that lead nowhere are refused.
+        let mut random = 0x1234_5678_9abc_def1_u64;
+        for _ in 0..20_000 {
+            let mut bad = bytes[12..].to_vec();
+            for _ in 0..3 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bad.len();
+                bad[at] = (random >> 32) as u8;
+            }
+            exercise(&bad);
+        }
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let now = SystemTime::now();
+        for age in 0..10 {
+            let path = directory.path().join(age.to_string());
+            fs::write(&path, [0; 10]).unwrap();
+            let times = fs::FileTimes::new().set_modified(now - Duration::from_secs(age));
+            File::options().write(true).open(path).unwrap().set_times(times).unwrap();
+        }
+        trim(directory.path(), 10 * BLOCK).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 10);
+        trim(directory.path(), 8 * BLOCK).unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["0", "1", "2", "3", "4", "5"]);
+    }
+}
