@@ -303,7 +303,7 @@ impl Compressor {
             zstd.set_compression_level(level).is_ok() && zstd.compress_to_buffer(contents, &mut self.compressed).is_ok()
         });
         if is_events {
-            self.events_repeat = self.compressed.len() < contents.len() / 2;
+            self.events_repeat = self.compressed.len() < contents.len() / 3;
         }
         let (codec, stored) = if compressed && self.compressed.len() < contents.len() {
             (CODEC_ZSTD, self.compressed.as_slice())

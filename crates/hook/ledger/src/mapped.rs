@@ -153,8 +153,8 @@ pub(crate) struct Consumed<T: Zeroed> {
     bytes_released: usize,
 }
 
-/// What is given back at a time.
-const RELEASED_TOGETHER: usize = 1 << 20;
+/// What is given back at a time: a large page.
+const RELEASED_TOGETHER: usize = 2 << 20;
 
 impl<T: Zeroed> Iterator for Consumed<T> {
     type Item = T;

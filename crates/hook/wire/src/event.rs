@@ -532,6 +532,12 @@ impl Decoder {
     }
 }
 
+/// The stack in the second word of a compact event about an allocation: of one that has an address and a second word.
+#[inline(always)]
+pub const fn stack_ahead(second: u64) -> StackId {
+    StackId((second >> 38) as u32)
+}
+
 /// What the first word of an event says without the others, to look ahead of a [`Decoder`]: how many words the event
 /// takes, at least 1, and the address of the block if it is a compact event about one.
 #[inline(always)]

@@ -17,7 +17,7 @@
 //! all. What those totals cannot answer (threads, sizes, another moment, a recording that was cut short) comes from
 //! replaying the events through the same ledger that the recorder uses, with serials in the place of addresses. Both
 //! ways give the same answers, up to one thing: times of events are rounded, so that a replay cannot tell the order of
-//! calls of different processes within one tick (0.1 ms), on which the session's peak may depend a little.
+//! calls of different processes within one tick (0.5 ms), on which the session's peak may depend a little.
 //!
 //! # Memory
 //!

@@ -95,6 +95,16 @@ pub(crate) fn replay(
 
     let mut buffer = EventsBuffer::default();
     let mut timeline = Timeline::new();
+    if span.from.is_none()
+        && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
+    {
+        // What is in the ledgers now was there before: it is live, but no call in this recording.
+        session.restart(ledger::Time(begins.0));
+        note(&mut timeline, begins, session.live());
+        for player in players.iter_mut().flatten() {
+            player.restart(begins);
+        }
+    }
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
         let Some(player) = players[at].as_mut() else { continue };
@@ -157,6 +167,8 @@ impl Memory {
 
 /// A key that no block has.
 const NO_BLOCK: Key = Key(u64::MAX - 1);
+/// How many events ahead memory is asked for.
+const AHEAD: usize = 12;
 
 /// One image under replay.
 struct Player<'r> {
@@ -231,7 +243,13 @@ impl<'r> Player<'r> {
         };
 
         let mut from = Time(0);
-        if let Some(checkpoint) = span.from.and_then(|from| recording.checkpoint_before(image, from)) {
+        let carried = || recording.checkpoints(image).into_iter().next();
+        let checkpoint = match span.from {
+            Some(from) => recording.checkpoint_before(image, from),
+            None if start.is_some_and(|start| start.carried.is_some()) => carried(),
+            None => None,
+        };
+        if let Some(checkpoint) = checkpoint {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
             // One that cannot be read is as good as none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
@@ -251,6 +269,12 @@ impl<'r> Player<'r> {
         });
         player.chunks = chunks.collect::<Vec<_>>().into_iter().peekable();
         Ok(Some(player))
+    }
+
+    /// Counts anew: what is live was carried into this recording.
+    fn restart(&mut self, begins: Time) {
+        self.ledger.restart(ledger::Time(begins.0));
+        note(&mut self.timeline, begins, self.ledger.live());
     }
 
     fn events_left(&self) -> u64 {
@@ -280,9 +304,9 @@ impl<'r> Player<'r> {
         self.position = 0;
         let Some(chunk) = self.chunks.next() else { return Ok(0) };
         let events = chunk.decode(buffer)?;
-        self.events.extend_from_slice(events.as_slice());
         let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.freed_size?)));
         self.freed_sizes.extend(sizes);
+        buffer.take_events(&mut self.events);
         Ok(self.events.len() as u64)
     }
 
@@ -306,11 +330,33 @@ impl<'r> Player<'r> {
             && is_due(event.time)
         {
             self.position += 1;
+            if let Some(ahead) = self.events.get(self.position + AHEAD) {
+                self.prefetch(&ahead.kind);
+            }
             self.play_event(session, group, &event)?;
             note(&mut self.timeline, event.time, self.ledger.live());
             note(timeline, event.time, session.live());
         }
         Ok(())
+    }
+
+    /// Asks for the memory that an event will need.
+    #[inline]
+    fn prefetch(&self, event: &EventKind) {
+        let freed = |block: &FreedBlock| {
+            if let FreedBlock::Known(serial) = *block {
+                self.ledger.prefetch(Key::from(serial));
+            }
+        };
+        match event {
+            EventKind::Alloc { serial, .. } => self.ledger.prefetch(Key::from(*serial)),
+            EventKind::Free { block } => freed(block),
+            EventKind::Realloc { old, serial, .. } => {
+                freed(old);
+                self.ledger.prefetch(Key::from(*serial));
+            }
+            EventKind::Failed { .. } => {}
+        }
     }
 
     fn play_event(

@@ -73,6 +73,8 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     let within = within.map(find).transpose()?;
 
     let mut numbers: HashMap<K, StackId> = HashMap::new();
+    // Often the next block is of the same group.
+    let mut latest: Option<(K, StackId)> = None;
     let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
     let number = |origin: Origin| {
         let stack = match sieve.verdict(names, merged, &origin) {
@@ -82,7 +84,11 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
         };
         let is_within = within.as_ref().is_some_and(|within| within.has(origin.image, origin.serial));
         let Some(key) = key(&origin, stack, is_within) else { return OTHERS };
+        if let Some((_, number)) = latest.filter(|(latest, _)| *latest == key) {
+            return number;
+        }
         if let Some(number) = numbers.get(&key) {
+            latest = Some((key, *number));
             return *number;
         }
         if keys.len() >= GROUPS_MAX {

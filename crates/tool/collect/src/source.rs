@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heapledger_recording::Time;
-use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead};
+use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead, stack_ahead};
 
 use crate::clock::Clock;
 use crate::image::{Image, Line, Shared};
@@ -268,7 +268,9 @@ impl Source {
                 let (length, address) = look_ahead(self.words[self.ahead]);
                 self.ahead += length;
                 if let Some(address) = address {
-                    image.prefetch(address);
+                    let stack =
+                        self.words.get(self.ahead - length + 1).filter(|_| length > 1).copied().map(stack_ahead);
+                    image.prefetch(address, stack);
                 }
             }
             image.apply(shared, &mut self.line, time, &event)?;

@@ -18,6 +18,14 @@ pub struct EventsBuffer {
     pub(crate) decoded: Decoded,
 }
 
+impl EventsBuffer {
+    /// Takes the events that were decoded last, in exchange for other memory: what is in it is gone.
+    pub fn take_events(&mut self, events: &mut Vec<Event>) {
+        std::mem::swap(&mut self.decoded.events, events);
+        self.decoded.events.clear();
+    }
+}
+
 /// Events and extras of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {

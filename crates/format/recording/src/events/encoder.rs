@@ -110,8 +110,19 @@ impl EventsEncoder {
     ///
     /// A time before that of the event before is taken as equal to it. Fails, and adds nothing, if a serial is not the
     /// image's next one, a freed block has no earlier serial, a stack id is out of range, or the chunk is full.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), Error> {
+        let index = self.rows;
+        self.push_event(event, live_after)?;
+        // Where the caller has nothing to add, the compiler sees it.
+        if *extras != Extras::NONE {
+            self.push_extras(index, extras);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push_event(&mut self, event: &Event, live_after: Live) -> Result<(), Error> {
         if self.is_full() {
             return Err(Error::Unwritable("an event for which its chunk has no room"));
         }
@@ -156,9 +167,6 @@ impl EventsEncoder {
         self.last_time = self.last_time.max(event.time);
         if self.last_time.0 >= self.tick_end {
             self.push_tick(index);
-        }
-        if *extras != Extras::NONE {
-            self.push_extras(index, extras);
         }
         self.live = live_after;
         self.head.bytes_live_max = self.head.bytes_live_max.max(live_after.bytes);
@@ -286,14 +294,13 @@ impl EventsEncoder {
 
     #[inline]
     fn push_allocation(&mut self, call: u8, size: Bytes, stack: StackId) {
-        let Some(number) = self.sources.find(stack, call) else {
+        let Some((number, has_last_size)) = self.sources.find(stack, call, size) else {
             self.sources.add(stack, call, size);
             self.ops.push(ops::SOURCE_NEW);
             self.push_stack_and_call(stack, call);
             self.push_size(size);
             return;
         };
-        let has_last_size = self.sources.has_last_size(number, size);
         if number < SOURCES_LOW {
             self.ops.push(number as u8 + if has_last_size { ops::SAME_SIZE } else { ops::OTHER_SIZE });
         } else {
@@ -330,15 +337,14 @@ impl EventsEncoder {
             return self.ops.push(ops::YOUNG + (age - 1) as u8);
         }
         let recent = self.recent.of(thread);
-        let (place, distance) = nearest(recent, serial);
         // A reference costs its place too, so it must be much better than the age.
-        if distance > u64::from(u8::MAX) || distance >= age / 4 {
+        let Some((place, distance)) = near(recent, serial, (age / 4).min(u64::from(u8::MAX))) else {
             self.ops.push(ops::FAR);
             self.far_low.push(age as u8);
             self.far_middle.push((age >> 8) as u8);
             varint::put(&mut self.far_high, age >> 16);
             return ops::follow(recent, RECENT - 1, serial);
-        }
+        };
         let is_ahead = serial >= recent[place];
         if distance == 1 {
             self.ops.push(place as u8 + if is_ahead { ops::NEXT } else { ops::PREVIOUS });
@@ -365,6 +371,7 @@ impl EventsEncoder {
         self.tick_index = index;
     }
 
+    #[inline(never)]
     fn push_extras(&mut self, index: usize, extras: &Extras) {
         for (tag, value) in extras.tagged() {
             if let Some(value) = value {
@@ -381,82 +388,85 @@ fn check_stack(stack: StackId) -> Result<(), Error> {
     if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
 }
 
-/// The recent block that is nearest to this one: its place, and the distance.
+/// The first of the recent blocks that is not farther than this from the serial: its place, and the distance.
 #[inline]
-fn nearest(recent: &[u64; RECENT], serial: u64) -> (usize, u64) {
-    let mut best = (0, u64::MAX);
-    for (place, &other) in recent.iter().enumerate() {
-        let distance = serial.abs_diff(other);
-        if distance < best.1 {
-            best = (place, distance);
-        }
-    }
-    best
+fn near(recent: &[u64; RECENT], serial: u64, distance_max: u64) -> Option<(usize, u64)> {
+    let distances = recent.iter().map(|&other| serial.abs_diff(other));
+    distances.enumerate().find(|&(_, distance)| distance <= distance_max)
 }
 
-/// The sources of a chunk: a hash table from stack and call to a number, by open addressing.
+/// The sources of a chunk: a hash table by open addressing, so that an allocation touches one line of it.
 #[derive(Debug, Default)]
 struct Sources {
-    /// The key, which is never zero, and the number. At least half are free, which have zeros.
-    slots: Vec<(u64, u32)>,
-    /// By number.
-    last_sizes: Vec<u64>,
+    /// At least half are free, which have zeros.
+    slots: Vec<Slot>,
+    length: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// The key, which is never zero, above the number: there are no more sources than rows in a chunk.
+    key_and_number: u64,
+    last_size: u64,
 }
 
 const SLOTS_MIN: usize = 256;
+const NUMBER_BITS: u32 = 20;
+const _: () = assert!(CHUNK_ROWS_MAX < 1 << NUMBER_BITS);
 
 impl Sources {
     fn clear(&mut self) {
         if self.slots.is_empty() {
-            self.slots.resize(SLOTS_MIN, (0, 0));
+            self.slots.resize(SLOTS_MIN, Slot::default());
         } else {
-            self.slots.fill((0, 0));
+            self.slots.fill(Slot::default());
         }
-        self.last_sizes.clear();
+        self.length = 0;
     }
 
-    fn key(stack: StackId, call: u8) -> u64 {
-        1 << 63 | u64::from(stack.0) << 8 | u64::from(call)
-    }
-
-    /// The slot of the key, or the free one where it belongs.
+    /// Stack ids have 26 bits, so the key has 35.
     #[inline]
-    fn slot(&self, key: u64) -> usize {
+    fn key(stack: StackId, call: u8) -> u64 {
+        1 << 34 | u64::from(stack.0) << 8 | u64::from(call)
+    }
+
+    /// The place of the key, or the free one where it belongs.
+    #[inline]
+    fn place(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
-        while self.slots[at].0 != key && self.slots[at].0 != 0 {
+        while self.slots[at].key_and_number >> NUMBER_BITS != key && self.slots[at].key_and_number != 0 {
             at = (at + 1) & mask;
         }
         at
     }
 
+    /// The number of a source, and whether it had this size last; it does now.
     #[inline]
-    fn find(&self, stack: StackId, call: u8) -> Option<u32> {
-        let key = Sources::key(stack, call);
-        let (there, number) = self.slots[self.slot(key)];
-        (there == key).then_some(number)
+    fn find(&mut self, stack: StackId, call: u8, size: Bytes) -> Option<(u32, bool)> {
+        let place = self.place(Sources::key(stack, call));
+        let slot = &mut self.slots[place];
+        if slot.key_and_number == 0 {
+            return None;
+        }
+        let had_size = std::mem::replace(&mut slot.last_size, size.0) == size.0;
+        Some((slot.key_and_number as u32 & ((1 << NUMBER_BITS) - 1), had_size))
     }
 
     /// Adds a source that is not there.
     fn add(&mut self, stack: StackId, call: u8, size: Bytes) {
-        if self.last_sizes.len() >= self.slots.len() / 2 {
+        if self.length as usize >= self.slots.len() / 2 {
             let old = std::mem::take(&mut self.slots);
-            self.slots.resize(old.len() * 2, (0, 0));
-            for entry in old.into_iter().filter(|entry| entry.0 != 0) {
-                let at = self.slot(entry.0);
-                self.slots[at] = entry;
+            self.slots.resize(old.len() * 2, Slot::default());
+            for slot in old.into_iter().filter(|slot| slot.key_and_number != 0) {
+                let place = self.place(slot.key_and_number >> NUMBER_BITS);
+                self.slots[place] = slot;
             }
         }
         let key = Sources::key(stack, call);
-        let at = self.slot(key);
-        // There are no more than rows in a chunk.
-        self.slots[at] = (key, self.last_sizes.len() as u32);
-        self.last_sizes.push(size.0);
-    }
-
-    /// Whether the source had this size last; it does now.
-    #[inline]
-    fn has_last_size(&mut self, number: u32, size: Bytes) -> bool {
-        std::mem::replace(&mut self.last_sizes[number as usize], size.0) == size.0
+        let place = self.place(key);
+        let key_and_number = key << NUMBER_BITS | u64::from(self.length);
+        self.slots[place] = Slot { key_and_number, last_size: size.0 };
+        self.length += 1;
     }
 }

@@ -1,10 +1,10 @@
 //! What encoder and decoder of a chunk of events share: the numbers of operations, and the blocks released lately.
 //!
-//! Events are coded such that a program that does the same again gives the same bytes again, whatever it did before and
-//! whatever else is live: compression does the rest. So an allocation names its *source* (stack and entry point), numbered
-//! within the chunk, and its size only where it differs from the last one of that source; a release names its block by its
-//! age in allocations if it is young, else relative to blocks that the same thread released lately. Nothing is carried
-//! from chunk to chunk.
+//! Events are coded such that a program that does the same again gives the same bytes again, whatever it did before
+//! and whatever else is live: compression does the rest. So an allocation names its *source* (stack and entry point),
+//! numbered within the chunk, and its size only where it differs from the last one of that source; a release names its
+//! block by its age in allocations if it is young, else relative to blocks that the same thread released lately.
+//! Nothing is carried from chunk to chunk.
 
 use heapledger_core::ThreadId;
 

@@ -17,9 +17,13 @@ mod kernel {
     /// Whether what was mapped at once can be unmapped in parts, of whole pages.
     pub(in crate::mapped) const IN_PARTS: bool = true;
 
+    /// From here on memory is mapped in large pages: at most half of it more than without.
+    const HUGE_FROM: usize = 4 << 20;
+
     /// Maps zeroed memory, page-aligned. `bytes` is a positive multiple of the page.
     pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
-        sys::map_private(bytes).ok().and_then(NonNull::new).ok_or(OutOfMemory)
+        let mapped = if bytes < HUGE_FROM { sys::map_private(bytes) } else { sys::map_private_huge(bytes) };
+        mapped.ok().and_then(NonNull::new).ok_or(OutOfMemory)
     }
 
     /// Gives memory back.
