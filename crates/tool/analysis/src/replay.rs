@@ -95,6 +95,16 @@ pub(crate) fn replay(
 
     let mut buffer = EventsBuffer::default();
     let mut timeline = Timeline::new();
+    if span.from.is_none()
+        && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
+    {
+        // What is in the ledgers now was there before: it is live, but no call in this recording.
+        session.restart(ledger::Time(begins.0));
+        note(&mut timeline, begins, session.live());
+        for player in players.iter_mut().flatten() {
+            player.restart(begins);
+        }
+    }
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
         let Some(player) = players[at].as_mut() else { continue };
@@ -233,7 +243,13 @@ impl<'r> Player<'r> {
         };
 
         let mut from = Time(0);
-        if let Some(checkpoint) = span.from.and_then(|from| recording.checkpoint_before(image, from)) {
+        let carried = || recording.checkpoints(image).into_iter().next();
+        let checkpoint = match span.from {
+            Some(from) => recording.checkpoint_before(image, from),
+            None if start.is_some_and(|start| start.carried.is_some()) => carried(),
+            None => None,
+        };
+        if let Some(checkpoint) = checkpoint {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
             // One that cannot be read is as good as none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
@@ -253,6 +269,12 @@ impl<'r> Player<'r> {
         });
         player.chunks = chunks.collect::<Vec<_>>().into_iter().peekable();
         Ok(Some(player))
+    }
+
+    /// Counts anew: what is live was carried into this recording.
+    fn restart(&mut self, begins: Time) {
+        self.ledger.restart(ledger::Time(begins.0));
+        note(&mut self.timeline, begins, self.ledger.live());
     }
 
     fn events_left(&self) -> u64 {
