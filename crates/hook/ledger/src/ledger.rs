@@ -241,6 +241,19 @@ impl Ledger {
         }
     }
 
+    /// Counts calls and maxima anew from this moment on: another recording begins here. What is live stays, and is the
+    /// first peak; serials go on; no block from before is a temporary one. To be followed by that of all other ledgers
+    /// of the session, after [`Session::restart`].
+    pub fn restart(&mut self, time: Time) {
+        let Counts { blocks_inherited, bytes_inherited, .. } = self.counts;
+        self.counts = Counts { blocks_inherited, bytes_inherited, ..Counts::default() };
+        for thread in 0..self.latest.len() {
+            self.end_thread(ThreadId(thread as u32));
+        }
+        self.meter.restart(time);
+        self.sites.restart();
+    }
+
     /// The image is over, by exit or exec: its live blocks leave the session. They remain here to be read. Events
     /// that come later still count here, no longer in the session.
     pub fn end(&mut self, session: &mut Session) {

@@ -59,6 +59,16 @@ impl Meter {
         }
     }
 
+    /// Counts maxima anew, from what is live.
+    pub(crate) fn restart(&mut self, time: Time) {
+        let live = &mut self.live;
+        live.bytes_live_max = live.bytes_live;
+        live.bytes_live_max_time = time;
+        live.blocks_at_bytes_max = live.blocks_live;
+        live.blocks_live_max = live.blocks_live;
+        self.epoch += 1;
+    }
+
     #[inline(always)]
     pub(crate) fn fall(&mut self, bytes: Bytes, blocks: Blocks) {
         let live = &mut self.live;
@@ -77,6 +87,11 @@ impl Session {
     /// A session in which nothing has happened.
     pub const fn new() -> Session {
         Session { meter: Meter::new() }
+    }
+
+    /// Counts the maxima anew from this moment on, with what is live as the first: see [`crate::Ledger::restart`].
+    pub fn restart(&mut self, time: Time) {
+        self.meter.restart(time);
     }
 
     /// The totals over all images that have not ended, and their maxima.

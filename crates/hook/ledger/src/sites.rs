@@ -17,7 +17,7 @@ pub struct Site {
     pub stack: StackId,
     /// Calls that returned a block.
     pub allocations: Blocks,
-    /// How many of these blocks were freed.
+    /// How many of these blocks were freed; after a restart of the ledger, blocks from before count too.
     pub frees: Blocks,
     /// How many of these blocks were temporary.
     pub temporaries: Blocks,
@@ -84,6 +84,15 @@ pub(crate) struct Sites {
 impl Sites {
     pub(crate) const fn new() -> Sites {
         Sites { numbers: Vector::new(), rows: Vector::new(), peaks: Vector::new() }
+    }
+
+    /// Counts calls anew. What is live stays, and is what the sites had at the latest peaks, which are to be of now.
+    pub(crate) fn restart(&mut self) {
+        for number in 0..self.rows.len() {
+            if let Some(row) = self.rows.get_mut(number) {
+                (row.allocations, row.temporaries, row.bytes_allocated) = (0, 0, 0);
+            }
+        }
     }
 
     /// Makes sure that the stack has a row. On error nothing has changed.
@@ -179,8 +188,7 @@ impl Sites {
     }
 
     fn site(&self, number: usize, epochs: Epochs) -> Option<Site> {
-        // A row without allocations is left of an allocation that could not be recorded.
-        let row = self.rows.get(number).filter(|row| row.allocations > 0)?;
+        let row = self.rows.get(number)?;
         let peaks = self.peaks.get(number)?;
         let image = if row.image_epoch == epochs.image { peaks.image } else { row.live };
         let session = match epochs.session {
@@ -188,6 +196,10 @@ impl Sites {
             Some(epoch) if row.session_epoch == epoch => peaks.session,
             Some(_) => row.live,
         };
+        // A row with nothing is left of an allocation that could not be recorded, or from before a restart.
+        if [row.allocations, row.live.blocks, image.blocks, session.blocks] == [0; 4] {
+            return None;
+        }
         Some(Site {
             stack: row.stack,
             allocations: Blocks(row.allocations),

@@ -504,3 +504,41 @@ fn thread_and_stack_numbers_may_be_anything() {
 fn errors_read_well() {
     assert_eq!(OutOfMemory.to_string(), "the ledger is out of memory");
 }
+
+/// Another recording begins in mid-run: calls and peaks are counted anew, what is live goes on.
+#[test]
+fn a_restart_counts_anew() {
+    let (mut session, mut ledger) = (Session::new(), Ledger::new());
+    let thread = ThreadId(0);
+    let allocate = |ledger: &mut Ledger, session: &mut Session, key, size, stack| {
+        ledger.allocate(session, Time(key), thread, Key(key), Bytes(size), StackId(stack)).unwrap().serial
+    };
+    allocate(&mut ledger, &mut session, 1, 100, 1);
+    allocate(&mut ledger, &mut session, 2, 10, 2);
+    allocate(&mut ledger, &mut session, 3, 1000, 3);
+    ledger.free(&mut session, thread, Key(3));
+    allocate(&mut ledger, &mut session, 4, 1, 1);
+    session.restart(Time(50));
+    ledger.restart(Time(50));
+    assert_eq!(ledger.counts(), Counts::default());
+    let live = ledger.live();
+    assert_eq!(live, session.live());
+    assert_eq!((live.bytes_live, live.bytes_live_max, live.bytes_live_max_time), (Bytes(111), Bytes(111), Time(50)));
+    assert_eq!((live.blocks_at_bytes_max, live.blocks_live_max), (Blocks(3), Blocks(3)));
+    let held = |ledger: &Ledger, session: &Session| -> Vec<_> {
+        let site = |site: heapledger_ledger::Site| {
+            (site.stack.0, site.allocations.0, site.bytes_live.0, site.bytes_at_peak.0, site.bytes_at_session_peak.0)
+        };
+        ledger.sites(session).map(site).collect()
+    };
+    assert_eq!(held(&ledger, &session), [(1, 0, 101, 101, 101), (2, 0, 10, 10, 10)]);
+    // The newest block is freed at once, but it is older than the recording.
+    ledger.free(&mut session, thread, Key(4));
+    ledger.free(&mut session, thread, Key(2));
+    assert_eq!(allocate(&mut ledger, &mut session, 5, 5, 3), Serial(4));
+    let counts = ledger.counts();
+    assert_eq!((counts.allocations, counts.frees, counts.temporaries), (Blocks(1), Blocks(2), Blocks(0)));
+    assert_eq!(held(&ledger, &session), [(1, 0, 100, 101, 101), (2, 0, 0, 10, 10), (3, 1, 5, 0, 0)]);
+    allocate(&mut ledger, &mut session, 6, 500, 2);
+    assert_eq!(held(&ledger, &session), [(1, 0, 100, 100, 100), (2, 1, 500, 500, 500), (3, 1, 5, 5, 5)]);
+}

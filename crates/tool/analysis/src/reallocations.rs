@@ -59,7 +59,7 @@ impl Reallocating {
 type Block = (Bytes, u32);
 
 /// The reallocations whose new blocks are of a selection; its moment does not matter. Goes through all events, one image
-/// after the other, and takes 24 to 48 bytes for each block that is live in one at once.
+/// after the other, and takes 50 to 150 bytes for each block that is live in one at once.
 pub fn reallocations(
     names: &mut Names<'_, '_>,
     selection: &Selection,

@@ -4,7 +4,7 @@
 //! per "stack", exact shares of the peaks included, is a breakdown by that.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
@@ -95,8 +95,15 @@ pub(crate) fn replay(
 
     let mut buffer = EventsBuffer::default();
     let mut timeline = Timeline::new();
-    if let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0) {
+    if span.from.is_none()
+        && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
+    {
+        // What is in the ledgers now was there before: it is live, but no call in this recording.
+        session.restart(ledger::Time(begins.0));
         note(&mut timeline, begins, session.live());
+        for player in players.iter_mut().flatten() {
+            player.restart(begins);
+        }
     }
     let mut events_done = 0;
     while let Some(Reverse((_, image, at))) = next_steps.pop() {
@@ -175,8 +182,6 @@ struct Player<'r> {
     position: usize,
     /// Allocations before this serial are those of the checkpoint.
     first: Serial,
-    /// What the checkpoint gave, by group.
-    carried: HashMap<StackId, Live>,
     /// When the image is over, if that is still to come.
     end: Option<Time>,
     /// Whether that is right behind the end of the recording.
@@ -221,7 +226,6 @@ impl<'r> Player<'r> {
             freed_sizes: Vec::new(),
             position: 0,
             first: Serial(0),
-            carried: HashMap::new(),
             end,
             runs_on,
             ended: false,
@@ -245,16 +249,22 @@ impl<'r> Player<'r> {
         };
 
         let mut from = Time(0);
-        let checkpoint = span.from.and_then(|from| recording.checkpoint_before(image, from));
-        // What a recording that begins in mid-run begins with.
-        if let Some(checkpoint) = checkpoint.or_else(|| recording.carried(image)) {
+        let carried = || recording.checkpoints(image).into_iter().next();
+        let checkpoint = match span.from {
+            Some(from) => recording.checkpoint_before(image, from),
+            None if start.is_some_and(|start| start.carried.is_some()) => carried(),
+            None => None,
+        };
+        if let Some(checkpoint) = checkpoint {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
             // One that cannot be read is as good as none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
                 for block in blocks {
-                    player.carry(session, from, &block, group)?;
+                    let origin =
+                        Origin { image, serial: block.serial, call: None, size: block.size, stack: block.stack };
+                    player.allocate(session, from, ThreadId(0), block.serial, block.size, group(origin))?;
                 }
             }
         }
@@ -267,24 +277,10 @@ impl<'r> Player<'r> {
         Ok(Some(player))
     }
 
-    /// Enters a block that was allocated before. The ledger counts its allocation, which is taken back in the end; and it
-    /// forgets who allocated last, so that a free of the block is never temporary.
-    fn carry(
-        &mut self,
-        session: &mut ledger::Session,
-        time: Time,
-        block: &LiveBlock,
-        group: &mut impl FnMut(Origin) -> StackId,
-    ) -> Result<(), Error> {
-        let &LiveBlock { serial, size, stack } = block;
-        let stack = group(Origin { image: self.image, serial, call: None, size, stack });
-        self.allocate(session, time, ThreadId(0), serial, size, stack)?;
-        self.ledger.free(session, ThreadId(0), NO_BLOCK);
-        let carried = self.carried.entry(stack).or_default();
-        carried.blocks.0 += 1;
-        carried.bytes.0 = carried.bytes.0.saturating_add(size.0);
-        note(&mut self.timeline, time, self.ledger.live());
-        Ok(())
+    /// Counts anew: what is live was carried into this recording.
+    fn restart(&mut self, begins: Time) {
+        self.ledger.restart(ledger::Time(begins.0));
+        note(&mut self.timeline, begins, self.ledger.live());
     }
 
     fn events_left(&self) -> u64 {
@@ -449,16 +445,12 @@ impl<'r> Player<'r> {
 
     fn finish(self, session: &ledger::Session) -> ReplayedImage {
         let (live, counted) = (self.ledger.live(), self.ledger.counts());
-        let carried = self.carried.values().fold(Live::default(), |sum, carried| Live {
-            bytes: Bytes(sum.bytes.0.saturating_add(carried.bytes.0)),
-            blocks: Blocks(sum.blocks.0 + carried.blocks.0),
-        });
         let counts = Counts {
-            allocations: Blocks(counted.allocations.0.saturating_sub(carried.blocks.0)),
+            allocations: counted.allocations,
             reallocations: counted.reallocations,
             frees: counted.frees,
             failed: counted.failed,
-            bytes_allocated: Bytes(counted.bytes_allocated.0.saturating_sub(carried.bytes.0)),
+            bytes_allocated: counted.bytes_allocated,
             bytes_live_max: live.bytes_live_max,
             bytes_live_max_time: Time(live.bytes_live_max_time.0),
             blocks_at_bytes_max: live.blocks_at_bytes_max,
@@ -469,12 +461,6 @@ impl<'r> Player<'r> {
             ..self.counts
         };
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
-        for site in &mut sites {
-            if let Some(carried) = self.carried.get(&site.stack) {
-                site.allocations.0 = site.allocations.0.saturating_sub(carried.blocks.0);
-                site.bytes_allocated.0 = site.bytes_allocated.0.saturating_sub(carried.bytes.0);
-            }
-        }
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
         let timeline = self.timeline.finish();

@@ -149,11 +149,11 @@ pub(crate) struct Record {
     ///
     /// Counted from the first moment at which allocations are recorded. The file is
     /// complete then; `heapledger record` stays until the program has ended.
-    #[arg(long, value_name = "TIME", value_parser = crate::select::duration, verbatim_doc_comment)]
+    #[arg(long, value_name = "TIME", value_parser = select::duration, verbatim_doc_comment)]
     pub(crate) duration: Option<Duration>,
 
     /// Begin to record so long after the program was started
-    #[arg(long, value_name = "TIME", value_parser = crate::select::duration, conflicts_with = "start_paused")]
+    #[arg(long, value_name = "TIME", value_parser = select::duration, conflicts_with = "start_paused")]
     pub(crate) start_after: Option<Duration>,
 
     /// Begin to record when told to: by `heapledger start`, or a signal
@@ -167,6 +167,18 @@ pub(crate) struct Record {
     /// What to do when events come faster than they can be taken
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
+
+    /// Go on in another file after this time, or when the file is this long: 1h, 500MiB, or 1h,1GiB for both
+    ///
+    /// The files are NAME.0001.hl, NAME.0002.hl … Each can be read alone: it begins with
+    /// what was live then, and its totals are of its own time.
+    #[arg(long, value_name = "TIME|SIZE", value_parser = file_limit, value_delimiter = ',', verbatim_doc_comment)]
+    #[arg(conflicts_with = "aggregate")]
+    pub(crate) rotate: Vec<FileLimit>,
+
+    /// With --rotate: remove the oldest file when there are more than this
+    #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: Option<u32>,
 
     /// Keep totals of each stack, no events: a small file, however long the run
     ///
@@ -247,6 +259,27 @@ pub(crate) struct Control {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// When a file is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileLimit {
+    /// After this time.
+    Age(Duration),
+    /// At this length.
+    Bytes(u64),
+}
+
+/// A time or a size.
+fn file_limit(text: &str) -> Result<FileLimit, String> {
+    const BYTES_MIN: u64 = 64 << 10;
+    let unknown = || format!("`{text}` is neither a time such as 1h nor a size such as 500MiB");
+    let limit = select::duration(text).map(FileLimit::Age);
+    match limit.or_else(|_| select::size(text).map(FileLimit::Bytes)).map_err(|_| unknown())? {
+        FileLimit::Age(age) if age < Duration::from_millis(100) => Err("files are at least 100ms long".to_owned()),
+        FileLimit::Bytes(..BYTES_MIN) => Err("files are at least 64KiB long".to_owned()),
+        limit => Ok(limit),
+    }
 }
 
 /// What happens when a ring is full.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use heapledger_analysis::{self as analysis, Amount, Filter, Lifetime, Metric, Moment, Names, Profile, Selection};
-use heapledger_recording::{ChunkKind, Recording, Time};
+use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -124,8 +124,11 @@ impl<'r, 'a> Question<'r, 'a> {
 
 /// Fails if the recording has no allocation at all.
 pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
-    let is_allocating = recording.footer().is_none_or(|footer| footer.counts.allocations.0 > 0);
-    if is_allocating || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events) {
+    // What is live at the beginning of a later file was allocated before it.
+    let tells = |counts: &Counts| counts.allocations.0 > 0 || counts.blocks_live_max.0 > 0;
+    if recording.footer().is_none_or(|footer| tells(&footer.counts))
+        || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events)
+    {
         return Ok(());
     }
     let what = "nothing was recorded: the program made no allocator call that was seen";

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, Begin, Options, Progress, die_by};
+use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{OnFull, Record};
+use crate::args::{FileLimit, OnFull, Record};
 use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         Some(delay) => Begin::After(delay),
         None => Begin::AtOnce,
     };
+    options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
@@ -65,6 +66,17 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),
     }
+}
+
+fn rotation(arguments: &Record) -> Option<Rotation> {
+    let mut rotation = Rotation { keep: arguments.keep, ..Rotation::default() };
+    for limit in &arguments.rotate {
+        match *limit {
+            FileLimit::Age(age) => rotation.age = Some(age),
+            FileLimit::Bytes(bytes) => rotation.bytes = Some(bytes),
+        }
+    }
+    (!arguments.rotate.is_empty()).then_some(rotation)
 }
 
 /// Says before the program runs what of it will not be recorded.
@@ -104,6 +116,15 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.start_paused {
         options.push("--start-paused".to_owned());
+    }
+    for limit in &arguments.rotate {
+        options.push(match limit {
+            FileLimit::Age(age) => format!("--rotate {}s", age.as_secs_f64()),
+            FileLimit::Bytes(bytes) => format!("--rotate {bytes}"),
+        });
+    }
+    if let Some(keep) = arguments.keep {
+        options.push(format!("--keep {keep}"));
     }
     if arguments.aggregate {
         options.push("--aggregate".to_owned());

@@ -58,7 +58,13 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
         tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
     }
     let name = shown(&outcome.output);
-    tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written)));
+    match outcome.parts {
+        0 => tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written))),
+        parts => {
+            let files = counted(parts.into(), "file", "files");
+            tell(format_args!("heapledger: wrote {files}, the last of them {name} ({})", bytes(outcome.bytes_written)));
+        }
+    }
     if outcome.footer.counts.allocations.0 > 0 {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -84,6 +85,8 @@ enum Stage {
     New,
     Running(Box<Image>),
     Over,
+    /// It was over before this part of the recording.
+    Past,
     /// It never wrote anything: it could not take what the broker gave it, for want of descriptors or memory, and may
     /// have come back as another image. The recording knows nothing of it.
     Absent,
@@ -139,6 +142,12 @@ pub(crate) struct Collector {
     probing: Budget,
     patience: Duration,
     backlog_max: usize,
+    /// Of the present part.
+    session: SessionRecord,
+    part_began: Instant,
+    events_before: u64,
+    /// Of the parts before.
+    counts_before: Counts,
     next_flush: Time,
     /// When the file is to be replaced next, and how long after that again.
     next_snapshot: Time,
@@ -178,8 +187,9 @@ impl Collector {
             timeline: Timeline::new(),
             compressor: Compressor::new(),
             writer,
+            keeps_nodes: session.part > 0,
             keeps_events: !session.totals_only,
-            records: vec![Record::Session(session)],
+            records: vec![Record::Session(session.clone())],
             events: 0,
             paused_from: None,
             failure: None,
@@ -204,6 +214,10 @@ impl Collector {
             probing: Budget::default(),
             patience: BUSY_PATIENCE,
             backlog_max: BACKLOG_MAX,
+            session,
+            part_began: Instant::now(),
+            events_before: 0,
+            counts_before: Counts::default(),
             next_flush: Time(0),
             next_snapshot: Time(SNAPSHOT_INTERVAL_MIN.as_nanos() as u64),
             snapshot_interval: SNAPSHOT_INTERVAL_MIN,
@@ -217,6 +231,11 @@ impl Collector {
     /// Now, by the clock of the recording.
     pub(crate) fn now(&self) -> Time {
         Time(self.order.clock.time(units(arch::ticks())))
+    }
+
+    /// Ends the recording.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.shared.fail(error);
     }
 
     /// What ends the recording, if anything does.
@@ -438,18 +457,29 @@ impl Collector {
             }
             tree = tree.fork(StackId(fork.node_base));
         }
+        // Its nodes are in an earlier file then.
+        let is_past =
+            |parent: ImageId| matches!(self.slots.get(parent.0 as usize), Some(Slot { stage: Stage::Past, .. }));
+        let is_parent_past = slot.fork.is_some_and(|fork| is_past(fork.parent));
         let Some(slot) = self.slots.get_mut(index) else { return };
         let counts = ledger.counts();
         slot.start.inherited_blocks = counts.blocks_inherited;
         slot.start.inherited_bytes = counts.bytes_inherited;
         slot.start.inherited_exact = is_exact;
         slot.start.parent_image = parent_image;
+        if is_parent_past {
+            slot.start.fork_node_base = StackId::ROOT;
+        }
         // The command's process is the first with its pid, and its first image is the one without another before it.
         if slot.start.pid == self.command && !std::mem::replace(&mut self.command_has_come, true) {
             slot.start.how = ImageOrigin::Launched;
         }
         self.shared.records.push(Record::ImageStart(slot.start.clone()));
-        slot.stage = Stage::Running(Box::new(Image::new(&slot.start, ledger, tree)));
+        let mut image = Box::new(Image::new(&slot.start, ledger, tree));
+        if is_parent_past {
+            image.write_kept_nodes(&mut self.shared);
+        }
+        slot.stage = Stage::Running(image);
     }
 
     /// Merges what is complete. True if there was too much for one round.
@@ -555,7 +585,8 @@ impl Collector {
         self.note_private_bytes();
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
-        let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
+        // It may have ended a little before this part began.
+        let time = slot.ended.map_or(slot.start.time, |(_, time)| time).max(self.session.begins);
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
         let can_be_reused = is_gone && !slot.has_forked && !image.has_forked();
         let (counts, sites) = image.finish(&mut self.shared, time, &slot.noted());
@@ -625,6 +656,66 @@ impl Collector {
         }
     }
 
+    /// Whether the present file is this old or this long.
+    pub(crate) fn is_part_full(&self, age: Option<Duration>, length: Option<u64>) -> bool {
+        // One that is just begun has blocks and stacks from before, however many: it is for events.
+        const EVENTS_MIN: u64 = 1 << 16;
+        let writer = &self.shared.writer;
+        let is_long = |length| {
+            let has_begun = writer.parts() + 1 == self.session.part;
+            has_begun && self.shared.events - self.events_before >= EVENTS_MIN && writer.bytes_written() >= length
+        };
+        age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long)
+    }
+
+    /// Ends the file here, and goes on in another one, which can be read alone.
+    pub(crate) fn rotate(&mut self, next: File) {
+        // Whatever is still to be merged is not earlier.
+        self.order.reached = self.order.reached.max(self.horizon);
+        let now = Time(self.order.clock.time(self.order.reached)).max(self.session.begins);
+        self.write_settled_sites(true);
+        for slot in &mut self.slots {
+            let noted = slot.noted();
+            match &mut slot.stage {
+                Stage::Running(image) => slot.counts = image.end_part(&mut self.shared, now, &noted),
+                Stage::Over if !slot.end_is_written => write_end(slot, &mut self.shared),
+                _ => {}
+            }
+        }
+        let (counts, records) = self.process_totals();
+        outcome::add_part(&mut self.counts_before, &counts);
+        let shared = &mut self.shared;
+        shared.records.extend(records);
+        shared.flush_records();
+        let live = shared.session.live();
+        let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+        let mut timeline = std::mem::replace(&mut shared.timeline, Timeline::new());
+        timeline.add(now, live);
+        shared.writer.send(Job::Timeline(None, timeline.finish()));
+        let footer = Footer { time: now, complete: !self.was_refused, counts, ..Footer::default() };
+        shared.writer.send(Job::Finish(Box::new(footer)));
+
+        shared.writer.send(Job::Next(next));
+        self.part_began = Instant::now();
+        self.events_before = shared.events;
+        self.session.part += 1;
+        self.session.begins = now;
+        shared.session.restart(heapledger_ledger::Time(now.0));
+        shared.timeline.add(now, live);
+        shared.records.push(Record::Session(self.session.clone()));
+        shared.records.extend(self.pauses.iter().copied().map(Record::Pause));
+        shared.records.extend(shared.modules.all().map(Record::Module));
+        for slot in &mut self.slots {
+            let noted = slot.noted();
+            match &mut slot.stage {
+                Stage::Running(image) => image.begin_part(&mut self.shared, now, &slot.start, &noted),
+                Stage::Over => slot.stage = Stage::Past,
+                _ => {}
+            }
+        }
+        self.shared.flush_records();
+    }
+
     /// Replaces a recording without events by one that says what is known now.
     fn write_snapshot(&mut self, now: Time) {
         let start = Instant::now();
@@ -674,7 +765,7 @@ impl Collector {
     /// The images of a process of which the recording knows.
     fn images_of(&self, process: &Process) -> impl DoubleEndedIterator<Item = &Slot> {
         let images = process.images.iter().filter_map(|&image| self.slots.get(image));
-        images.filter(|image| !matches!(image.stage, Stage::Absent))
+        images.filter(|image| !matches!(image.stage, Stage::Absent | Stage::Past))
     }
 
     /// Samples the memory of the processes that run, as far as there is time for it.
@@ -795,14 +886,18 @@ impl Collector {
             Ok(bytes) => (bytes, failure.map(Failed::Here)),
             Err((bytes, there)) => (bytes, Some(Failed::Writing(there))),
         };
-        let footer = Footer { complete: footer.complete && failure.is_none(), ..footer };
-        Finished { footer, processes, bytes_written: written, failure }
+        let mut counts = self.counts_before;
+        outcome::add_part(&mut counts, &total);
+        let footer = Footer { complete: footer.complete && failure.is_none(), counts, ..footer };
+        let command_has_come = self.command_has_come;
+        Finished { command_has_come, footer, processes, bytes_written: written, failure }
     }
 }
 
 /// What is left of a session.
 #[derive(Debug)]
 pub(crate) struct Finished {
+    pub(crate) command_has_come: bool,
     pub(crate) footer: Footer,
     pub(crate) processes: Vec<ProcessOutcome>,
     pub(crate) bytes_written: u64,
@@ -835,7 +930,7 @@ impl Slot {
 
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
-            Stage::New | Stage::Absent => Counts::default(),
+            Stage::New | Stage::Absent | Stage::Past => Counts::default(),
             Stage::Running(image) => image.counts(&self.noted()),
             Stage::Over => self.counts,
         }

@@ -6,8 +6,8 @@ use heapledger_core::{Api, Blocks, Bytes, StackId, ThreadId};
 use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending};
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
-    EventsEncoder, Extras, FreedBlock, ImageCounts, ImageId, ImageStart, Live, LiveBlock, Mapping, NodesEncoder,
-    Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
+    EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live, LiveBlock,
+    Mapping, NodesEncoder, Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     /// Metadata that is not written yet.
     pub(crate) records: Vec<Record>,
+    /// Whether nodes are needed again, for further files.
+    pub(crate) keeps_nodes: bool,
     /// Whether events go to the file, not only to the ledgers.
     pub(crate) keeps_events: bool,
     /// Events so far.
@@ -58,6 +60,22 @@ impl Shared {
 pub(crate) struct Noted {
     pub(crate) lost: Lost,
     pub(crate) stacks: StackCounts,
+}
+
+impl Noted {
+    /// What was counted since then.
+    fn since(&self, before: &Noted) -> Noted {
+        let (now, then) = (&self.stacks, &before.stacks);
+        let stacks = StackCounts {
+            truncated: now.truncated.saturating_sub(then.truncated),
+            dropped: now.dropped.saturating_sub(then.dropped),
+            verified: now.verified.saturating_sub(then.verified),
+            mismatched: now.mismatched.saturating_sub(then.mismatched),
+            unasked: now.unasked.saturating_sub(then.unasked),
+            outlasting: now.outlasting.saturating_sub(then.outlasting),
+        };
+        Noted { lost: self.lost.since(before.lost), stacks }
+    }
 }
 
 /// A thread of an image.
@@ -125,6 +143,8 @@ pub(crate) struct Image {
     has_forked: bool,
     pub(crate) events_late: u64,
     frees_paused: Blocks,
+    /// What was counted elsewhere before this part of the recording.
+    noted_before: Noted,
 }
 
 impl Image {
@@ -148,6 +168,7 @@ impl Image {
             has_forked: false,
             events_late: 0,
             frees_paused: Blocks(0),
+            noted_before: Noted::default(),
         }
     }
 
@@ -563,6 +584,9 @@ impl Image {
 
     fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
         if let Some(node) = self.tree.add(node).map_err(|_| Corrupt)? {
+            if shared.keeps_nodes {
+                self.tree.keep(node);
+            }
             push_node(&mut self.nodes, shared, &node);
         }
         Ok(())
@@ -577,11 +601,11 @@ impl Image {
         let per_block = CHECKPOINT_EVENTS_PER_BLOCK.saturating_mul(self.ledger.live().blocks_live.0);
         if self.events_since_checkpoint >= per_block.max(CHECKPOINT_EVENTS) {
             self.events_since_checkpoint = 0;
-            self.write_checkpoint(shared);
+            self.write_checkpoint(shared, self.events_end());
         }
     }
 
-    fn write_checkpoint(&self, shared: &mut Shared) {
+    fn write_checkpoint(&self, shared: &mut Shared, time: Time) {
         let blocks = self.ledger.blocks().map(|(_, block)| block);
         // A block on its way to another place is still where it was.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
@@ -593,7 +617,6 @@ impl Image {
             .filter(|block| !block.inherited)
             .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
             .collect();
-        let time = self.events_end();
         let counts = self.counts(&Noted::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
@@ -605,9 +628,15 @@ impl Image {
     }
 
     fn flush_nodes(&mut self, shared: &mut Shared, is_last: bool) {
-        let nodes = &mut self.nodes;
-        self.tree.resolve(is_last, |node| push_node(nodes, shared, &node));
-        finish_nodes(nodes, shared);
+        let mut resolved = Vec::new();
+        self.tree.resolve(is_last, |node| resolved.push(node));
+        for node in &resolved {
+            if shared.keeps_nodes {
+                self.tree.keep(*node);
+            }
+            push_node(&mut self.nodes, shared, node);
+        }
+        finish_nodes(&mut self.nodes, shared);
     }
 
     fn flush_annotations(&mut self, shared: &mut Shared) {
@@ -658,6 +687,7 @@ impl Image {
 
     /// The totals so far.
     pub(crate) fn counts(&self, noted: &Noted) -> Counts {
+        let noted = noted.since(&self.noted_before);
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
         let mut counts = Counts {
             allocations: counts.allocations,
@@ -706,6 +736,60 @@ impl Image {
         shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
         shared.writer.send(Job::Memory(self.id, self.memory.take()));
         (counts, sites)
+    }
+
+    /// The file ends here: writes what belongs to it. The image goes on.
+    pub(crate) fn end_part(&mut self, shared: &mut Shared, time: Time, noted: &Noted) -> Counts {
+        self.flush_nodes(shared, false);
+        self.flush_events(shared);
+        self.flush_annotations(shared);
+        self.flush_threads(shared);
+        self.timeline.add(time, self.live());
+        let counts = self.counts(noted);
+        let (reason, exit) = (ImageEndReason::Detached, None);
+        shared.records.push(Record::ImageEnd(ImageEnd { image: self.id, time, reason, exit }));
+        shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
+        shared.writer.send(Job::Sites(self.id, self.sites(shared)));
+        let timeline = std::mem::replace(&mut self.timeline, Timeline::new());
+        shared.writer.send(Job::Timeline(Some(self.id), timeline.finish()));
+        shared.writer.send(Job::Memory(self.id, self.memory.take()));
+        counts
+    }
+
+    /// Another file begins here, after [`Image::end_part`]: writes what it needs to be read alone. The session's ledger
+    /// has been restarted.
+    pub(crate) fn begin_part(&mut self, shared: &mut Shared, time: Time, start: &ImageStart, noted: &Noted) {
+        self.ledger.restart(heapledger_ledger::Time(time.0));
+        self.noted_before = *noted;
+        self.frees_paused = Blocks(0);
+        self.events_late = 0;
+        self.events_since_checkpoint = 0;
+        self.chunk_time = time;
+        self.threads_seen = self.threads.iter().filter(|thread| thread.end.is_none()).count() as u64;
+        let counts = self.ledger.counts();
+        shared.records.push(Record::ImageStart(ImageStart {
+            fork_node_base: StackId::ROOT,
+            inherited_blocks: counts.blocks_inherited,
+            inherited_bytes: counts.bytes_inherited,
+            carried: Some(self.live()),
+            ..start.clone()
+        }));
+        shared.records.extend(self.tree.mappings(self.id).map(Record::Mapping));
+        for thread in self.threads.iter_mut().filter(|thread| thread.end.is_none()) {
+            thread.is_news = true;
+        }
+        self.flush_threads(shared);
+        self.write_kept_nodes(shared);
+        self.write_checkpoint(shared, time);
+        self.timeline.add(time, self.live());
+    }
+
+    /// Writes all nodes that its stacks may have.
+    pub(crate) fn write_kept_nodes(&mut self, shared: &mut Shared) {
+        shared.flush_records();
+        let nodes = &mut self.nodes;
+        self.tree.kept(|node| push_node(nodes, shared, &node));
+        finish_nodes(nodes, shared);
     }
 
     /// What there is to say of it at this moment, for a file that is replaced later.

@@ -81,6 +81,8 @@ pub struct Options {
     /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
     /// replaced now and then, every ten seconds at the most, by one with all that is known then.
     pub totals_only: bool,
+    /// Go on in another file now and then. Without effect where only totals are kept.
+    pub rotate: Option<Rotation>,
     /// When to begin to record allocations.
     pub begin: Begin,
     /// How long to record, from the first moment at which allocations are. The command goes on unrecorded after that.
@@ -113,6 +115,18 @@ pub enum OnFull {
     Drop,
 }
 
+/// When to go on in another file. Each can be read alone: it begins with what was live then. They are named by numbers
+/// from 1: `NAME.0001.hl`, `NAME.0002.hl` …
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// After this time.
+    pub age: Option<Duration>,
+    /// When the file is this long, if it has 65,536 events at least.
+    pub bytes: Option<u64>,
+    /// How many files to keep: earlier ones are removed. `None`: all.
+    pub keep: Option<u32>,
+}
+
 /// When to begin to record allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
@@ -134,6 +148,7 @@ impl Options {
             force: false,
             wait_for_descendants: false,
             on_full: OnFull::Wait,
+            rotate: None,
             begin: Begin::AtOnce,
             duration: None,
             totals_only: false,
@@ -171,7 +186,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
     let launch = Launch::find(&options.command)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
-    let mut output = Output::create(options.output.as_deref(), options.force)?;
+    let rotation = options.rotate.filter(|_| !options.totals_only);
+    let mut output = Output::create(options.output.as_deref(), options.force, rotation.is_some())?;
     let file = output.file()?;
     let destination = if options.totals_only { Destination::replaced(file) } else { Destination::appended(file) };
     let writer = Writer::start(destination)?;
@@ -252,6 +268,14 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             }
             wake_at = Some(began + duration);
         }
+        if let Some(Rotation { age, bytes, keep }) = rotation
+            && collector.is_part_full(age, bytes)
+        {
+            match output.next(options.force, keep) {
+                Ok(file) => collector.rotate(file),
+                Err(error) => collector.fail(error),
+            }
+        }
         if let Some(ended) = command.ended() {
             // Ends that lie before the command's are to be told before we ask who still runs.
             broker.look();
@@ -292,7 +316,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         program_cpu_ns: command_ended.map(|_| program_cpu),
         collector_cpu_ns: cpu,
     };
-    let Finished { footer, processes, bytes_written, failure } = collector.finish(&end);
+    let Finished { command_has_come, footer, processes, bytes_written, failure } = collector.finish(&end);
     let problem = failure.map(|failure| match failure {
         Failed::Here(error) => error,
         Failed::Writing(writer::Failure::Encode(error)) => Error::Encode(error),
@@ -307,10 +331,12 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     Ok(Outcome {
         output: output.path().to_owned(),
         bytes_written,
+        parts: output.parts(),
         command_pid,
         exit: ended.exit,
         footer,
         processes,
+        command_has_come,
         has_begun: switch.began().is_some(),
         time_is_up,
         clock_reliable: process::has_invariant_counter(),
@@ -337,6 +363,7 @@ fn session_record(options: &Options) -> SessionRecord {
         options: options.options_text.clone(),
         clock: ClockKind::Tsc,
         totals_only: options.totals_only,
+        part: u32::from(options.rotate.is_some() && !options.totals_only),
         ..SessionRecord::default()
     }
 }

@@ -33,6 +33,16 @@ impl Lost {
         self.unreadable = self.unreadable.saturating_add(events);
     }
 
+    /// What was lost since then.
+    pub(crate) fn since(self, before: Lost) -> Lost {
+        Lost {
+            full: self.full.saturating_sub(before.full),
+            nested: self.nested.saturating_sub(before.nested),
+            no_ring: self.no_ring.saturating_sub(before.no_ring),
+            unreadable: self.unreadable.saturating_sub(before.unreadable),
+        }
+    }
+
     /// Enters the figures among an image's totals.
     pub(crate) fn enter(self, counts: &mut Counts) {
         let Lost { full, nested, no_ring, unreadable } = self;

@@ -69,17 +69,20 @@ pub struct Outcome {
     pub output: PathBuf,
     /// Its length.
     pub bytes_written: u64,
+    /// How many files there were, this one the last of them; 0 if there was to be one only.
+    pub parts: u32,
     /// The command's process.
     pub command_pid: u32,
     /// How the command ended.
     pub exit: ExitStatus,
-    /// Totals and costs, as in the file.
+    /// Totals and costs: as in the file, or over all files.
     pub footer: Footer,
-    /// The processes that were recorded, in the order of their first contact.
+    /// The processes that were recorded, in the order of their first contact: those of the last file.
     pub processes: Vec<ProcessOutcome>,
     /// Whether the processor's time stamp counter runs at one rate. If not, events of different threads may be in
     /// the wrong order.
     pub clock_reliable: bool,
+    pub(crate) command_has_come: bool,
     /// Whether allocations were recorded at any time.
     pub has_begun: bool,
     /// The recording ended because its time was up.
@@ -92,7 +95,7 @@ impl Outcome {
     /// Whether the command itself was recorded. It is not if it never loaded the library: statically linked programs
     /// and those with the privileges of another user do not.
     pub fn command_recorded(&self) -> bool {
-        self.processes.iter().any(|process| process.pid == self.command_pid)
+        self.command_has_come
     }
 }
 
@@ -153,6 +156,13 @@ pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
     session.blocks_live_end.0 += process.blocks_live_end.0;
     session.bytes_inherited_live_end.0 += process.bytes_inherited_live_end.0;
     session.blocks_inherited_live_end.0 += process.blocks_inherited_live_end.0;
+}
+
+/// Adds a later part of a session: the largest peak counts, and of what is live at the end that of the last part.
+pub(crate) fn add_part(session: &mut Counts, part: &Counts) {
+    let threads = session.threads.max(part.threads);
+    add_image(session, part);
+    session.threads = threads;
 }
 
 /// Adds what is counted call by call.

@@ -1,5 +1,6 @@
 //! The output file: made before the command starts, named once its process id is known.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,22 +22,40 @@ pub(crate) struct Output {
     is_unnamed: bool,
     /// Ours to remove.
     is_ours: bool,
+    parts: Option<Parts>,
+}
+
+/// Of an output that goes on in further files.
+#[derive(Debug)]
+struct Parts {
+    /// The name without a number.
+    base: PathBuf,
+    /// Of the present file, from 1.
+    number: u32,
+    /// Those that are there, oldest first.
+    kept: VecDeque<PathBuf>,
 }
 
 impl Output {
     /// Creates the file under the name that was asked for, or under a passing one.
-    pub(crate) fn create(path: Option<&Path>, force: bool) -> Result<Output, Error> {
-        let Some(path) = path else {
+    pub(crate) fn create(path: Option<&Path>, force: bool, has_parts: bool) -> Result<Output, Error> {
+        let parts = has_parts.then(|| Parts {
+            base: path.map(Path::to_owned).unwrap_or_default(),
+            number: 1,
+            kept: path.map(|path| part_path(path, 1)).into_iter().collect(),
+        });
+        let first = path.map(|path| if has_parts { part_path(path, 1) } else { path.to_owned() });
+        let Some(path) = first.as_deref() else {
             let failed = |source| Error::CreateOutput { path: PathBuf::from("."), source };
             let digits = random_digits().map_err(|errno| failed(errno.into()))?;
             let mut name = OsString::from(".heapledger.");
             name.push(OsStr::from_bytes(&digits));
             let path = PathBuf::from(name);
             let file = new_file(&path).map_err(failed)?;
-            return Ok(Output { file, path, is_unnamed: true, is_ours: true });
+            return Ok(Output { file, path, is_unnamed: true, is_ours: true, parts });
         };
         let failed = |source| Error::CreateOutput { path: path.to_owned(), source };
-        let output = |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours };
+        let output = |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours, parts };
         match new_file(path) {
             Ok(file) => Ok(output(file, true)),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
@@ -63,9 +82,13 @@ impl Output {
             name.push(program);
             let ending = if number == 0 { format!(".{pid}.hl") } else { format!(".{pid}.{number}.hl") };
             name.push(ending);
-            let path = PathBuf::from(name);
+            let base = PathBuf::from(name);
+            let path = if self.parts.is_some() { part_path(&base, 1) } else { base.clone() };
             match rename(&self.path, &path, force) {
                 Ok(()) => {
+                    if let Some(parts) = &mut self.parts {
+                        (parts.base, parts.kept) = (base, [path.clone()].into());
+                    }
                     self.path = path;
                     self.is_unnamed = false;
                     return Ok(());
@@ -74,6 +97,37 @@ impl Output {
                 Err(source) => return Err(Error::CreateOutput { path, source }),
             }
         }
+    }
+
+    /// How many files there have been; 0 if there is to be one only.
+    pub(crate) fn parts(&self) -> u32 {
+        self.parts.as_ref().map_or(0, |parts| parts.number)
+    }
+
+    /// Makes the next file, and removes the oldest of more than are to be kept.
+    pub(crate) fn next(&mut self, force: bool, keep: Option<u32>) -> Result<File, Error> {
+        let Some(parts) = &mut self.parts else { return self.file() };
+        let path = part_path(&parts.base, parts.number + 1);
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::OutputExists { path: path.clone() },
+            _ => Error::CreateOutput { path: path.clone(), source },
+        };
+        if force {
+            // One that is not there need not be removed, and one that cannot be is found by the next line.
+            let _ = std::fs::remove_file(&path);
+        }
+        self.file = new_file(&path).map_err(failed)?;
+        parts.number += 1;
+        parts.kept.push_back(path.clone());
+        self.path = path;
+        while let Some(keep) = keep
+            && parts.kept.len() > keep.max(1) as usize
+            && let Some(oldest) = parts.kept.pop_front()
+        {
+            // Somebody may have moved it away.
+            let _ = std::fs::remove_file(oldest);
+        }
+        self.file()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -98,6 +152,18 @@ impl Drop for Output {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// `NAME.0007.hl` of `NAME.hl`; `NAME.0007` where there is no ending.
+fn part_path(base: &Path, number: u32) -> PathBuf {
+    let mut ending = format!("{number:04}");
+    if let Some(given) = base.extension() {
+        ending.push('.');
+        let mut ending = OsString::from(ending);
+        ending.push(given);
+        return base.with_extension(ending);
+    }
+    base.with_extension(ending)
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
@@ -130,26 +196,48 @@ mod tests {
     fn an_existing_file_is_replaced_only_by_force() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.hl");
-        drop(Output::create(Some(&path), false).unwrap());
+        drop(Output::create(Some(&path), false, false).unwrap());
         assert!(!path.exists(), "not kept");
-        let mut output = Output::create(Some(&path), false).unwrap();
+        let mut output = Output::create(Some(&path), false, false).unwrap();
         output.keep();
         output.file().unwrap().write_all(b"old").unwrap();
         assert_eq!(output.path(), path);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(Output::create(Some(&path), false), Err(Error::OutputExists { .. })));
+        assert!(matches!(Output::create(Some(&path), false, false), Err(Error::OutputExists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        Output::create(Some(&path), true).unwrap().keep();
+        Output::create(Some(&path), true, false).unwrap().keep();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         let missing = directory.path().join("no/x.hl");
-        assert!(matches!(Output::create(Some(&missing), false), Err(Error::CreateOutput { .. })));
+        assert!(matches!(Output::create(Some(&missing), false, false), Err(Error::CreateOutput { .. })));
+    }
+
+    #[test]
+    fn parts_are_numbered_and_the_oldest_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut output = Output::create(Some(&directory.path().join("a.b.hl")), false, true).unwrap();
+        output.keep();
+        for _ in 0..3 {
+            output.next(false, Some(2)).unwrap();
+        }
+        let names = || {
+            let entries = std::fs::read_dir(directory.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), ["a.b.0003.hl", "a.b.0004.hl"]);
+        assert_eq!((output.parts(), output.path().ends_with("a.b.0004.hl")), (4, true));
+        std::fs::write(directory.path().join("a.b.0005.hl"), "mine").unwrap();
+        assert!(matches!(output.next(false, None), Err(Error::OutputExists { .. })));
+        output.next(true, None).unwrap();
+        assert_eq!(part_path(Path::new("x/name"), 12_345), Path::new("x/name.12345"));
     }
 
     #[test]
     fn devices_are_written_to() {
         let null = Path::new("/dev/null");
-        assert!(matches!(Output::create(Some(null), false), Err(Error::OutputExists { .. })));
-        drop(Output::create(Some(null), true).unwrap());
+        assert!(matches!(Output::create(Some(null), false, false), Err(Error::OutputExists { .. })));
+        drop(Output::create(Some(null), true, false).unwrap());
         assert!(null.exists());
     }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use heapledger_core::{NodeKind, StackId};
 use heapledger_recording as recording;
-use recording::{Mapping, Module, ModuleId, Node};
+use recording::{ImageId, Mapping, Module, ModuleId, Node};
 
 /// How far beyond the largest id so far a new one may be. Programs number their nodes consecutively, if not in order.
 const GAP_MAX: usize = 1 << 20;
@@ -19,6 +19,16 @@ const GAP_MAX: usize = 1 << 20;
 pub(crate) struct Modules(HashMap<(Vec<u8>, Vec<u8>), ModuleId>);
 
 impl Modules {
+    /// All that are known.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Module> {
+        let module = |((path, build_id), &module): (&(Vec<u8>, Vec<u8>), &ModuleId)| Module {
+            module,
+            path: path.clone(),
+            build_id: build_id.clone(),
+        };
+        self.0.iter().map(module)
+    }
+
     /// The module's id; with a record of it if it is new.
     pub(crate) fn id(&mut self, path: &[u8], build_id: &[u8]) -> (ModuleId, Option<Module>) {
         let next = ModuleId(self.0.len() as u32 + 1);
@@ -63,6 +73,8 @@ struct Epochs {
     base: usize,
     /// One more than the epoch, by id from `base`; 0 where not known.
     own: RefCell<Vec<u32>>,
+    /// Nodes of this image's own, where they are kept.
+    kept: RefCell<Vec<Node>>,
 }
 
 impl Drop for Epochs {
@@ -102,13 +114,35 @@ pub(crate) struct Implausible;
 impl Tree {
     /// The tree of a child forked now; its own ids begin with `base`.
     pub(crate) fn fork(&self, base: StackId) -> Tree {
-        let epochs = Epochs { parent: Some(Rc::clone(&self.epochs)), base: base.0 as usize, own: RefCell::default() };
+        let (own, kept) = (RefCell::default(), RefCell::default());
+        let epochs = Epochs { parent: Some(Rc::clone(&self.epochs)), base: base.0 as usize, own, kept };
         Tree { epochs: Rc::new(epochs), mapped: self.mapped.clone(), latest: self.latest, open: Vec::new() }
     }
 
     /// The tree as it is now, to be forked later.
     pub(crate) fn snapshot(&self) -> Tree {
         Tree { epochs: Rc::clone(&self.epochs), mapped: self.mapped.clone(), latest: self.latest, open: Vec::new() }
+    }
+
+    /// Remembers a node for [`Tree::kept`].
+    pub(crate) fn keep(&self, node: Node) {
+        self.epochs.kept.borrow_mut().push(node);
+    }
+
+    /// Hands over all nodes that were kept and that stacks of this image may have: its own, and those of the images that
+    /// it was forked from, from before.
+    pub(crate) fn kept(&self, mut take: impl FnMut(Node)) {
+        let (mut epochs, mut end) = (Some(&self.epochs), usize::MAX);
+        while let Some(these) = epochs {
+            these.kept.borrow().iter().filter(|node| (node.id.0 as usize) < end).for_each(|node| take(*node));
+            end = end.min(these.base);
+            epochs = these.parent.as_ref();
+        }
+    }
+
+    /// The mappings that it knows, in the address space of this image.
+    pub(crate) fn mappings(&self, image: ImageId) -> impl Iterator<Item = Mapping> {
+        self.mapped.iter().map(move |mapped| Mapping { image, ..mapped.mapping })
     }
 
     /// Whether there are nodes for [`Tree::resolve`].

@@ -1,9 +1,10 @@
 //! The writer: a thread that encodes what is bulky and not urgent, and appends chunks to the file.
 
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -33,7 +34,10 @@ pub(crate) enum Job {
     /// What the file is to say until the next time, beside what it says for good. For a [replaced](Destination::Replaced)
     /// file only.
     Snapshot(Vec<Job>, Box<Footer>),
+    /// The end of the file, unless there is a next one.
     Finish(Box<Footer>),
+    /// The next file, after a `Finish`.
+    Next(File),
 }
 
 /// The thread, seen from outside.
@@ -60,6 +64,8 @@ impl From<heapledger_recording::Error> for Failure {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) bytes_written: AtomicU64,
+    /// Files that were begun after the first.
+    parts: AtomicU32,
     has_snapshots_to_do: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -102,6 +108,11 @@ impl Writer {
         self.state.has_failed.load(Ordering::Acquire)
     }
 
+    /// How many files have been begun after the first.
+    pub(crate) fn parts(&self) -> u32 {
+        self.state.parts.load(Ordering::Acquire)
+    }
+
     pub(crate) fn bytes_written(&self) -> u64 {
         self.state.bytes_written.load(Ordering::Relaxed)
     }
@@ -133,7 +144,12 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
                 file.snapshot(&chunks, &footer, &mut compressor, state);
                 state.has_snapshots_to_do.store(false, Ordering::Release);
             }
-            Job::Finish(footer) => return file.finish(&footer, &mut compressor, state),
+            Job::Finish(footer) => file.finish(&footer, &mut compressor, state)?,
+            Job::Next(next) => {
+                file = Destination::appended(next);
+                file.begin(state)?;
+                state.parts.fetch_add(1, Ordering::Release);
+            }
             job => {
                 let chunks = encode(job, &mut compressor)?;
                 file.add(chunks, state)?;
@@ -159,6 +175,6 @@ fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Fa
             checkpoint.encode(&blocks, compressor)?
         }
         Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, compressor)?,
-        Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) => Vec::new(),
+        Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) | Job::Next(_) => Vec::new(),
     })
 }

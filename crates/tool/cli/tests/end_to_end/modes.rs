@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use heapledger_recording::{MemorySample, Recording as Contents};
 use rustix::process::{Signal, kill_process};
@@ -355,4 +356,130 @@ fn nobody_to_start() {
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && told.contains("`999999999` is not being recorded"), "{refused:?}");
     assert!(told.contains("hint: `heapledger status`"), "{told}");
+}
+
+/// All the files of a session, in order.
+fn parts(scratch: &Scratch) -> Vec<Recording> {
+    scratch.recordings().into_iter().map(Recording::open).collect()
+}
+
+/// Each file is a recording of its own time: the totals it states are those of its events, and it begins with what was
+/// live at the end of the one before.
+#[track_caller]
+fn assert_parts_fit(parts: &[Recording]) {
+    let mut before = (0, 0);
+    for (index, part) in parts.iter().enumerate() {
+        part.assert_whole().assert_adds_up();
+        let info = part.ask("info", &[]);
+        assert_eq!(info["part"], index as u64 + 1, "{part:?}");
+        assert_eq!(info["damage"], serde_json::json!([]), "{part:?}");
+        if part.total("blocks_live_max") == 0 {
+            continue;
+        }
+        let counted = |options: &[&str], name| number(&part.ask("top", options)["total"], name);
+        assert_eq!(counted(&["--by", "size", "--at", "end"], "bytes"), part.total("bytes_live_end"), "{part:?}");
+        assert_eq!(counted(&["--by", "size", "--total"], "bytes"), part.total("bytes_allocated"), "{part:?}");
+        let allocations = counted(&["--by", "thread", "--total", "--metric", "blocks"], "blocks");
+        assert_eq!(allocations, part.total("allocations"), "{part:?}");
+        if part.processes().len() == 1 {
+            // Events do not tell the order of calls of different processes that exactly.
+            assert_eq!(counted(&["--by", "size"], "bytes"), part.total("bytes_live_max"), "{part:?}");
+        }
+        assert_eq!(counted(&["--by", "stack"], "bytes"), part.total("bytes_live_max"), "{part:?}");
+        assert!(part.total("bytes_live_max") >= before.0, "{part:?}");
+        let live = part.total("blocks_live_end");
+        assert_eq!(before.1 + part.total("allocations") - part.total("frees"), live, "{part:?}");
+        // What processes had that have ended is gone.
+        let goes_on = || part.processes().iter().filter(|process| process["running"] == true);
+        let sum = |name: &str| goes_on().map(|process| number(process, name)).sum();
+        before = (sum("bytes_live_end"), sum("blocks_live_end"));
+    }
+}
+
+/// The sum over all files is what one file says, and what the program knows.
+#[test]
+fn rotated_files_are_one_recording() {
+    let whole = Scratch::new();
+    for (fixture, idle_work, work) in [("mix", "000000", "400000"), ("mix_threads", "000000", "100000")] {
+        let scratch = Scratch::new();
+        let (_, idle) = Job::fixture(fixture, idle_work).recorded(&whole);
+        let (_, one) = Job::fixture(fixture, work).recorded(&whole);
+        let job = Job::fixture(fixture, work).option("--rotate=64KiB");
+        let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
+        let told = &outcome.told()[0];
+        let parts = parts(&scratch);
+        assert!(parts.len() >= 3, "{parts:?}");
+        assert!(parts[0].path.ends_with("app.0001.hl") && parts[2].path.ends_with("app.0003.hl"), "{parts:?}");
+        assert_parts_fit(&parts);
+        for name in ["allocations", "reallocations", "frees", "failed", "bytes_allocated"] {
+            let sum: i64 = parts.iter().map(|part| part.total(name)).sum();
+            assert_eq!(sum - idle.total(name), number(told, name), "{fixture}: {name}: {parts:?}");
+        }
+        let last = parts.last().unwrap();
+        assert_eq!(last.total("bytes_live_end") - idle.total("bytes_live_end"), number(told, "bytes_live_end"));
+        let peak = parts.iter().map(|part| part.total("bytes_live_max")).max().unwrap();
+        if fixture == "mix" {
+            assert_eq!(peak, one.total("bytes_live_max"), "{parts:?}");
+            // Stacks of blocks from before are those that one recording has.
+            assert_eq!(last.ask("leaks", &["-n", "0"]), one.ask("leaks", &["-n", "0"]));
+        }
+        assert_eq!(last.summary["exit"], one.summary["exit"]);
+    }
+}
+
+/// Processes that come, go, fork and replace themselves while files change.
+#[test]
+fn rotated_files_of_many_processes() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let job = Job::fixture("persists", &format!("{} 1500", ready.display())).option("--rotate=200ms").with_report();
+    let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
+    assert_eq!(outcome.status, exited(42), "{outcome:?}");
+    let parts = parts(&scratch);
+    assert!((4..=8).contains(&parts.len()), "{parts:?}");
+    assert_parts_fit(&parts);
+    for part in &parts[..parts.len() - 1] {
+        // The parent and some children, each with the stacks that it needs.
+        assert!(part.processes().len() > 2 && part.total("allocations") > 2000, "{part:?}");
+        let sites = part.ask("top", &["--by", "stack", "--total", "-n", "0"]).to_string();
+        assert!(sites.contains("\"work\"") && !sites.contains("unknown"), "{sites}");
+    }
+    let report = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(report.contains(&format!("wrote {} files, the last of them", parts.len())), "{report}");
+}
+
+/// A child whose parent has ended in an earlier file, and that only then allocates, has its stacks all the same; and a
+/// file in which nothing happens says what is live.
+#[test]
+fn rotated_files_in_which_little_happens() {
+    let phases = Phases::start(&["--rotate=200ms"]);
+    phases.run(1);
+    std::thread::sleep(Duration::from_millis(600));
+    phases.run(2);
+    std::thread::sleep(Duration::from_millis(300));
+    phases.run(3);
+    let outcome = phases.running.outcome();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let parts = parts(&phases.scratch);
+    assert_parts_fit(&parts);
+    let quiet = parts.iter().find(|part| part.total("allocations") == 0 && part.total("blocks_live_end") > 0);
+    let quiet = quiet.expect("a part in which nothing happens");
+    assert_eq!(quiet.total("bytes_live_max"), 100_000, "{quiet:?}");
+    let sites = quiet.ask("leaks", &[]).to_string();
+    assert!(sites.contains("phase_1"), "{sites}");
+    assert_eq!(parts.last().unwrap().total("bytes_live_end"), 490 * 100 + 10 * 5000 + 500 * 200 + 1000 * 300 + 9 * 90);
+}
+
+#[test]
+fn the_oldest_files_are_removed() {
+    let scratch = Scratch::new();
+    let job = Job::fixture("mix", "400000").option("--rotate=64KiB").option("--keep=2").directory(scratch.path());
+    let outcome = job.start(None).outcome();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let kept = scratch.recordings();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let last = Recording::open(kept[1].clone());
+    assert!(last.ask("info", &[])["part"].as_u64() > Some(2), "{last:?}");
+    let name = kept[1].file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("heapledger.mix.") && name.ends_with(".hl"), "{name}");
 }
