@@ -6,7 +6,7 @@
 //! walk steps from the inside until it meets such a frame, and only the frames before are new.
 //!
 //! Most rules go by rsp alone, and read nothing but return addresses. Where a frame is left by its rbp, the words that
-//! rbp was restored from have to be unchanged too: these few are kept apart, as [`Check`]s. rbp is of no interest where
+//! rbp was restored from have to be unchanged too: these few are kept apart, as `Check`s. rbp is of no interest where
 //! nobody uses it before it is restored. Nothing is assumed, so the result is exact.
 
 use core::hint::select_unpredictable;
