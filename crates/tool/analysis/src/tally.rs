@@ -150,6 +150,8 @@ pub(crate) fn holding(site: &recording::Site, peak: PeakOf, is_live: bool) -> Ho
 /// does not tell their threads.
 fn span(selection: &Selection, is_blind: bool) -> Span {
     let filter = &selection.filter;
+    // Nor when they were allocated.
+    let is_blind = is_blind || filter.allocated.is_some();
     let first = filter.allocated.as_ref().map(RangeInclusive::start).filter(|&&start| start > 0);
     let first = first.map(|&start| Time(start));
     match selection.moment {

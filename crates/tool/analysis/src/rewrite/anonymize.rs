@@ -36,7 +36,7 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// |---|---|---|
 /// | session | version of the tool, date, page size, clock, pauses | command line, working directory, options |
 /// | images | ids, pids, times, how they began and ended, inherited blocks | arguments; see the next line for the path |
-/// | paths of modules | those below the distribution's directories (`SYSTEM`) | all others: `/own/HASH` or, with [`Kept::names`], `/own/NAME` |
+/// | paths of modules | those below the distribution's directories | all others: `/own/HASH` or, with [`Kept::names`], `/own/NAME` |
 /// | build ids | those of modules whose path is kept; with [`Kept::build_ids`] all | all others |
 /// | threads | ids, times | names: `thread-HASH` or, with [`Kept::names`], kept |
 /// | annotations | | all: their contents are the program's |
