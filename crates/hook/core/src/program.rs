@@ -70,9 +70,105 @@ pub fn judge(head: &[u8]) -> Program<'_> {
     if (0..count).find_map(linker) == Some(true) { Program::Dynamic } else { Program::Other }
 }
 
+/// Whether a dynamic program starts AddressSanitizer's runtime as a library: that ends the program when it finds another
+/// library before itself. `head` are the file's first bytes, `read` reads others: how many there were from an offset on.
+/// What cannot be read is taken for no. Source: generic ABI (program headers, dynamic section).
+pub fn needs_to_be_first(head: &[u8], mut read: impl FnMut(u64, &mut [u8]) -> Option<usize>) -> bool {
+    const PT_LOAD: u32 = 1;
+    const PT_DYNAMIC: u32 = 2;
+    const DT_NEEDED: u64 = 1;
+    const DT_STRTAB: u64 = 5;
+    const RUNTIMES: [&[u8]; 3] = [b"libasan.so", b"libhwasan.so", b"libclang_rt.asan"];
+    /// The runtime is among the first libraries that the linker is told of.
+    const NEEDED_MAX: usize = 8;
+    fn word(bytes: &[u8], at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    }
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    let (Some(at), Some(length), Some(count)) = (word(head, 32), half(54), half(56)) else { return false };
+    // Type, offset in the file, address, length in the file.
+    let segment = |index: u16| {
+        let at = usize::try_from(at).ok()?.checked_add(usize::from(index) * usize::from(length))?;
+        let header = head.get(at..at.checked_add(56)?)?;
+        Some((word(header, 0)? as u32, word(header, 8)?, word(header, 16)?, word(header, 32)?))
+    };
+    let segments = || (0..count).filter_map(segment);
+    let Some((_, from, _, dynamic_length)) = segments().find(|&(kind, ..)| kind == PT_DYNAMIC) else { return false };
+    let (mut needed, mut needed_count, mut strings) = ([0_u64; NEEDED_MAX], 0, None);
+    let mut offset = 0;
+    let mut entries = [0_u8; 256];
+    while offset < dynamic_length.min(4096) {
+        let Some(count) = read(from.wrapping_add(offset), &mut entries) else { return false };
+        for entry in entries.get(..count).unwrap_or(&[]).chunks_exact(16) {
+            let (Some(tag), Some(value)) = (word(entry, 0), word(entry, 8)) else { break };
+            if tag == DT_STRTAB {
+                strings = Some(value);
+            } else if tag == DT_NEEDED && needed_count < NEEDED_MAX {
+                if let Some(place) = needed.get_mut(needed_count) {
+                    *place = value;
+                }
+                needed_count += 1;
+            }
+        }
+        offset += entries.len() as u64;
+    }
+    let in_file = |address: u64| {
+        let (_, offset, start, _) = segments().find(|&(kind, _, start, length)| {
+            kind == PT_LOAD && address.checked_sub(start).is_some_and(|inside| inside < length)
+        })?;
+        Some(address - start + offset)
+    };
+    let Some(strings) = strings.and_then(in_file) else { return false };
+    needed.iter().take(needed_count).any(|&name| {
+        let mut bytes = [0_u8; 16];
+        let read = read(strings.wrapping_add(name), &mut bytes).unwrap_or(0);
+        RUNTIMES.iter().any(|runtime| bytes.get(..read).unwrap_or(&[]).starts_with(runtime))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runtimes_that_need_to_be_first() {
+        let mut file = [0_u8; 512];
+        file[..5].copy_from_slice(b"\x7fELF\x02");
+        (file[18], file[32], file[54], file[56]) = (62, 64, 56, 2);
+        // Everything is mapped at 0x1000; the dynamic section is at 0x100, the names are at 0x180.
+        file[64] = 1;
+        file[80..88].copy_from_slice(&0x1000_u64.to_le_bytes());
+        file[96..104].copy_from_slice(&512_u64.to_le_bytes());
+        file[120] = 2;
+        file[128..136].copy_from_slice(&0x100_u64.to_le_bytes());
+        file[152..160].copy_from_slice(&64_u64.to_le_bytes());
+        for (index, (tag, value)) in [(1_u64, 8_u64), (1, 24), (5, 0x1180), (0, 0)].into_iter().enumerate() {
+            file[0x100 + 16 * index..][..8].copy_from_slice(&tag.to_le_bytes());
+            file[0x108 + 16 * index..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        file[0x188..0x193].copy_from_slice(b"libasan.so.");
+        file[0x198..0x1a1].copy_from_slice(b"libc.so.6");
+        let asks = |file: &[u8], head: usize| {
+            needs_to_be_first(&file[..head], |from, to| {
+                let from = file.get(usize::try_from(from).ok()?..)?;
+                let count = from.len().min(to.len());
+                to[..count].copy_from_slice(&from[..count]);
+                Some(count)
+            })
+        };
+        assert!(asks(&file, 256));
+        file[0x18b] = b'b';
+        assert!(!asks(&file, 256));
+        for head in 0..256 {
+            asks(&file, head);
+        }
+        // Whatever a file says, no byte of it leads anywhere bad.
+        for at in 0..512 {
+            let mut broken = file;
+            broken[at] = 0xff;
+            asks(&broken, 256);
+        }
+    }
 
     #[test]
     fn scripts_name_their_interpreter() {

@@ -235,6 +235,22 @@ pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool
     Some((read.ok()?, program::gains_rights(mode_and_user as u32, owner, (user, own_group))))
 }
 
+/// Reads a file from an offset on. Returns how many bytes there were, up to the slice's length.
+///
+/// # Safety
+///
+/// `path` points to a NUL-terminated string.
+pub unsafe fn read_at(path: *const u8, offset: u64, bytes: &mut [u8]) -> Option<usize> {
+    const O_CLOEXEC: usize = 0o2000000;
+    // SAFETY: the caller's contract.
+    let fd = check(unsafe { syscall(nr::OPEN, [path as usize, O_CLOEXEC, 0, 0, 0, 0]) }).ok()?;
+    // SAFETY: the kernel writes at most that many bytes to the live slice.
+    let read =
+        check(unsafe { syscall(nr::PREAD64, [fd, bytes.as_mut_ptr() as usize, bytes.len(), offset as usize, 0, 0]) });
+    close(fd as i32);
+    read.ok()
+}
+
 /// Whether the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here.
 ///
 /// One system call: the kernel copies a signal set from there before it looks at the (invalid) request.

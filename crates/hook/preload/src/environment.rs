@@ -277,7 +277,13 @@ fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
         None => None,
         Some((_, true)) => Some(false),
         Some((length, false)) => match program::judge(head.get(..length).unwrap_or(&[])) {
-            Program::Dynamic | Program::Unknown => Some(true),
+            Program::Dynamic => {
+                let head = head.get(..length).unwrap_or(&[]);
+                // SAFETY: as above.
+                let read = |offset, bytes: &mut [u8]| unsafe { sys::read_at(path, offset, bytes) };
+                Some(!program::needs_to_be_first(head, read) || is_link_order_excused())
+            }
+            Program::Unknown => Some(true),
             Program::Other => Some(false),
             Program::Script(interpreter) if interpreters_left > 0 => {
                 let (start, length) = (interpreter.as_ptr() as usize - memory as usize, interpreter.len());
@@ -293,6 +299,18 @@ fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
     // SAFETY: mapped above; nothing refers to it any more.
     unsafe { sys::unmap(memory, head_length) };
     verdict
+}
+
+/// Whether the user has told AddressSanitizer to accept a library before it.
+fn is_link_order_excused() -> bool {
+    let mut is_excused = false;
+    for_each(crate::exec::environ(), |entry| {
+        if let Some(options) = value_of(entry, b"ASAN_OPTIONS=".iter().copied()) {
+            let wanted = b"verify_asan_link_order=0";
+            is_excused |= options.windows(wanted.len()).any(|window| window == wanted);
+        }
+    });
+    is_excused
 }
 
 /// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.

@@ -110,7 +110,7 @@ codes! {
     AddressSanitizer = 7 {
         cause: "It is built with `-fsanitize=address` and a shared runtime, which ends the program when another library is \
                 loaded before it.",
-        consequence: "The program is not started. One that a recorded program starts ends at once, with the runtime's message.",
+        consequence: "The program is not started. One that a recorded program starts runs unrecorded.",
         remedy: "Build it without AddressSanitizer. Or tell the runtime that the order is right: \
                  `ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- COMMAND`; then the sanitizer's own \
                  allocations are recorded too.",

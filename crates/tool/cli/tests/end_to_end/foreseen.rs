@@ -224,6 +224,13 @@ fn programs_with_sanitizers() {
         let (outcome, recording) =
             Job::new([&built]).variable("ASAN_OPTIONS", "verify_asan_link_order=0").both(&scratch);
         assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
+        // Where another program starts it, it runs as ever.
+        let line = format!("'{}'; echo $?", built.display());
+        let (outcome, recording) = Job::shell(&line).both(&scratch);
+        assert!(outcome.text().ends_with("42\n") && recording.total("allocations") < 100, "{outcome:?} {recording:?}");
+        let (outcome, recording) =
+            Job::shell(&line).variable("ASAN_OPTIONS", "verify_asan_link_order=0").both(&scratch);
+        assert!(outcome.text().ends_with("42\n") && recording.total("allocations") >= 100, "{outcome:?} {recording:?}");
     }
     // One that is part of the program has malloc to itself.
     if let Some(built) = compiled(&scratch, "clang", &["-fsanitize=address", "-g"], ("static.c", C)) {
