@@ -10,7 +10,7 @@ use heapledger_core::arch::{nr, syscall};
 use heapledger_core::sys::{self, Errno, check};
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, Request, RequestKind, SessionPage,
+    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind, SessionPage,
 };
 use heapledger_wire::{VERSION, session};
 
@@ -129,17 +129,7 @@ fn has_room(count: i32) -> bool {
 
 fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
     let socket = Socket::connect(address)?;
-    let message = Request {
-        version: VERSION,
-        kind: asked.kind as u32,
-        token: address.token,
-        image: asked.image,
-        thread: sys::thread_id(),
-        fork: asked.fork,
-        node_base: asked.node_base,
-        capacity: 0,
-    };
-    socket.send(&message.to_bytes())?;
+    socket.send(&message(address, asked))?;
     let (answer, descriptors) = socket.receive()?;
     if answer.refused != 0 {
         return Err(Refusal::Gone);
@@ -148,10 +138,24 @@ fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
         let ring = map_ring(descriptors.first()?, answer.ring_length)?;
         return Ok(Granted { image: answer.image, page: None, common: None, ring });
     }
-    let common = map_ring(descriptors.first()?, answer.common_length)?;
-    let ring = map_ring(descriptors.get(1)?, answer.ring_length)?;
-    let page = map_page(descriptors.get(2))?;
-    Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
+    let take = || {
+        let common = map_ring(descriptors.first()?, answer.common_length)?;
+        let ring = map_ring(descriptors.get(1)?, answer.ring_length)?;
+        let page = map_page(descriptors.get(2))?;
+        Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
+    };
+    take().inspect_err(|_| {
+        // Else the collector would take it for a process that had nothing to say. It may not hear of it: best effort.
+        let decline = Asked { kind: RequestKind::Decline, image: answer.image, ..asked };
+        let _ = Socket::connect(address).and_then(|socket| socket.send(&message(address, decline)));
+    })
+}
+
+fn message(address: &Address, asked: Asked) -> [u8; REQUEST_LENGTH] {
+    let Asked { kind, image, fork, node_base } = asked;
+    let thread = sys::thread_id();
+    Request { version: VERSION, kind: kind as u32, token: address.token, image, thread, fork, node_base, capacity: 0 }
+        .to_bytes()
 }
 
 /// The session page, mapped at most once per process: forked children keep the mapping.

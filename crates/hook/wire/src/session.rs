@@ -84,6 +84,8 @@ pub enum RequestKind {
     Ring = 3,
     /// Nothing: is anybody there?
     Probe = 4,
+    /// Nothing: an image was granted, and the process has no room for what came with it.
+    Decline = 5,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native endian.
@@ -96,7 +98,7 @@ pub struct Request {
     pub kind: u32,
     /// The session's token, as in the environment.
     pub token: [u8; NAME_LENGTH],
-    /// For a ring: the image. For a fork: the parent's image.
+    /// For a ring, and to decline: the image. For a fork: the parent's image.
     pub image: u32,
     /// The thread that asks, as its own pid namespace numbers it.
     pub thread: u32,

@@ -326,6 +326,7 @@ impl State {
             kind if kind == RequestKind::Probe as u32 => {
                 Some((Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 }, Vec::new()))
             }
+            kind if kind == RequestKind::Decline as u32 => self.refuse(),
             _ => None,
         }
     }

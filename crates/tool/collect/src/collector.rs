@@ -87,8 +87,8 @@ enum Stage {
     Over,
     /// It was over before this part of the recording.
     Past,
-    /// It never wrote anything: it could not take what the broker gave it, for want of descriptors or memory, and may
-    /// have come back as another image. The recording knows nothing of it.
+    /// It never wrote anything: it was killed before its first event, or could not take what the broker gave it, which it
+    /// says then. It may have come back as another image. The recording knows nothing of it.
     Absent,
 }
 
@@ -576,8 +576,6 @@ impl Collector {
             slot.stage = Stage::Absent;
             slot.common = None;
             slot.retired = Vec::new();
-            let is_detached = matches!(slot.ended, Some((ImageEndReason::Detached, _)));
-            self.was_refused |= !is_detached;
         }
         if !matches!(slot.stage, Stage::Running(_)) {
             return;
