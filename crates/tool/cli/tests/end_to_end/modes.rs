@@ -183,7 +183,8 @@ fn totals_of_very_many_threads() {
     let (_, many) = Job::fixture("short_threads", "5000").option("--aggregate").both(&scratch);
     assert_eq!(many.total("threads"), 5001, "{many:?}");
     let length = |recording: &Recording| number(&recording.ask("info", &[])["chunks"]["metadata"], "bytes");
-    assert!(length(&many) - length(&few) < 100, "{} and {}", length(&few), length(&many));
+    // Not a byte per thread. A longer run may have its metadata in one chunk more.
+    assert!(length(&many) - length(&few) < 1000, "{} and {}", length(&few), length(&many));
 }
 
 /// A program with three phases under a recorder, to be switched between them.
