@@ -244,15 +244,18 @@ pub unsafe fn reallocation_ends(
     count: u64,
     caller: Caller,
 ) {
-    let is_compact = api == Api::Realloc
-        && outcome == ReallocOutcome::Returned
-        && size < COMPACT_SIZE_END
-        && is_compact_address(address);
+    let is_compact = is_compact_end(api, outcome, address, size);
     // SAFETY: passed on.
     if !is_compact || unsafe { !after(caller, |stack| event::realloc_end(0, address, size, stack)) } {
         // SAFETY: passed on.
         unsafe { reallocation_ends_rarely(api, outcome, address, size, count, caller) };
     }
+}
+
+/// Whether the end of a reallocation fits a compact event.
+#[inline(always)]
+fn is_compact_end(api: Api, outcome: ReallocOutcome, address: u64, size: u64) -> bool {
+    api == Api::Realloc && outcome == ReallocOutcome::Returned && size < COMPACT_SIZE_END && is_compact_address(address)
 }
 
 /// # Safety
@@ -282,10 +285,7 @@ unsafe fn reallocation_ends_rarely(
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture(caller) };
-    let is_compact = api == Api::Realloc
-        && outcome == ReallocOutcome::Returned
-        && size < COMPACT_SIZE_END
-        && is_compact_address(address);
+    let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }

@@ -182,9 +182,12 @@ fn totals_of_very_many_threads() {
     let (_, few) = Job::fixture("short_threads", "100").option("--aggregate").recorded(&scratch);
     let (_, many) = Job::fixture("short_threads", "5000").option("--aggregate").both(&scratch);
     assert_eq!(many.total("threads"), 5001, "{many:?}");
-    let length = |recording: &Recording| number(&recording.ask("info", &[])["chunks"]["metadata"], "bytes");
-    // Not a byte per thread. A longer run may have its metadata in one chunk more.
-    assert!(length(&many) - length(&few) < 1000, "{} and {}", length(&few), length(&many));
+    let metadata = |recording: &Recording, what| number(&recording.ask("info", &[])["chunks"]["metadata"], what);
+    assert_eq!(metadata(&many, "rows"), metadata(&few, "rows"));
+    // A longer run may have them in more chunks, of about a hundred bytes each beside what is in them.
+    let more = metadata(&many, "chunks") - metadata(&few, "chunks");
+    let growth = metadata(&many, "bytes") - metadata(&few, "bytes");
+    assert!(growth < 100 * (1 + more), "{growth} bytes in {more} chunks more");
 }
 
 /// A program with three phases under a recorder, to be switched between them.
@@ -328,9 +331,9 @@ fn a_stretch_of_time() {
     let (outcome, recording) = job.option("--start-after=300ms").option("--duration=400ms").recorded(&scratch);
     assert_eq!(outcome.status, exited(42), "{outcome:?}");
     assert!(fs::read(&ready).unwrap().ends_with(b"fine\n"));
-    // When a busy machine comes to it: but not after the program, which is said to run on.
+    // When a busy machine comes to it: but before the program, which runs for 1.5 seconds.
     let ended = recording.summary["duration_seconds"].as_f64().unwrap();
-    assert!(ended >= 0.7, "{recording:?}");
+    assert!((0.7..1.5).contains(&ended), "{recording:?}");
     assert!(recording.total("allocations") > 1000, "{recording:?}");
     assert_eq!(recording.summary["complete"], true, "{recording:?}");
     assert_eq!(recording.processes()[0]["running"], true, "{recording:?}");
