@@ -78,7 +78,8 @@ fn compile(name: &str, how: Build) -> PathBuf {
         return output;
     }
     // Under another name first: another run of the tests may be executing the old one, or compiling, too.
-    let fresh = output.with_extension(format!("{}.new", std::process::id()));
+    let mut fresh = output.clone().into_os_string();
+    fresh.push(format!(".{}.new", std::process::id()));
     match source.extension().and_then(OsStr::to_str) {
         Some("rs") => compiler.args(["--edition", "2021", "-O", "-g"]),
         // Without builtins, because a compiler that knows malloc removes calls whose result is not used.
