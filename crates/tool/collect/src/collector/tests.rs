@@ -785,6 +785,47 @@ fn what_waits_to_be_merged_is_bounded() {
 }
 
 #[test]
+fn pools_stand_for_the_memory_they_have() {
+    let mut bench = Bench::new();
+    let FakeImage { id, mut own, .. } = bench.image(100, None);
+    let key = |address: u64| 3 << 47 | address;
+    let free = |api, address| Extended::Free { api, address, size: 0, alignment: 0 };
+    let pool_alloc = |address, size| {
+        let (api, stack) = (Api::PoolAlloc, StackId(1));
+        Extended::Alloc { api, address: key(address), size, stack, alignment: 0, count: 0, usable: 0, weight: 0 }
+    };
+    own.thread(0, TID, "main");
+    own.malloc(1, 0x1000, 4096, 1);
+    own.extended(2, &free(Api::PoolBack, 0x1000));
+    own.extended(3, &pool_alloc(0x1000, 10));
+    own.extended(4, &pool_alloc(0x1010, 20));
+    own.extended(5, &pool_alloc(0x1030, 30));
+    own.extended(6, &free(Api::PoolFree, key(0x1010)));
+    own.extended(7, &free(Api::PoolReset, key(0)));
+    own.free(8, 0x1000);
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    let counts = finished.footer.counts;
+    assert_eq!((counts.allocations.0, counts.frees.0, counts.frees_unknown.0), (4, 4, 0));
+    assert_eq!((counts.bytes_live_max.0, counts.bytes_live_end.0, counts.temporary_allocations.0), (4096, 0, 0));
+    let recording = open(&bytes);
+    let events = events_of(&recording, id);
+    let calls: Vec<_> = events.iter().map(|(event, _)| (event.call.api().unwrap(), event.kind)).collect();
+    let expected = [
+        (Api::Malloc, alloc(0, 4096, 1)),
+        (Api::PoolBack, freed(0)),
+        (Api::PoolAlloc, alloc(1, 10, 1)),
+        (Api::PoolAlloc, alloc(2, 20, 1)),
+        (Api::PoolAlloc, alloc(3, 30, 1)),
+        (Api::PoolFree, freed(2)),
+        (Api::PoolReset, freed(3)),
+        (Api::PoolReset, freed(1)),
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[test]
 fn an_address_is_live_only_once() {
     let mut bench = Bench::new();
     let FakeImage { id, mut own, .. } = bench.image(100, None);
