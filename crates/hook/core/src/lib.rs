@@ -6,6 +6,8 @@
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`sample`]: random numbers, and which bytes are sampled.
+//! - [`print`]: text to a descriptor, without allocation.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
@@ -13,7 +15,9 @@ pub mod api;
 pub mod arch;
 pub mod ids;
 pub mod lock;
+pub mod print;
 pub mod program;
+pub mod sample;
 pub mod sys;
 
 pub use api::Api;

@@ -15,6 +15,7 @@ extern crate std;
 pub mod arch;
 pub mod bounds;
 pub mod modules;
+pub mod nodes;
 mod row;
 pub mod rules;
 pub mod tree;
