@@ -4,6 +4,7 @@
 //!
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
+//! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
 //! - [`program`]: what a program file is, judged from its first bytes.
@@ -11,6 +12,7 @@
 
 pub mod api;
 pub mod arch;
+pub mod hooks;
 pub mod ids;
 pub mod lock;
 pub mod program;
