@@ -10,7 +10,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::Api;
-use heapledger_record::hook::{self, Caller};
+use heapledger_core::hooks::Caller;
+use heapledger_record::hook;
 use heapledger_wire::event::ReallocOutcome;
 
 use crate::init;
