@@ -60,16 +60,6 @@ impl Poisson {
         // 1 to 53 × ln 2 × mean: far below 2^63 for any mean that makes sense.
         (distance as u64).saturating_add(1)
     }
-
-    /// How many blocks a sampled one of this size stands for: at random one of the two whole numbers around the inverse
-    /// of its probability, so that sums are right on average.
-    pub fn weight(&mut self, size: u64, mean: u64) -> u32 {
-        let inverse = 1.0 / probability(size, mean);
-        let whole = inverse as u64;
-        let rest = inverse - whole as f64;
-        let weight = whole + u64::from(self.random.unit() <= rest);
-        u32::try_from(weight).unwrap_or(u32::MAX)
-    }
 }
 
 /// The probability that a block of this size is sampled: one without bytes counts as having one.
@@ -134,7 +124,7 @@ mod tests {
         for size in [1_u64, 24, 500, 4_000, 20_000] {
             let blocks = if cfg!(miri) { 2_000 } else { 400_000 };
             let mut process = Poisson::new(size);
-            let (mut until, mut sampled, mut estimated) = (process.distance(MEAN), 0_u64, 0_u64);
+            let (mut until, mut sampled) = (process.distance(MEAN), 0_u64);
             for _ in 0..blocks {
                 if until > size {
                     until -= size;
@@ -142,15 +132,12 @@ mod tests {
                 }
                 until = process.distance(MEAN);
                 sampled += 1;
-                estimated += u64::from(process.weight(size, MEAN));
             }
             let p = probability(size, MEAN);
             let (blocks, n) = (f64::from(blocks), sampled as f64);
-            // Of `sampled`, a binomial variable; and, scaled, of the estimate, with what rounding adds.
-            let deviation = (blocks * p * (1.0 - p)).sqrt();
-            assert!((n - blocks * p).abs() <= 5.0 * deviation + 1.0, "{size}: {n} of {}", blocks * p);
-            let deviation = deviation / p + blocks.sqrt() / 2.0;
-            assert!((estimated as f64 - blocks).abs() <= 5.0 * deviation, "{size}: {estimated} of {blocks}");
+            // Of a binomial variable, scaled by what each sample stands for.
+            let deviation = (blocks * (1.0 - p) / p).sqrt();
+            assert!((n / p - blocks).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {blocks}", n / p);
         }
     }
 
