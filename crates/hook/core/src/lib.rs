@@ -17,4 +17,4 @@ pub mod program;
 pub mod sys;
 
 pub use api::Api;
-pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId};
+pub use ids::{Blocks, Bytes, NodeKind, PoolId, Serial, StackId, ThreadId, TypeId};

@@ -35,12 +35,14 @@
 pub mod mapped;
 
 mod arch;
+mod books;
 mod ledger;
 mod live;
 mod register;
 mod sites;
 
-pub use ledger::{Allocated, Counts, Freed, Ledger, Pending};
+pub use books::{Counts, Freed};
+pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;
 pub use register::{Block, Key, Register, SERIAL_MAX};

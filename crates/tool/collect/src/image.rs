@@ -396,6 +396,9 @@ impl Image {
 
     #[inline(always)]
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
+        if let Freed::SetAside(_) = freed {
+            return;
+        }
         let (block, freed_size) = name(freed);
         if freed == Freed::Unknown {
             self.count_unknown(shared, moment);
@@ -610,7 +613,7 @@ impl Image {
         // A block on its way to another place is still where it was.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
             Freed::Known(block) => Some(block),
-            Freed::Inherited(_) | Freed::Unknown => None,
+            Freed::Inherited(_) | Freed::SetAside(_) | Freed::Unknown => None,
         });
         let live = blocks
             .chain(pending)
@@ -829,6 +832,7 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
         Freed::Known(block) => (FreedBlock::Known(block.serial), None),
         Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
+        Freed::SetAside(_) => (FreedBlock::None, None),
         Freed::Unknown => (FreedBlock::Unknown, None),
     }
 }
