@@ -132,6 +132,11 @@ impl Books {
         thread + self.sites.bytes_to_enter(stack)
     }
 
+    /// The same for [`Books::move_block`].
+    pub(crate) fn bytes_to_move(&self, to: StackId) -> usize {
+        self.sites.bytes_to_enter(to)
+    }
+
     /// Counts an allocation for which there was room. `displaced`: the block that was live under its key.
     #[inline(always)]
     pub(crate) fn allocate(
@@ -158,6 +163,10 @@ impl Books {
             over.rise(time, size);
         }
     }
+
+    /// The latest allocation was no more than that.
+    #[inline(always)]
+    pub(crate) fn nothing(&mut self) {}
 
     /// The latest allocation was the end of a reallocation.
     #[inline(always)]

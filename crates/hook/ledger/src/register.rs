@@ -16,7 +16,7 @@
 
 use core::fmt;
 
-use heapledger_core::{Bytes, Serial, StackId};
+use heapledger_core::{Bytes, PoolId, Serial, StackId};
 
 use crate::arch::{equal_bytes, prefetch};
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
@@ -28,6 +28,30 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Key(pub u64);
+
+impl Key {
+    /// The bits of an address.
+    const ADDRESS_BITS: u32 = 47;
+
+    /// The block that a pool has at this address: none of its bits beyond 47 count. [`PoolId::MAIN`] stands for what
+    /// malloc returned, of which the key is the address.
+    #[inline(always)]
+    pub const fn in_pool(pool: PoolId, address: u64) -> Key {
+        Key((pool.0 as u64) << Key::ADDRESS_BITS | (address & ((1 << Key::ADDRESS_BITS) - 1)))
+    }
+
+    /// The pool, of a key that is made of an address.
+    #[inline(always)]
+    pub const fn pool(self) -> PoolId {
+        PoolId((self.0 >> Key::ADDRESS_BITS) as u32)
+    }
+
+    /// The address, of a key that is made of one.
+    #[inline(always)]
+    pub const fn address(self) -> u64 {
+        self.0 & ((1 << Key::ADDRESS_BITS) - 1)
+    }
+}
 
 impl From<Serial> for Key {
     fn from(serial: Serial) -> Key {
@@ -277,34 +301,36 @@ impl<D: Zeroed> Register<D> {
         Ok(())
     }
 
-    /// Visits the next blocks of an iteration in the order of hashes, in which it can go on whatever has changed in
-    /// between: those that belong in the next `chunks` chunks. `from` is where it stands, 0 at first; returns where it
-    /// goes on, unless that was all.
-    pub(crate) fn visit(&self, from: u64, chunks: usize, mut visit: impl FnMut(Key, Block, D)) -> Option<u64> {
+    /// Visits the blocks whose hashes are in a range, up to the end without `until`. An iteration in the order of hashes
+    /// can go on where it stood, whatever has changed in between.
+    pub(crate) fn visit(&self, from: u64, until: Option<u64>, mut visit: impl FnMut(Key, Block, D)) {
         let all = self.headers.len();
         let first = self.scale(from);
-        let end = first.saturating_add(chunks).min(all);
-        // The first hash that belongs in `end`.
-        let next = if end == all { None } else { Some((((end as u128) << 64).div_ceil(all as u128)) as u64) };
+        let end = until.map_or(all, |until| self.scale(until.saturating_sub(1)) + 1);
         let mut at = first;
-        for number in first.. {
-            // Entries that found their home full stand after it, as far as the counts lead.
+        for number in first..first + all {
             let Some(header) = self.headers.get(at) else { break };
             if let Some(chunk) = self.chunks.get(at) {
                 for slot in header.taken() {
                     let entry = chunk[slot];
                     let hash = hash(Key(entry.key));
-                    if hash >= from && next.is_none_or(|next| hash < next) {
+                    if hash >= from && until.is_none_or(|until| hash < until) {
                         visit(Key(entry.key), entry.block(), entry.more);
                     }
                 }
             }
-            if number + 1 >= end && (!header.was_passed() || number + 1 >= first + all) {
+            // Entries that found their home full stand after it, as far as the counts lead.
+            if number + 1 >= end && !header.was_passed() {
                 break;
             }
             at = self.after(at);
         }
-        next
+    }
+
+    /// The hash at which the chunk begins that is so many after the one of this hash; `None` beyond the last.
+    pub(crate) fn hash_after(&self, from: u64, chunks: usize) -> Option<u64> {
+        let (all, end) = (self.headers.len(), self.scale(from) + chunks);
+        (end < all).then(|| ((end as u128) << 64).div_ceil(all as u128) as u64)
     }
 
     fn entries(&self) -> impl Iterator<Item = (Key, Block, D)> {
