@@ -31,10 +31,6 @@ newtype! {
     TypeId(u32)
 }
 newtype! {
-    /// A heap of its own that a program reports, 1 to 2¹⁶. 0 is the program's main heap: what malloc returns.
-    PoolId(u32)
-}
-newtype! {
     /// The ordinal of an allocation in its process image, from 0: a block's name in a recording, where addresses are
     /// not kept. A reallocation's outcome has a serial of its own. 37 bits.
     Serial(u64)
@@ -58,11 +54,25 @@ impl TypeId {
     pub const NONE: TypeId = TypeId(0);
 }
 
-impl PoolId {
-    /// What malloc returns.
-    pub const MAIN: PoolId = PoolId(0);
-    /// The largest id: with an address it makes a key of 64 bits.
-    pub const MAX: PoolId = PoolId(1 << 16);
+impl NodeKind {
+    /// The kind of this number; `None`: one that this version does not know.
+    pub const fn from_number(number: u8) -> Option<NodeKind> {
+        Some(match number {
+            0 => NodeKind::Frame,
+            1 => NodeKind::Epoch,
+            2 => NodeKind::Truncated,
+            4 => NodeKind::Scope,
+            5 => NodeKind::Value,
+            6 => NodeKind::Context,
+            7 => NodeKind::Heap,
+            _ => return None,
+        })
+    }
+
+    /// Whether the node's address is that of a [`Name`](crate::context::Name), whose text is told before the node.
+    pub const fn has_text(self) -> bool {
+        matches!(self, NodeKind::Scope | NodeKind::Value | NodeKind::Heap)
+    }
 }
 
 /// What a node of a stack tree stands for.
@@ -75,4 +85,15 @@ pub enum NodeKind {
     Epoch = 1,
     /// Stands for outer frames that were cut off.
     Truncated = 2,
+    /// A scope of a context; the address is that of its [`Name`](crate::context::Name). Such paths are beside the
+    /// stacks: they begin at the root, or at that of an epoch, and have no frames.
+    Scope = 4,
+    /// The value of the scope that is its parent; the address is that of the text, a [`Name`](crate::context::Name).
+    Value = 5,
+    /// A stack within a context: the parent is the stack's innermost frame, the address the id of the context's
+    /// innermost node. A leaf but for [`NodeKind::Heap`].
+    Context = 6,
+    /// A stack that allocates in a user's heap: the parent is the stack, or its [`NodeKind::Context`]; the address is
+    /// that of the heap's [`Name`](crate::context::Name). Always a leaf.
+    Heap = 7,
 }

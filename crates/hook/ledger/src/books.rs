@@ -60,8 +60,9 @@ pub enum Freed {
     Known(Block),
     /// A block that was live when the image was forked.
     Inherited(Block),
-    /// A block that had been set aside: this free is no event.
-    SetAside(Block),
+    /// The memory of a user pool, which left the totals when it became that, or a block that was never in them: no event.
+    /// See [`crate::Ledger::back`] and [`crate::Ledger::ignore`].
+    Backing,
     /// Nothing that the ledger knows.
     Unknown,
 }
@@ -72,17 +73,8 @@ impl Freed {
         match block {
             Some(block) if !block.inherited => Freed::Known(block),
             Some(block) if !block.set_aside => Freed::Inherited(block),
-            Some(block) => Freed::SetAside(block),
+            Some(_) => Freed::Backing,
             None => Freed::Unknown,
-        }
-    }
-
-    /// The block, if there was one.
-    #[inline(always)]
-    pub fn block(&self) -> Option<Block> {
-        match *self {
-            Freed::Known(block) | Freed::Inherited(block) | Freed::SetAside(block) => Some(block),
-            Freed::Unknown => None,
         }
     }
 }
@@ -164,14 +156,10 @@ impl Books {
         }
     }
 
-    /// The latest allocation was no more than that.
+    /// The latest allocation was the end of a reallocation; none is counted of a block that was not.
     #[inline(always)]
-    pub(crate) fn nothing(&mut self) {}
-
-    /// The latest allocation was the end of a reallocation.
-    #[inline(always)]
-    pub(crate) fn reallocated(&mut self) {
-        self.counts.reallocations.0 += 1;
+    pub(crate) fn reallocated(&mut self, is_event: bool) {
+        self.counts.reallocations.0 += u64::from(is_event);
     }
 
     /// Counts what a call of this thread released.
@@ -183,7 +171,7 @@ impl Books {
                 let latest = latest();
                 self.release(over, block, Some(latest));
             }
-            Freed::SetAside(_) => {}
+            Freed::Backing => {}
             Freed::Unknown => {
                 latest();
                 self.counts.frees_unknown.0 += 1;
@@ -200,11 +188,11 @@ impl Books {
         }
     }
 
-    /// Takes a block out of the totals that stays where it is. No allocator event of any thread.
-    pub(crate) fn set_aside(&mut self, over: &mut impl Over, block: Block) {
-        if !block.set_aside {
-            self.release(over, block, None);
-        }
+    /// Takes a block out of the totals that has become the memory of a pool. As a free, but of no temporary block.
+    pub(crate) fn back(&mut self, over: &mut impl Over, thread: ThreadId, freed: Freed) -> Freed {
+        self.end_thread(thread);
+        self.free(over, thread, freed);
+        freed
     }
 
     /// Counts a live block as one of another site, as if it had been allocated there. What a site had at a peak stays

@@ -1,6 +1,6 @@
 //! What a program's own ledger knows of a block beyond what a recording's does.
 
-use heapledger_core::{Bytes, PoolId, Serial, StackId, ThreadId, TypeId};
+use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 
 use crate::live::Time;
 use crate::mapped::Zeroed;
@@ -25,8 +25,8 @@ pub struct LiveBlock {
     pub thread: ThreadId,
     /// When it was allocated, rounded down to a multiple of [`LiveBlock::TIME_STEP`].
     pub time: Time,
-    /// The block is the memory of this pool and in no total itself; it has no serial and no stamp.
-    pub backs: Option<PoolId>,
+    /// The block is the memory of the pool with this id, and in no total itself; it has no serial and no stamp.
+    pub backs: Option<u32>,
 }
 
 impl LiveBlock {
@@ -42,7 +42,7 @@ impl LiveBlock {
 
     #[inline(always)]
     pub(crate) fn new(key: Key, block: Block, details: Details) -> LiveBlock {
-        let backs = block.set_aside.then_some(PoolId(details.stamp));
+        let backs = block.set_aside.then_some(details.stamp);
         LiveBlock {
             key,
             size: block.size,
@@ -60,7 +60,7 @@ impl LiveBlock {
     pub(crate) fn details(&self) -> Details {
         let slop = u32::try_from(self.usable.0.saturating_sub(self.size.0)).unwrap_or(u32::MAX);
         let thread = u64::from(self.thread.0.min(THREAD_MAX)) << TIME_BITS;
-        let stamp = self.backs.map_or(self.stamp.0, |pool| pool.0);
+        let stamp = self.backs.unwrap_or(self.stamp.0);
         Details { slop, stamp, thread_and_time: thread | (self.time.0 >> TIME_SHIFT).min(TIME_MAX) }
     }
 }

@@ -7,6 +7,7 @@ use heapledger_core::{Bytes, Serial, StackId, ThreadId};
 use crate::books::{Books, Counts, Freed};
 use crate::live::{Live, Session, Time};
 use crate::mapped::OutOfMemory;
+use crate::pools::Pools;
 use crate::register::{Block, Key, Register, Taken};
 use crate::sites::Site;
 
@@ -28,15 +29,16 @@ pub struct Allocated {
 #[derive(Debug)]
 #[must_use = "the old block is out of the register until the reallocation is finished or cancelled"]
 pub struct Pending {
-    pub(crate) thread: ThreadId,
-    pub(crate) key: Key,
-    pub(crate) old: Freed,
+    thread: ThreadId,
+    key: Key,
+    block: Option<Block>,
 }
 
 impl Pending {
     /// The block that the call was given; freed only if the reallocation is finished.
+    #[inline]
     pub fn old(&self) -> Freed {
-        self.old
+        Freed::new(self.block)
     }
 }
 
@@ -48,12 +50,13 @@ impl Pending {
 pub struct Ledger {
     register: Register,
     books: Books,
+    pools: Pools,
 }
 
 impl Ledger {
     /// The ledger of an image that has just begun, by exec; see [`Ledger::fork`] for the other way. Maps no memory.
     pub const fn new() -> Ledger {
-        Ledger { register: Register::new(), books: Books::new() }
+        Ledger { register: Register::new(), books: Books::new(), pools: Pools::new() }
     }
 
     /// A call returned a block. Also for `realloc` of a null pointer.
@@ -72,7 +75,14 @@ impl Ledger {
         let stack = stack.or_root();
         let serial = self.books.enter(thread, stack)?;
         let block = Block { size, stack, serial, inherited: false, set_aside: false };
+        if key.pool() != 0 {
+            self.pools.reserve(key)?;
+        }
         let displaced = self.register.insert(key, block)?;
+        if key.pool() != 0 {
+            let is_live = |key, serial| self.register.get(key).is_some_and(|block| block.serial.0 == serial);
+            self.pools.enter(key, serial.0, displaced.is_some(), is_live);
+        }
         self.books.allocate(session, time, thread, size, stack, displaced);
         Ok(Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) })
     }
@@ -81,15 +91,53 @@ impl Ledger {
     #[inline]
     pub fn free(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let freed = Freed::new(self.register.remove(key));
+        if key.pool() != 0 && freed != Freed::Unknown {
+            self.pools.freed(key);
+        }
         self.books.free(session, thread, freed);
         freed
+    }
+
+    /// A block becomes the memory of a user pool: it leaves the live totals, whose place the pool's blocks take, and is
+    /// no temporary block. A free that is no free of memory: the one that comes later is no event, [`Freed::Backing`].
+    pub fn back(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
+        let block = self.register.get(key);
+        if let Some(block) = block {
+            self.register.replace(key, Block { inherited: true, set_aside: true, ..block }, ());
+        }
+        self.books.back(session, thread, Freed::new(block))
+    }
+
+    /// As [`Ledger::back`], of a block whose free does not come any more: as where a recording is read.
+    pub fn withdraw(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
+        let block = self.register.remove(key);
+        self.books.back(session, thread, Freed::new(block))
+    }
+
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. `each` is told of a block when that has
+    /// been counted, with what is live then.
+    pub fn reset_pool(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        pool: u32,
+        mut each: impl FnMut(Freed, Live),
+    ) {
+        while let Some(key) = self.pools.pop(pool) {
+            let freed = Freed::new(self.register.remove(key));
+            if freed != Freed::Unknown {
+                self.pools.freed(key);
+                self.books.free(session, thread, freed);
+                each(freed, self.live());
+            }
+        }
     }
 
     /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
     /// before the reallocation is finished, finished as a free, or cancelled.
     #[inline]
     pub fn begin_realloc(&mut self, thread: ThreadId, key: Key) -> Pending {
-        Pending { thread, key, old: Freed::new(self.register.suspend(key).map(|(block, ())| block)) }
+        Pending { thread, key, block: self.register.suspend(key).map(|(block, ())| block) }
     }
 
     /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
@@ -103,20 +151,20 @@ impl Ledger {
         size: Bytes,
         stack: StackId,
     ) -> Result<Allocated, OutOfMemory> {
-        let thread = pending.thread;
+        let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
         self.finish_as_free(session, pending);
         let allocated = self.allocate(session, time, thread, key, size, stack)?;
-        self.books.reallocated();
+        self.books.reallocated(is_event);
         Ok(allocated)
     }
 
     /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
     #[inline]
     pub fn finish_as_free(&mut self, session: &mut Session, pending: Pending) {
-        if pending.old != Freed::Unknown {
+        if pending.block.is_some() {
             self.register.forget();
         }
-        self.books.free(session, pending.thread, pending.old);
+        self.books.free(session, pending.thread, pending.old());
     }
 
     /// The reallocation failed: its block stays live, nothing has happened. Count the failed call with
@@ -125,32 +173,14 @@ impl Ledger {
     /// Should the key have been given to another block meanwhile, that one stays, and the old block counts as freed
     /// without a free having been seen.
     pub fn cancel_realloc(&mut self, session: &mut Session, pending: Pending) {
-        if let Some(block) = pending.old.block()
+        if let Some(block) = pending.block
             && let Err(Taken) = self.register.restore(pending.key, block, ())
         {
             self.books.lose(session, block);
         }
     }
 
-    /// The live block with this key has become the memory of a pool, whose blocks are entered by themselves: it leaves
-    /// the totals as if freed (it is not temporary), but its key stays taken. Its free is then no event:
-    /// [`Freed::SetAside`].
-    ///
-    /// Returns what it was. Where nothing was known, nothing is counted, and the key is as after [`Ledger::ignore`].
-    pub fn set_aside(&mut self, session: &mut Session, key: Key) -> Result<Freed, OutOfMemory> {
-        let block = self.register.get(key);
-        match block {
-            None => self.ignore(session, key).map(drop)?,
-            Some(block) => {
-                self.register.insert(key, Block { set_aside: true, ..block })?;
-                self.books.set_aside(session, block);
-            }
-        }
-        Ok(Freed::new(block))
-    }
-
-    /// A call returned a block that is not to be counted: its thread ignores allocations. Nor is its free then.
-    /// Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
+    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
     pub fn ignore(&mut self, session: &mut Session, key: Key) -> Result<Option<Block>, OutOfMemory> {
         let displaced = self.register.insert(key, Block::IGNORED)?.filter(|block| !block.set_aside);
         if let Some(block) = displaced {
@@ -177,7 +207,7 @@ impl Ledger {
     /// The ledger of a child forked now: the same blocks, all inherited, and nothing counted yet. A block in a pending
     /// reallocation is not among them.
     pub fn fork(&self) -> Result<Ledger, OutOfMemory> {
-        let mut child = Ledger { register: self.register.copy()?, ..Ledger::new() };
+        let mut child = Ledger { register: self.register.copy()?, pools: self.pools.copy()?, ..Ledger::new() };
         for (_, block) in child.register.iter() {
             child.books.inherit(block);
         }
@@ -246,7 +276,7 @@ impl Ledger {
 
     /// What the ledger has mapped, touched or not.
     pub fn bytes_mapped(&self) -> Bytes {
-        Bytes((self.register.bytes_mapped() + self.books.bytes_mapped()) as u64)
+        Bytes((self.register.bytes_mapped() + self.books.bytes_mapped() + self.pools.bytes_mapped()) as u64)
     }
 }
 

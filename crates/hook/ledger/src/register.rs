@@ -16,7 +16,7 @@
 
 use core::fmt;
 
-use heapledger_core::{Bytes, PoolId, Serial, StackId};
+use heapledger_core::{Bytes, Serial, StackId};
 
 use crate::arch::{equal_bytes, prefetch};
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
@@ -30,26 +30,26 @@ mod tests;
 pub struct Key(pub u64);
 
 impl Key {
-    /// The bits of an address.
-    const ADDRESS_BITS: u32 = 47;
+    /// Bits of an address in the key of a pool's block.
+    const POOL_SHIFT: u32 = 47;
 
-    /// The block that a pool has at this address: none of its bits beyond 47 count. [`PoolId::MAIN`] stands for what
-    /// malloc returned, of which the key is the address.
+    /// The key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1 to 65,535; with 0, of a block
+    /// in none, which is its address.
     #[inline(always)]
-    pub const fn in_pool(pool: PoolId, address: u64) -> Key {
-        Key((pool.0 as u64) << Key::ADDRESS_BITS | (address & ((1 << Key::ADDRESS_BITS) - 1)))
+    pub const fn in_pool(pool: u32, address: u64) -> Key {
+        Key((pool as u64) << Key::POOL_SHIFT | address)
     }
 
-    /// The pool, of a key that is made of an address.
+    /// The id of the user pool that the block is in, 0 for none. Of an address or a serial.
     #[inline(always)]
-    pub const fn pool(self) -> PoolId {
-        PoolId((self.0 >> Key::ADDRESS_BITS) as u32)
+    pub const fn pool(self) -> u32 {
+        (self.0 >> Key::POOL_SHIFT) as u32
     }
 
     /// The address, of a key that is made of one.
     #[inline(always)]
     pub const fn address(self) -> u64 {
-        self.0 & ((1 << Key::ADDRESS_BITS) - 1)
+        self.0 & ((1 << Key::POOL_SHIFT) - 1)
     }
 }
 

@@ -9,7 +9,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use heapledger_core::{Bytes, PoolId};
+use heapledger_core::Bytes;
 
 use crate::details::{Details, LiveBlock};
 use crate::locked::{Guard, Locked};
@@ -69,7 +69,7 @@ impl SharedRegister {
     /// The block around an address: whichever pool has one there, else the main heap. Within a block that is the
     /// memory of a pool, the pool's own block is the answer, or that one where the pool has none.
     pub fn block_at(&self, address: u64) -> Option<LiveBlock> {
-        let mut found = self.block_in(PoolId::MAIN, address);
+        let mut found = self.block_in(0, address);
         if found.is_none_or(|block| block.backs.is_none()) {
             let inner = self.pools.iter().find_map(|pool| self.block_in(pool, address));
             found = inner.or(found);
@@ -83,10 +83,10 @@ impl SharedRegister {
         found
     }
 
-    /// The block that one pool, or with [`PoolId::MAIN`] the main heap, has around an address.
-    pub fn block_in(&self, pool: PoolId, address: u64) -> Option<LiveBlock> {
+    /// The block that the pool with this id, or with 0 the main heap, has around an address.
+    pub fn block_in(&self, pool: u32, address: u64) -> Option<LiveBlock> {
         let key = Key::in_pool(pool, address);
-        self.narrow_around(key).or_else(|| self.wide_around(key)).filter(|block| block.backs != Some(PoolId::MAIN))
+        self.narrow_around(key).or_else(|| self.wide_around(key)).filter(|block| block.backs != Some(IGNORED))
     }
 
     /// The live blocks, in no useful order, those of all pools. Takes one lock at a time, for a few blocks, and none
@@ -164,7 +164,7 @@ impl SharedRegister {
             return Err(error);
         }
         shard.note(key, extent);
-        if key.pool() != PoolId::MAIN {
+        if key.pool() != 0 {
             self.pools.note(key.pool());
         }
         let place = shard.register.place(key);
@@ -452,6 +452,8 @@ struct Shard {
     address_bits: [u64; 2],
 }
 
+/// A block that is set aside, but for no pool.
+const IGNORED: u32 = 0;
 const PAGE: u64 = 4096;
 /// Places tried under one lock.
 const TRIES_MAX: usize = 256;
@@ -467,7 +469,7 @@ impl Shard {
 
     #[inline(always)]
     fn note(&mut self, key: Key, extent: u64) {
-        let is_pool = usize::from(key.pool() != PoolId::MAIN);
+        let is_pool = usize::from(key.pool() != 0);
         self.address_bits[is_pool] |= key.0;
         if extent < WIDE {
             self.extent_max = self.extent_max.max(extent);
@@ -476,7 +478,7 @@ impl Shard {
 
     /// The distance between two places where blocks of the key's pool can start.
     fn step(&self, key: Key) -> u64 {
-        let is_pool = usize::from(key.pool() != PoolId::MAIN);
+        let is_pool = usize::from(key.pool() != 0);
         1 << (self.address_bits[is_pool] | STEP_MAX).trailing_zeros()
     }
 }
@@ -502,28 +504,28 @@ struct Pools {
 }
 
 impl Pools {
-    const WORDS: usize = PoolId::MAX.0 as usize / 64 + 1;
+    const WORDS: usize = 1 << (16 - 6);
 
     const fn new() -> Pools {
         Pools { words: [const { AtomicU64::new(0) }; Pools::WORDS], end: AtomicU32::new(0) }
     }
 
     #[inline]
-    fn note(&self, pool: PoolId) {
-        if let Some(word) = self.words.get(pool.0 as usize / 64) {
-            let bit = 1 << (pool.0 % 64);
+    fn note(&self, pool: u32) {
+        if let Some(word) = self.words.get(pool as usize / 64) {
+            let bit = 1 << (pool % 64);
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
-                self.end.fetch_max(pool.0 + 1, Ordering::Relaxed);
+                self.end.fetch_max(pool + 1, Ordering::Relaxed);
             }
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = PoolId> {
+    fn iter(&self) -> impl Iterator<Item = u32> {
         let used = self.end.load(Ordering::Relaxed).div_ceil(64) as usize;
         self.words.iter().take(used).zip(0_u32..).flat_map(|(word, number)| {
             let word = word.load(Ordering::Relaxed);
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| PoolId(number * 64 + bit))
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 64 + bit)
         })
     }
 
@@ -545,7 +547,7 @@ impl Budget {
     }
 
     /// Takes so many bytes, if there are.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
+    fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = bytes as u64;
         let mapped = self.mapped.fetch_add(bytes, Ordering::Relaxed);
         if mapped.saturating_add(bytes) > self.max.load(Ordering::Relaxed) {
@@ -555,15 +557,27 @@ impl Budget {
         Ok(())
     }
 
-    pub(crate) fn give(&self, bytes: usize) {
+    /// Lets something be done that will map so many bytes, if there are.
+    #[inline(always)]
+    pub(crate) fn within<R>(
+        &self,
+        bytes: usize,
+        map: impl FnOnce() -> Result<R, OutOfMemory>,
+    ) -> Result<R, OutOfMemory> {
+        if bytes == 0 {
+            return map();
+        }
+        self.take(bytes)?;
+        map().inspect_err(|_| self.give(bytes))
+    }
+
+    fn give(&self, bytes: usize) {
         self.mapped.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 
     /// Makes room in a table.
     #[cold]
     fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
-        let more = register.bytes_grown() - register.bytes_mapped();
-        self.take(more)?;
-        register.grow().inspect_err(|_| self.give(more))
+        self.within(register.bytes_grown() - register.bytes_mapped(), || register.grow())
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_core::{Bytes, PoolId, Serial, StackId, ThreadId, TypeId};
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
 use crate::arch::prefetch;
 use crate::books::{Books, Counts, Freed};
@@ -12,6 +12,7 @@ use crate::ledger::Allocated;
 use crate::live::{Alone, Live, Time};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
+use crate::pools::Pools;
 use crate::register::{Block, Key};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
 use crate::sites::Site;
@@ -71,43 +72,39 @@ impl SharedPending {
 pub struct SharedLedger {
     register: SharedRegister,
     books: Locked<Books>,
+    /// Taken before the lock of a shard, by events of pools only.
+    pools: Locked<Pools>,
     dropped: AtomicU64,
 }
 
 impl SharedLedger {
     /// The ledger of a process in which nothing has happened. Maps no memory.
     pub const fn new() -> SharedLedger {
-        SharedLedger { register: SharedRegister::new(), books: Locked::new(Books::new()), dropped: AtomicU64::new(0) }
+        SharedLedger {
+            register: SharedRegister::new(),
+            books: Locked::new(Books::new()),
+            pools: Locked::new(Pools::new()),
+            dropped: AtomicU64::new(0),
+        }
     }
 
     /// A call returned a block. Also for `realloc` of a null pointer. To be called before another thread can have the
     /// block.
     #[inline]
     pub fn allocate(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
-        self.enter(new, Books::nothing)
+        self.enter(new, |_| {})
     }
 
     /// A call is about to release a block. Not for `free` of a null pointer, which is no event.
     #[inline]
     pub fn free(&self, thread: ThreadId, key: Key) -> Freed {
-        prefetch(&raw const self.books);
-        self.register.remove_with(key, |taken| {
-            let freed = Freed::new(taken.map(|(block, _)| block));
-            self.books.lock().free(&mut Alone, thread, freed);
-            freed
-        })
+        self.leave(thread, key, true)
     }
 
     /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
     #[inline]
     pub fn free_if_known(&self, thread: ThreadId, key: Key) -> Freed {
-        self.register.remove_with(key, |taken| {
-            let freed = Freed::new(taken.map(|(block, _)| block));
-            if freed != Freed::Unknown {
-                self.books.lock().free(&mut Alone, thread, freed);
-            }
-            freed
-        })
+        self.leave(thread, key, false)
     }
 
     /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
@@ -120,8 +117,9 @@ impl SharedLedger {
     /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
     #[inline]
     pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
+        let is_event = pending.old() != Freed::Backing;
         self.finish_as_free(pending);
-        self.enter(new, Books::reallocated)
+        self.enter(new, |books| books.reallocated(is_event))
     }
 
     /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
@@ -150,27 +148,35 @@ impl SharedLedger {
         self.books.lock().fail();
     }
 
-    /// The live block with this key has become the memory of a pool, whose blocks are entered by themselves: it leaves
-    /// the totals as if freed (it is not temporary), but its key stays taken, and look-ups find the pool by it. Its
-    /// free is then no event: [`Freed::SetAside`].
-    ///
-    /// Returns what it was. Where nothing was known, nothing is counted, and the key is as after
-    /// [`SharedLedger::ignore`].
-    pub fn set_aside(&self, key: Key, pool: PoolId) -> Result<Freed, OutOfMemory> {
-        let changed = self.register.change(key, |block, details| {
+    /// A block becomes the memory of the user pool with this id, as [`crate::Ledger::back`] says. Look-ups find the
+    /// pool by it.
+    pub fn back(&self, thread: ThreadId, key: Key, pool: u32) -> Freed {
+        let backed = self.register.change(key, |block, details| {
             let freed = Freed::new(Some(*block));
-            self.books.lock().set_aside(&mut Alone, *block);
-            (block.inherited, block.set_aside, details.stamp) = (true, true, pool.0);
-            Ok(freed)
-        })?;
-        match changed {
-            Some(freed) => Ok(freed),
-            None => self.ignore(key).map(|_| Freed::Unknown),
+            (block.inherited, block.set_aside, details.stamp) = (true, true, pool);
+            Ok(self.books.lock().back(&mut Alone, thread, freed))
+        });
+        match backed {
+            Ok(Some(freed)) => freed,
+            _ => self.books.lock().back(&mut Alone, thread, Freed::Unknown),
         }
     }
 
-    /// A call returned a block that is not to be counted: its thread ignores allocations. Nor is its free then.
-    /// Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. Other events of pools wait until it is
+    /// done. Returns how many there were.
+    pub fn reset_pool(&self, thread: ThreadId, pool: u32) -> Blocks {
+        let mut pools = self.pools.lock();
+        let mut blocks = Blocks(0);
+        while let Some(key) = pools.pop(pool) {
+            if self.release(thread, key, false) != Freed::Unknown {
+                pools.freed(key);
+                blocks.0 += 1;
+            }
+        }
+        blocks
+    }
+
+    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
     pub fn ignore(&self, key: Key) -> Result<Option<Block>, OutOfMemory> {
         let entered = self.register.insert_with(key, Details::default(), Bytes(0), |displaced| {
             let displaced = displaced.map(|(block, _)| block).filter(|block| !block.set_aside);
@@ -189,7 +195,7 @@ impl SharedLedger {
         let changed = self.register.change(key, |block, _| {
             let mut books = self.books.lock();
             let bytes = books.bytes_to_move(to);
-            self.within_budget(&mut books, bytes, |books| books.move_block(&Alone, *block, to))?;
+            self.register.budget().within(bytes, || books.move_block(&Alone, *block, to))?;
             block.stack = to;
             Ok(())
         });
@@ -221,7 +227,9 @@ impl SharedLedger {
     /// Forgets everything, as if nothing had happened yet, and gives the memory back. Reallocations that are pending
     /// must not be finished after it.
     pub fn clear(&self) {
+        let mut pools = self.pools.lock();
         self.register.clear_with(|| {
+            *pools = Pools::new();
             *self.books.lock() = Books::new();
             self.dropped.store(0, Ordering::Relaxed);
         });
@@ -271,7 +279,7 @@ impl SharedLedger {
     }
 
     /// See [`SharedRegister::block_in`].
-    pub fn block_in(&self, pool: PoolId, address: u64) -> Option<LiveBlock> {
+    pub fn block_in(&self, pool: u32, address: u64) -> Option<LiveBlock> {
         self.register.block_in(pool, address)
     }
 
@@ -293,6 +301,7 @@ impl SharedLedger {
     /// To be called before the process forks, see [`SharedRegister::before_fork`]. The child goes on with the same
     /// ledger, and with blocks that are as much its own as the parent's are.
     pub fn before_fork(&self) {
+        self.pools.hold();
         self.register.before_fork();
         self.books.hold();
     }
@@ -303,50 +312,75 @@ impl SharedLedger {
     ///
     /// The calling thread is the one that called [`SharedLedger::before_fork`], or its copy in the child.
     pub unsafe fn after_fork(&self) {
-        // SAFETY: both were held by `before_fork`; by whom is the caller's promise.
+        // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
         unsafe {
             self.books.release();
             self.register.after_fork();
+            self.pools.release();
         }
     }
 
     #[inline(always)]
     fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+        let entered = if new.key.pool() == 0 { self.enter_block(new, then) } else { self.enter_in_pool(new, then) };
+        entered.inspect_err(|_| self.drop_event())
+    }
+
+    #[cold]
+    fn enter_in_pool(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+        let mut pools = self.pools.lock();
+        let bytes = pools.bytes_to_reserve(new.key);
+        self.register.budget().within(bytes, || pools.reserve(new.key))?;
+        let allocated = self.enter_block(new, then)?;
+        let is_live = |key, serial| self.register.get(key).is_some_and(|block| block.serial.0 == serial);
+        pools.enter(new.key, allocated.serial.0, allocated.displaced.is_some(), is_live);
+        Ok(allocated)
+    }
+
+    #[inline(always)]
+    fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
         prefetch(&raw const self.books);
         let &Allocation { key, size, usable, thread, time, stamp, .. } = new;
         let stack = new.stack.or_root();
         let known = LiveBlock { key, size, usable, stack, serial: Serial(0), stamp, thread, time, backs: None };
-        let entered = self.register.insert_with(key, known.details(), size, |displaced| {
+        self.register.insert_with(key, known.details(), size, |displaced| {
             let displaced = displaced.map(|(block, _)| block);
             let mut books = self.books.lock();
             let bytes = books.bytes_to_enter(thread, stack);
-            let serial = self.within_budget(&mut books, bytes, |books| books.enter(thread, stack))?;
+            let serial = self.register.budget().within(bytes, || books.enter(thread, stack))?;
             books.allocate(&mut Alone, time, thread, size, stack, displaced);
             then(&mut books);
             let block = Block { size, stack, serial, inherited: false, set_aside: false };
             Ok((block, Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) }))
-        });
-        entered.inspect_err(|_| self.drop_event())
+        })
     }
 
-    /// Lets the books do something that will map so many bytes, if the budget has them.
     #[inline(always)]
-    fn within_budget<R>(
-        &self,
-        books: &mut Books,
-        bytes: usize,
-        enter: impl FnOnce(&mut Books) -> Result<R, OutOfMemory>,
-    ) -> Result<R, OutOfMemory> {
-        if bytes == 0 {
-            return enter(books);
+    fn leave(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        if key.pool() == 0 { self.release(thread, key, is_event) } else { self.leave_pool(thread, key, is_event) }
+    }
+
+    #[cold]
+    fn leave_pool(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        let mut pools = self.pools.lock();
+        let freed = self.release(thread, key, is_event);
+        if freed != Freed::Unknown {
+            pools.freed(key);
         }
-        let budget = self.register.budget();
-        budget.take(bytes)?;
-        let before = books.bytes_mapped();
-        let result = enter(books);
-        // Not all of it, where the kernel had not enough.
-        budget.give(bytes - (books.bytes_mapped() - before).min(bytes));
-        result
+        freed
+    }
+
+    /// `is_event`: even if the block is unknown.
+    #[inline(always)]
+    fn release(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        prefetch(&raw const self.books);
+        self.register.remove_with(key, |taken| {
+            let freed = Freed::new(taken.map(|(block, _)| block));
+            if is_event || freed != Freed::Unknown {
+                self.books.lock().free(&mut Alone, thread, freed);
+            }
+            freed
+        })
     }
 
     #[cold]

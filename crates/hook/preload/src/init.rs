@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_record::connect::Address;
-use heapledger_record::process::{self, Library};
-use heapledger_record::{block::ThreadBlock, hook, verify};
+use heapledger_record::{hook, process, verify};
+use heapledger_thread::Library;
 
 use crate::family::NEXT;
 use crate::next::{Scope, lookup, lookup_in};
@@ -74,11 +74,9 @@ fn join() {
         Library {
             key_create: core::mem::transmute::<
                 usize,
-                unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
+                unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32,
             >(key_create),
-            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const ThreadBlock) -> i32>(
-                set_specific,
-            ),
+            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const c_void) -> i32>(set_specific),
         }
     };
     let has_one_thread = lookup(Scope::All, c"__libc_single_threaded");
@@ -87,9 +85,9 @@ fn join() {
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     // SAFETY: once, under the lock; the arguments are what it asks for.
-    unsafe { process::start(address, library, start as u64) };
+    unsafe { process::start(address, start as u64) };
     // SAFETY: started just above; no hook has run, since `IS_DONE` is not set and this thread is the first.
-    unsafe { process::create_key() };
+    unsafe { process::create_key(library) };
 }
 
 /// Runs before `main`, after the C library's own start.

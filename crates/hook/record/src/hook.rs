@@ -4,10 +4,11 @@
 //! event or counts that it could not; it never fails, allocates or panics.
 
 use core::ptr;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
 use heapledger_core::{Api, NodeKind, StackId, sys};
+use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
 use heapledger_unwind::modules::Module;
@@ -19,8 +20,7 @@ use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
-use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, Outlet, ThreadBlock};
-use crate::connect::Refusal;
+use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
@@ -314,7 +314,7 @@ pub fn fork_begins(sp: u64) {
 /// In a child: introduces it to the collector.
 pub fn child_begins(sp: u64) {
     if let Some(block) = enter(sp) {
-        block.leave();
+        block.head.leave();
     }
 }
 
@@ -326,16 +326,16 @@ pub fn session_is_live() -> bool {
 /// Runs something that calls the C library for us: what it allocates is not the program's.
 pub fn internally(sp: u64, run: impl FnOnce()) {
     let Some(block) = enter(sp) else { return run() };
-    block.is_internal = true;
+    block.head.is_internal = true;
     run();
-    block.is_internal = false;
-    block.leave();
+    block.head.is_internal = false;
+    block.head.leave();
 }
 
 /// Memory of this thread's for the arguments of an exec: kept, so that a vfork child leaves nothing behind that its
 /// parent does not reuse. Null when there is none.
 pub fn scratch(length: usize) -> *mut u8 {
-    let Current::Block(block) = block::current() else {
+    let Current::Block(block) = thread::current::<ThreadBlock>() else {
         return sys::map_private(length).unwrap_or(ptr::null_mut());
     };
     // SAFETY: this thread's block; the two fields are used here only, and not from signal handlers that return.
@@ -370,6 +370,9 @@ pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
 
 /// Says that the block's thread has ended. It may have got its name since it started.
 pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
+    if !block.has_ring {
+        return;
+    }
     block.begin();
     let written = block
         .write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() })
@@ -431,7 +434,7 @@ fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
         block.finish_plainly(ticks);
     } else {
         block.producer().end();
-        block.leave();
+        block.head.leave();
     }
     is_written
 }
@@ -453,106 +456,20 @@ fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
 /// Closes the gate of this thread's block, if it is open, and the session in its usual mode.
 #[inline(always)]
 fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
-    let Current::Block(block) = block::current() else { return None };
-    // SAFETY: as in `enter`.
-    let block = unsafe { &mut *block.as_ptr() };
-    if block.gate != GATE_OPEN || process::page().mode() != 0 {
+    let block = thread::open::<ThreadBlock>()?;
+    if process::page().mode() != 0 {
         return None;
     }
-    block.close(sp);
+    block.head.close(sp);
     Some(block)
 }
 
 /// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
 fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
-    if let Current::Block(block) = block::current() {
-        // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate
-        // closed and touches `gate` and `is_internal` only; what it reads is written by the volatile store below.
-        let block = unsafe { &mut *block.as_ptr() };
-        if block.gate == GATE_OPEN {
-            block.close(sp);
-            return Some(block);
-        }
-    }
-    enter_rarely(sp)
-}
-
-/// The gate is not open: the thread is new, or has no ring, or is inside the recorder already, or seems to be.
-#[cold]
-#[inline(never)]
-fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
-    let process = Process::get()?;
-    let (block, is_adopted) = match block::current() {
-        Current::TornDown => return None,
-        Current::None => (block::adopt(process, sp)?, true),
-        Current::Block(block) => (block, false),
-    };
-    // SAFETY: as in `enter`.
-    let block = unsafe { &mut *block.as_ptr() };
-    if !is_adopted && block.gate != GATE_UNATTACHED {
-        // A signal handler has interrupted the recorder, or the C library calls back, or the guard is stale.
-        if block.is_internal || !block.is_guard_stale(sp) {
-            return None;
-        }
-        block.walker.forget();
-        if block.has_ring {
-            block.producer().end();
-            block.close(sp);
-            return Some(block);
-        }
-    }
-    attach(block, process, sp)
-}
-
-#[cold]
-fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option<&'static mut ThreadBlock> {
-    block.attempts = block.attempts.wrapping_add(1);
-    // A thread that gets no ring asks again after twice as many calls.
-    if block.has_ring || block.attempts.is_power_of_two() {
-        block.close(sp);
-        match block.attach(process) {
-            Ok(()) => return Some(block),
-            Err(Refusal::Gone) => process::turn_off(),
-            Err(Refusal::NotNow) => {}
-        }
-    }
-    block.gate = GATE_UNATTACHED;
-    None
+    thread::enter(sp)
 }
 
 impl ThreadBlock {
-    /// Whether the frame at which the recorder was entered is gone: left by a jump.
-    fn is_guard_stale(&self, sp: u64) -> bool {
-        /// The least that lies between the guard and a frame of a signal handler that interrupted the recorder: the
-        /// recorder's frames, the red zone, the signal frame.
-        const NESTED_DISTANCE_MIN: u64 = 512;
-        let guard = self.gate;
-        if !self.walker.is_own_stack(guard, sp) {
-            return false;
-        }
-        // SAFETY: on the thread's own stack, verified; above sp or else checked by the first condition.
-        let word = || unsafe { ptr::with_exposed_provenance::<u64>(guard as usize - 8).read_volatile() };
-        sp + NESTED_DISTANCE_MIN > guard || word() != self.guard_word
-    }
-
-    #[inline(always)]
-    fn close(&mut self, sp: u64) {
-        // SAFETY: every caller's `sp` is that of a frame of this thread, with the return address of the call, or a word
-        // of a local array, below it.
-        self.guard_word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize - 8).read_volatile() };
-        // SAFETY: our own field; volatile so that a signal handler of this thread sees it.
-        unsafe { ptr::from_mut(&mut self.gate).write_volatile(sp) };
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Opens the gate.
-    #[inline(always)]
-    pub(crate) fn leave(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `close`.
-        unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
-    }
-
     /// Whether this event is not to be recorded: then the gate is open again. In the usual mode all are.
     #[inline(always)]
     fn skips(&mut self, kind: Kind) -> bool {
@@ -565,9 +482,9 @@ impl ThreadBlock {
             return false;
         }
         if process::is_on() {
-            self.leave();
+            self.head.leave();
         } else {
-            self.gate = GATE_UNATTACHED;
+            self.head.gate = GATE_UNATTACHED;
         }
         true
     }
@@ -617,7 +534,7 @@ impl ThreadBlock {
             self.finish_plainly(ticks);
         } else {
             self.producer().end();
-            self.gate = GATE_UNATTACHED;
+            self.head.gate = GATE_UNATTACHED;
             process::turn_off();
         }
     }
@@ -630,7 +547,7 @@ impl ThreadBlock {
             self.measure(ticks);
         }
         self.producer().end();
-        self.leave();
+        self.head.leave();
     }
 
     #[cold]
@@ -823,10 +740,10 @@ fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: 
 #[inline(never)]
 fn outside(event: &Extended<'_>) {
     let Some(process) = Process::get() else { return };
-    let is_nested = match block::current() {
+    let is_nested = match thread::current::<ThreadBlock>() {
         Current::Block(block) => {
             // SAFETY: this thread's block; the two fields are plain and may be read at any moment.
-            let (gate, is_internal) = unsafe { ((*block.as_ptr()).gate, (*block.as_ptr()).is_internal) };
+            let (gate, is_internal) = unsafe { ((*block.as_ptr()).head.gate, (*block.as_ptr()).head.is_internal) };
             if is_internal {
                 return;
             }
