@@ -84,7 +84,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 30).prop_map(|n| Counts {
+    prop::collection::vec(number(), 31).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),

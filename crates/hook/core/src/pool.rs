@@ -111,7 +111,8 @@ mod tests {
     fn numbers_are_given_out_and_taken_back() {
         let pools: Vec<Pool> = (0..ID_MAX).map(|_| Pool::new(&NAME)).collect();
         let ids: BTreeSet<u32> = std::thread::scope(|scope| {
-            let parts = pools.chunks(20_000).map(|part| scope.spawn(move || part.iter().map(|pool| pool.id().unwrap())));
+            let parts =
+                pools.chunks(20_000).map(|part| scope.spawn(move || part.iter().map(|pool| pool.id().unwrap())));
             parts.collect::<Vec<_>>().into_iter().flat_map(|part| part.join().unwrap()).collect()
         });
         assert_eq!((ids.len() as u32, ids.first(), ids.last()), (ID_MAX, Some(&1), Some(&ID_MAX)));
