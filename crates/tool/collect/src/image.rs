@@ -265,7 +265,14 @@ impl Image {
                     declared_size: says_size.then_some(Bytes(size)),
                     ..Extras::NONE
                 };
-                self.free(shared, moment, api, address, &extras);
+                match api {
+                    Api::PoolBack => {
+                        let freed = self.ledger.back(&mut shared.session, moment.thread, Key(address));
+                        self.push_freed(shared, moment, api, freed, &extras);
+                    }
+                    Api::PoolReset => self.reset_pool(shared, moment, Key(address).pool()),
+                    _ => self.free(shared, moment, api, address, &extras),
+                }
             }
             Extended::ReallocBegin { address, .. } => {
                 let moment = self.moment(line, time);
@@ -394,11 +401,25 @@ impl Image {
         self.push_freed(shared, moment, api, freed, extras);
     }
 
+    /// To readers, a reset is a free of each block.
+    fn reset_pool(&mut self, shared: &mut Shared, moment: Moment, pool: u32) {
+        let mut all = Vec::new();
+        self.ledger.reset_pool(&mut shared.session, moment.thread, pool, |freed, live| all.push((freed, live)));
+        for (freed, live) in all {
+            let (block, freed_size) = name(freed);
+            let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+            let (kind, extras) = (EventKind::Free { block }, Extras { freed_size, ..Extras::NONE });
+            self.push_with(shared, moment, Api::PoolReset, kind, &extras, live);
+        }
+    }
+
     #[inline(always)]
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
-        if freed == Freed::Unknown {
-            self.count_unknown(shared, moment);
+        match freed {
+            Freed::Unknown => self.count_unknown(shared, moment),
+            Freed::Backing => return,
+            Freed::Known(_) | Freed::Inherited(_) => {}
         }
         let kind = EventKind::Free { block };
         match freed_size {
@@ -610,7 +631,7 @@ impl Image {
         // A block on its way to another place is still where it was.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
             Freed::Known(block) => Some(block),
-            Freed::Inherited(_) | Freed::Unknown => None,
+            Freed::Inherited(_) | Freed::Backing | Freed::Unknown => None,
         });
         let live = blocks
             .chain(pending)
@@ -829,6 +850,7 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
         Freed::Known(block) => (FreedBlock::Known(block.serial), None),
         Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
+        Freed::Backing => (FreedBlock::None, None),
         Freed::Unknown => (FreedBlock::Unknown, None),
     }
 }

@@ -210,7 +210,7 @@ impl Tree {
         }
         let epoch = self.epochs.get(node.parent)?;
         self.epochs.set(node.id, epoch);
-        if node.kind == NodeKind::Truncated {
+        if node.kind != NodeKind::Frame {
             return Some(to_node(node, ModuleId::UNKNOWN, node.address));
         }
         let mapping = self.find(node.address, epoch, any_epoch)?;
@@ -238,6 +238,7 @@ fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
         NodeKind::Frame => recording::NodeKind::Frame,
         NodeKind::Epoch => recording::NodeKind::Epoch,
         NodeKind::Truncated => recording::NodeKind::Truncated,
+        kind => recording::NodeKind::Other(kind as u8),
     };
     Node { id: node.id, parent: node.parent, kind, module, offset }
 }

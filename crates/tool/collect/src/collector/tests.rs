@@ -96,6 +96,12 @@ impl Bench {
         self.collector.inbox.post([News::Ended { image, reason, stamp: units(arch::ticks()) }]);
     }
 
+    /// The same at a moment as events have it.
+    fn end_at(&mut self, at: u64, image: ImageId) {
+        let stamp = units(self.start + at * 16);
+        self.collector.inbox.post([News::Ended { image, reason: ImageEndReason::Exit, stamp }]);
+    }
+
     fn round(&mut self) {
         self.collector.round();
     }
@@ -538,25 +544,28 @@ fn children_inherit_what_was_live_at_the_fork() {
     assert_eq!(finished.processes.len(), 4);
 }
 
+/// Three images, one after the other, two of them at the same time for a while: whether the collector hears of all in
+/// one round or of each in its own.
 #[test]
 fn a_later_peak_takes_the_shares_of_those_that_have_gone() {
-    let mut bench = Bench::new();
-    let images: Vec<FakeImage> = (0..3).map(|number| bench.image(100 + number, None)).collect();
-    let ids: Vec<ImageId> = images.iter().map(|image| image.id).collect();
-    for (mut image, (at, size)) in images.into_iter().zip([(10, 1_000), (20, 500), (30, 5_000)]) {
-        image.own.malloc(at, 0x1000, size, 1);
-        bench.round();
-        bench.end(image.id, ImageEndReason::Exit);
-        if size > 500 {
-            bench.round();
+    for is_at_once in [true, false] {
+        let mut bench = Bench::new();
+        let images: Vec<FakeImage> = (0..3).map(|number| bench.image(100 + number, None)).collect();
+        let ids: Vec<ImageId> = images.iter().map(|image| image.id).collect();
+        for (mut image, [at, end, size]) in images.into_iter().zip([[10, 19, 1_000], [20, 40, 500], [30, 50, 5_000]]) {
+            image.own.malloc(at, 0x1000, size, 1);
+            bench.end_at(end, image.id);
+            if !is_at_once {
+                bench.round();
+            }
         }
+        bench.round();
+        let (finished, bytes) = bench.finish();
+        let recording = open(&bytes);
+        let shares: Vec<u64> = ids.iter().map(|&id| recording.sites(id).rows[0].live_at_session_peak.bytes.0).collect();
+        let peak = finished.footer.counts.bytes_live_max.0;
+        assert_eq!((shares, peak), if is_at_once { (vec![0, 500, 5_000], 5_500) } else { (vec![0, 0, 5_000], 5_000) });
     }
-    let (finished, bytes) = bench.finish();
-    let recording = open(&bytes);
-    let shares: Vec<u64> = ids.iter().map(|&id| recording.sites(id).rows[0].live_at_session_peak.bytes.0).collect();
-    // The first had gone by then; the second ended in the round that brought the third's allocation.
-    assert_eq!(shares.iter().sum::<u64>(), finished.footer.counts.bytes_live_max.0);
-    assert_eq!((shares[0], shares[2]), (0, 5_000));
 }
 
 #[test]
@@ -773,6 +782,47 @@ fn what_waits_to_be_merged_is_bounded() {
     let (finished, _) = bench.finish();
     let counts = finished.footer.counts;
     assert_eq!((counts.allocations.0, counts.events_late, counts.events_lost), (written + 1, 0, 0));
+}
+
+#[test]
+fn pools_stand_for_the_memory_they_have() {
+    let mut bench = Bench::new();
+    let FakeImage { id, mut own, .. } = bench.image(100, None);
+    let key = |address: u64| 3 << 47 | address;
+    let free = |api, address| Extended::Free { api, address, size: 0, alignment: 0 };
+    let pool_alloc = |address, size| {
+        let (api, stack) = (Api::PoolAlloc, StackId(1));
+        Extended::Alloc { api, address: key(address), size, stack, alignment: 0, count: 0, usable: 0, weight: 0 }
+    };
+    own.thread(0, TID, "main");
+    own.malloc(1, 0x1000, 4096, 1);
+    own.extended(2, &free(Api::PoolBack, 0x1000));
+    own.extended(3, &pool_alloc(0x1000, 10));
+    own.extended(4, &pool_alloc(0x1010, 20));
+    own.extended(5, &pool_alloc(0x1030, 30));
+    own.extended(6, &free(Api::PoolFree, key(0x1010)));
+    own.extended(7, &free(Api::PoolReset, key(0)));
+    own.free(8, 0x1000);
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    let counts = finished.footer.counts;
+    assert_eq!((counts.allocations.0, counts.frees.0, counts.frees_unknown.0), (4, 4, 0));
+    assert_eq!((counts.bytes_live_max.0, counts.bytes_live_end.0, counts.temporary_allocations.0), (4096, 0, 0));
+    let recording = open(&bytes);
+    let events = events_of(&recording, id);
+    let calls: Vec<_> = events.iter().map(|(event, _)| (event.call.api().unwrap(), event.kind)).collect();
+    let expected = [
+        (Api::Malloc, alloc(0, 4096, 1)),
+        (Api::PoolBack, freed(0)),
+        (Api::PoolAlloc, alloc(1, 10, 1)),
+        (Api::PoolAlloc, alloc(2, 20, 1)),
+        (Api::PoolAlloc, alloc(3, 30, 1)),
+        (Api::PoolFree, freed(2)),
+        (Api::PoolReset, freed(3)),
+        (Api::PoolReset, freed(1)),
+    ];
+    assert_eq!(calls, expected);
 }
 
 #[test]
