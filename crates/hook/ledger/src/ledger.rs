@@ -57,7 +57,8 @@ pub enum Freed {
     Known(Block),
     /// A block that was live when the image was forked.
     Inherited(Block),
-    /// The memory of a user pool, which left the totals when it became that: no event. See [`Ledger::back`].
+    /// The memory of a user pool, which left the totals when it became that, or a block that was never in them: no event.
+    /// See [`Ledger::back`] and [`Ledger::ignore`].
     Backing,
     /// Nothing that the ledger knows.
     Unknown,
@@ -184,6 +185,11 @@ impl Ledger {
         }
         self.freed(session, thread, freed);
         freed
+    }
+
+    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`].
+    pub fn ignore(&mut self, key: Key) {
+        self.pools.remember(key);
     }
 
     /// A block becomes the memory of a user pool: it leaves the live totals, whose place the pool's blocks take, and is

@@ -189,13 +189,17 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) aggregate: bool,
 
+    /// What to take of the place where a block is allocated
+    #[arg(long, value_name = "MODE", default_value = "mixed")]
+    pub(crate) stacks: Stacks,
+
     /// Compare every captured stack with what the program's C library says
     ///
     /// Each is checked frame by frame against glibc's `backtrace`, at the same place
     /// in the program. That takes 10 microseconds and more for each allocation. How
     /// many are equal is in the report and in `summary`; `info` shows both stacks of
     /// the first that are not.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
 
     /// The program and its arguments
@@ -290,6 +294,20 @@ pub(crate) enum OnFull {
     Wait,
     /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
     Drop,
+}
+
+/// What is taken of the place where a block is allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// The stack, and the context that the program declares
+    #[default]
+    Mixed,
+    /// The stack
+    Native,
+    /// The context that the program declares: cheaper, and of no use to programs that declare none
+    Pseudo,
+    /// Nothing: totals and sizes only
+    None,
 }
 
 /// Show the totals of a recording and of each process in it

@@ -277,6 +277,7 @@ impl Image {
                     _ => self.free(shared, moment, api, address, &extras),
                 }
             }
+            Extended::Ignored { address } => self.ledger.ignore(Key(address)),
             Extended::ReallocBegin { address, .. } => {
                 let moment = self.moment(line, time);
                 self.begin_realloc(shared, moment, address);
