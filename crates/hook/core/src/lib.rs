@@ -10,6 +10,7 @@
 //! - [`lock`]: a futex lock.
 //! - [`sample`]: random numbers, and which bytes are sampled.
 //! - [`print`]: text to a descriptor, without allocation.
+//! - [`pool`]: user pools.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
@@ -20,9 +21,10 @@ pub mod hooks;
 pub mod ids;
 pub mod lock;
 pub mod print;
+pub mod pool;
 pub mod program;
 pub mod sample;
 pub mod sys;
 
 pub use api::Api;
-pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId};
+pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId, TypeId};

@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
 use heapledger_core::context::{Name, Stack};
-use heapledger_core::hooks::Caller;
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
@@ -27,14 +26,31 @@ use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
-/// # Safety
-///
-/// See [`malloc`].
-#[inline(always)]
-unsafe fn position(caller: Caller) -> Position {
-    // SAFETY: by the caller's contract the word is of the thread's stack.
-    let return_address = unsafe { ptr::with_exposed_provenance::<u64>(caller.slot as usize).read() };
-    Position { slot: caller.slot, return_address, rbp: caller.rbp }
+pub mod pools;
+
+/// The frame that made a call. Of two words, so that it is passed in registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The word of the stack that holds the return address of the call; above it is the frame.
+    pub slot: u64,
+    /// The frame's rbp.
+    pub rbp: u64,
+}
+
+impl Caller {
+    fn sp(self) -> u64 {
+        self.slot.wrapping_add(8)
+    }
+
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    #[inline(always)]
+    unsafe fn position(self) -> Position {
+        // SAFETY: by the caller's contract the word is of the thread's stack.
+        let return_address = unsafe { ptr::with_exposed_provenance::<u64>(self.slot as usize).read() };
+        Position { slot: self.slot, return_address, rbp: self.rbp }
+    }
 }
 
 /// `malloc(size)` returned `address`.
@@ -644,7 +660,7 @@ impl ThreadBlock {
     #[inline(always)]
     unsafe fn walk(&mut self, caller: Caller) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
-        let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
+        let id = unsafe { self.walker.capture(caller.position(), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
             // SAFETY: passed on.
             unsafe { self.inspect(caller, id) };
@@ -666,7 +682,7 @@ impl ThreadBlock {
         }
         if self.defects_counted == INSPECT_ALL {
             // SAFETY: passed on.
-            verify::check(self, &unsafe { position(caller) }, id);
+            verify::check(self, &unsafe { caller.position() }, id);
         }
     }
 
