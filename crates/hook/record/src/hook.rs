@@ -43,12 +43,9 @@ unsafe fn position(caller: Caller) -> Position {
 /// same for all functions here that take one.
 #[inline(always)]
 pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
-    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: passed on.
-        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
-    }
+    let is_compact = size < COMPACT_SIZE_END && is_compact_address(address);
     // SAFETY: passed on.
-    if unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
+    if !is_compact || unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
         // SAFETY: passed on.
         unsafe { malloc_rarely(address, size, caller) };
     }
@@ -60,6 +57,10 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
+    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
+    }
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
@@ -635,27 +636,22 @@ impl ThreadBlock {
         // SAFETY: passed on; the walker is this thread's.
         let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
-            // SAFETY: passed on.
-            unsafe { self.inspect(caller, id) };
+            self.inspect(id);
         }
         id
     }
 
     /// After a capture with a defect; after every one where stacks are verified.
-    ///
-    /// # Safety
-    ///
-    /// See [`malloc`].
     #[cold]
     #[inline(never)]
-    unsafe fn inspect(&mut self, caller: Caller, id: StackId) {
+    fn inspect(&mut self, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
         if self.defects_counted == INSPECT_ALL {
-            // SAFETY: passed on.
-            verify::check(self, &unsafe { position(caller) }, id);
+            // The word below the guard is the return address of the call.
+            verify::check(self, self.guard_word, id);
         }
     }
 
