@@ -33,6 +33,8 @@
 use core::ffi::c_void;
 
 mod caller;
+#[cfg(not(all(test, loom)))]
+mod interface;
 mod list;
 #[cfg(all(test, loom))]
 mod model;
@@ -46,6 +48,8 @@ pub mod serve;
 pub mod tell;
 
 pub use caller::Caller;
+#[cfg(not(all(test, loom)))]
+pub use interface::Hooks;
 pub use observer::Observer;
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};

@@ -1,10 +1,13 @@
-//! The bridge: how a program that links Heapledger finds the recorder, by weak reference to one symbol.
+//! The bridge: how a program that links Heapledger finds the recorder, and the hook table, by weak references to one
+//! symbol each.
 
 use core::ffi::c_int;
 
+use heapledger_core::hooks::Hooks;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
+use crate::family;
 use crate::init::with_guard;
 
 /// The longest annotation, in words.
@@ -29,6 +32,11 @@ pub struct Bridge {
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_bridge_v1: Bridge =
     Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate };
+
+/// The hook table of this process. Also what hook libraries are given.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

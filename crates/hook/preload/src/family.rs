@@ -7,7 +7,7 @@
 //! those of whoever served the call.
 
 use core::arch::naked_asm;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use heapledger_core::Api;
@@ -40,15 +40,15 @@ fn caller(sp: u64, rbp: u64) -> Caller {
     Caller { slot: sp, rbp }
 }
 
-/// Defines an exported thunk that adds rsp and rbp to one, two or three arguments.
+/// Defines a thunk that adds rsp and rbp to one, two or three arguments.
 macro_rules! thunk {
-    ($name:ident, $target:ident, $sp:literal, $rbp:literal, $($argument:ident: $type:ty),* => $result:ty) => {
+    ($(#[$attribute:meta])* $name:ident, $target:ident, $sp:literal, $rbp:literal, $($argument:ident: $type:ty),* => $result:ty) => {
         /// The C function of this name.
         ///
         /// # Safety
         ///
         /// As C has it.
-        #[unsafe(no_mangle)]
+        $(#[$attribute])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             naked_asm!(
@@ -61,19 +61,26 @@ macro_rules! thunk {
     };
 }
 
-thunk!(malloc, malloc_from, "rsi", "rdx", size: usize => Pointer);
-thunk!(calloc, calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
-thunk!(realloc, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
-thunk!(reallocarray, reallocarray_from, "rcx", "r8", old: Pointer, count: usize, each: usize => Pointer);
-thunk!(memalign, memalign_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
-thunk!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
-thunk!(posix_memalign, posix_memalign_from, "rcx", "r8", out: *mut Pointer, alignment: usize, size: usize => c_int);
-thunk!(valloc, valloc_from, "rsi", "rdx", size: usize => Pointer);
-thunk!(pvalloc, pvalloc_from, "rsi", "rdx", size: usize => Pointer);
-thunk!(free, free_from, "rsi", "rdx", block: Pointer => ());
-thunk!(cfree, cfree_from, "rsi", "rdx", block: Pointer => ());
-thunk!(free_sized, free_sized_from, "rdx", "rcx", block: Pointer, size: usize => ());
-thunk!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer, alignment: usize, size: usize => ());
+/// Defines an exported one.
+macro_rules! export {
+    ($($thunk:tt)*) => {
+        thunk!(#[unsafe(no_mangle)] $($thunk)*);
+    };
+}
+
+export!(malloc, malloc_from, "rsi", "rdx", size: usize => Pointer);
+export!(calloc, calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
+export!(realloc, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
+export!(reallocarray, reallocarray_from, "rcx", "r8", old: Pointer, count: usize, each: usize => Pointer);
+export!(memalign, memalign_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
+export!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
+export!(posix_memalign, posix_memalign_from, "rcx", "r8", out: *mut Pointer, alignment: usize, size: usize => c_int);
+export!(valloc, valloc_from, "rsi", "rdx", size: usize => Pointer);
+export!(pvalloc, pvalloc_from, "rsi", "rdx", size: usize => Pointer);
+export!(free, free_from, "rsi", "rdx", block: Pointer => ());
+export!(cfree, cfree_from, "rsi", "rdx", block: Pointer => ());
+export!(free_sized, free_sized_from, "rdx", "rcx", block: Pointer, size: usize => ());
+export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer, alignment: usize, size: usize => ());
 
 /// `malloc_usable_size`: nobody is told.
 ///
@@ -83,6 +90,47 @@ thunk!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     call!(malloc_usable_size(block))
+}
+
+/// The family as the program calls it, with the arenas, which have no names of their own.
+pub(crate) static PROGRAM: Functions = Functions {
+    malloc: Some(malloc),
+    calloc: Some(calloc),
+    realloc: Some(realloc),
+    free: Some(free),
+    memalign: Some(memalign),
+    posix_memalign: Some(posix_memalign),
+    aligned_alloc: Some(aligned_alloc),
+    valloc: Some(valloc),
+    pvalloc: Some(pvalloc),
+    malloc_usable_size: Some(malloc_usable_size),
+    malloc_good_size: Some(malloc_good_size),
+    create_arena: Some(create_arena),
+    dispose_arena: Some(dispose_arena),
+    arena_malloc: Some(arena_malloc),
+    arena_calloc: Some(arena_calloc),
+    arena_realloc: Some(arena_realloc),
+    arena_free: Some(arena_free),
+    arena_memalign: Some(arena_memalign),
+    ..Functions::EMPTY
+};
+
+thunk!(arena_malloc, arena_malloc_from, "rdx", "rcx", arena: usize, size: usize => Pointer);
+thunk!(arena_calloc, arena_calloc_from, "rcx", "r8", arena: usize, count: usize, each: usize => Pointer);
+thunk!(arena_realloc, arena_realloc_from, "rcx", "r8", arena: usize, old: Pointer, size: usize => Pointer);
+thunk!(arena_free, arena_free_from, "rdx", "rcx", arena: usize, block: Pointer => ());
+thunk!(arena_memalign, arena_memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);
+
+unsafe extern "C" fn malloc_good_size(size: usize) -> usize {
+    call!(malloc_good_size(size))
+}
+
+unsafe extern "C" fn create_arena(parameters: *const c_void) -> usize {
+    call!(create_arena(parameters))
+}
+
+unsafe extern "C" fn dispose_arena(arena: usize) {
+    call!(dispose_arena(arena));
 }
 
 extern "C" fn malloc_from(size: usize, sp: u64, rbp: u64) -> Pointer {
@@ -195,6 +243,52 @@ fn free_with(api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, r
         unsafe { tell::free_sized(api, block, size, alignment, caller(sp, rbp)) };
         call!(free(block));
     }
+}
+
+// Of arenas observers are told what they are told of the plain functions.
+
+extern "C" fn arena_malloc_from(arena: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = call!(arena_malloc(arena, size));
+    if block.is_null() {
+        return failed(Api::Malloc, size, 0, 0, sp, rbp);
+    }
+    // SAFETY: as in `malloc_from`.
+    unsafe { tell::malloc(block, size, caller(sp, rbp)) };
+    block
+}
+
+extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = call!(arena_calloc(arena, count, each));
+    if block.is_null() {
+        return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
+    }
+    // SAFETY: as in `malloc_from`.
+    unsafe { tell::calloc(block, count, each, caller(sp, rbp)) };
+    block
+}
+
+extern "C" fn arena_realloc_from(arena: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let caller = caller(sp, rbp);
+    if !old.is_null() {
+        // SAFETY: as in `malloc_from`.
+        unsafe { tell::realloc_begins(Api::Realloc, old, caller) };
+    }
+    let block = call!(arena_realloc(arena, old, size));
+    // SAFETY: as in `malloc_from`.
+    unsafe { tell::realloc_ends(old, block, size, caller) };
+    block
+}
+
+extern "C" fn arena_free_from(arena: usize, block: Pointer, sp: u64, rbp: u64) {
+    if !block.is_null() {
+        // SAFETY: as in `malloc_from`.
+        unsafe { tell::free(block, caller(sp, rbp)) };
+        call!(arena_free(arena, block));
+    }
+}
+
+extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
+    aligned(Api::Memalign, call!(arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
 }
 
 /// A call returned no block. Returns null, for convenience.

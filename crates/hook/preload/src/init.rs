@@ -10,7 +10,7 @@ use heapledger_record::process::{self, Library};
 use heapledger_record::{block::ThreadBlock, hook, observer, verify};
 
 use crate::next::{Scope, lookup, lookup_in};
-use crate::{environment, exec};
+use crate::{environment, exec, libraries};
 
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock = Lock::new();
@@ -55,7 +55,16 @@ pub(crate) fn initialise() {
     hooks::hold();
     // SAFETY: once, under the lock; the functions are those of the next allocator.
     unsafe { serve::set_bottom(next_allocator()) };
-    join();
+    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
+    let start = unsafe { __libc_stack_end };
+    if !start.is_null() {
+        // SAFETY: that is the block of arguments and environment as the kernel laid it out; the program has not had it yet.
+        let taken = unsafe { environment::take_additions(start) };
+        if let Some(session) = taken.session().and_then(Address::parse) {
+            join(session, start as u64);
+        }
+        libraries::invite(taken.hooks());
+    }
     hooks::release();
     IS_DONE.store(1, Ordering::Release);
 }
@@ -108,15 +117,7 @@ mod none {
     pub(super) unsafe extern "C" fn free(_: Pointer) {}
 }
 
-fn join() {
-    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
-    let start = unsafe { __libc_stack_end };
-    if start.is_null() {
-        return;
-    }
-    // SAFETY: that is the block of arguments and environment as the kernel laid it out.
-    let Some(session) = (unsafe { environment::take_session(start) }) else { return };
-    let Some(address) = Address::parse(session) else { return };
+fn join(session: Address, stack_end: u64) {
     let (key_create, set_specific) =
         (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
     if key_create == 0 || set_specific == 0 {
@@ -140,7 +141,7 @@ fn join() {
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     // SAFETY: once, under the lock; the arguments are what it asks for.
-    unsafe { process::start(address, library, start as u64) };
+    unsafe { process::start(session, library, stack_end) };
     // SAFETY: started just above; no hook has run, since none is installed and this thread is the first.
     unsafe { process::create_key() };
     // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.

@@ -14,6 +14,7 @@ mod environment;
 mod exec;
 mod family;
 mod init;
+mod libraries;
 mod next;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
