@@ -52,6 +52,9 @@ pub fn read_everything(file: &[u8]) {
     for module in recording.modules() {
         assert_eq!(recording.module(module.module), Some(module));
     }
+    for text in recording.texts() {
+        assert_eq!(recording.text(text.text), Some(text));
+    }
     assert_eq!(
         recording.processes().iter().map(|process| process.images.len()).sum::<usize>(),
         recording.images().len()
@@ -72,6 +75,9 @@ pub fn read_everything(file: &[u8]) {
             assert_eq!(table.get(node.id), Some(node));
             // Ends.
             tree.frames(node.id).for_each(drop);
+            assert!(node.kind == NodeKind::Context || tree.path(node.id).next().is_none());
+            tree.path(node.id).for_each(drop);
+            assert_eq!(node.text().is_some(), matches!(node.kind, NodeKind::Scope | NodeKind::Value | NodeKind::Heap));
         }
         for chunk in recording.event_chunks(image) {
             if let Ok(events) = chunk.decode(&mut buffer) {
@@ -192,6 +198,8 @@ pub fn sample() -> Vec<u8> {
             ..image(2, 100, ImageOrigin::Exec, Some(0))
         }),
         Record::Module(Module { module: ModuleId(1), path: b"/bin/sample".to_vec(), build_id: vec![0xab; 20] }),
+        Record::Text(Text { text: TextId(1), bytes: b"request".to_vec(), is_task: true, category: b"net".to_vec() }),
+        Record::Text(Text { text: TextId(2), bytes: b"route=/".to_vec(), ..Text::default() }),
     ];
     for id in 0..3 {
         let image = ImageId(id);
@@ -244,6 +252,16 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         let parent = StackId(id.0 - 1);
         let (kind, module, offset) = (NodeKind::Frame, ModuleId(1), 0x1000 + u64::from(id.0));
         nodes.push(&Node { id, parent, kind, module, offset }).expect("a node");
+    }
+    // A scope with a value, and a block of a heap that was allocated in it.
+    let (scope, value, context, heap) = (StackId(20), StackId(21), StackId(22), StackId(23));
+    for (id, parent, kind, offset) in [
+        (scope, StackId::ROOT, NodeKind::Scope, 1),
+        (value, scope, NodeKind::Value, 2),
+        (context, StackId(first), NodeKind::Context, value.0.into()),
+        (heap, context, NodeKind::Heap, 1),
+    ] {
+        nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }).expect("a node");
     }
     chunks.extend(nodes.finish(compressor));
 

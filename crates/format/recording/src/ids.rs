@@ -17,6 +17,15 @@ impl ModuleId {
     pub const UNKNOWN: ModuleId = ModuleId(0);
 }
 
+/// A text of the session (a name or a value of contexts, the name of a heap), numbered from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TextId(pub u32);
+
+impl TextId {
+    /// No text: it is not known.
+    pub const UNKNOWN: TextId = TextId(0);
+}
+
 /// A moment: nanoseconds since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(pub u64);

@@ -47,11 +47,11 @@ pub use error::{Damage, Error, Reason};
 pub use events::{Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock};
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
-pub use ids::{Call, ImageId, Live, ModuleId, Time};
+pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
     Clock, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart, Mapping, Module,
-    Pause, ProcessCounts, Record, RunCosts, Session, StackCounts, Thread,
+    Pause, ProcessCounts, Record, RunCosts, Session, StackCounts, Text, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};

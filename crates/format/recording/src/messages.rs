@@ -2,7 +2,7 @@
 
 use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
 
-use crate::ids::{ImageId, Live, ModuleId, Time};
+use crate::ids::{ImageId, Live, ModuleId, TextId, Time};
 
 /// One piece of metadata, as it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub enum Record {
     ProcessCounts(ProcessCounts),
     /// Recording was paused.
     Pause(Pause),
+    /// A text that nodes of stack trees refer to.
+    Text(Text),
 }
 
 /// One run of `heapledger record`.
@@ -228,6 +230,20 @@ pub struct Pause {
     pub from: Time,
     /// When it ended; `None` if it lasts to the end of the recording.
     pub until: Option<Time>,
+}
+
+/// A text that a program gave: the name or the value of a scope, or the name of a heap. Named once per session, however
+/// many images and nodes have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text {
+    /// Its id; never [`TextId::UNKNOWN`].
+    pub text: TextId,
+    /// The text: UTF-8, but for what programs get wrong.
+    pub bytes: Vec<u8>,
+    /// Whether it names a task: a piece of work that goes from thread to thread.
+    pub is_task: bool,
+    /// The category that the program put it in; empty for none.
+    pub category: Vec<u8>,
 }
 
 /// Totals of an image, a process or a session, up to a moment.

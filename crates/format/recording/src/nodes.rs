@@ -9,10 +9,10 @@ use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
 use crate::error::{Damage, Error, Reason};
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
-use crate::ids::{ImageId, ModuleId};
+use crate::ids::{ImageId, ModuleId, TextId};
 use crate::sites;
 
-/// A node of a stack tree: one frame, under the frame that called it.
+/// A node of a stack tree: one frame, under the frame that called it; or what the program said of the stack.
 ///
 /// Ids need not come in order, and several ids may stand for equal (parent, module, offset): whoever shows stacks
 /// merges them.
@@ -27,8 +27,21 @@ pub struct Node {
     /// The module of the frame's code, or [`ModuleId::UNKNOWN`].
     pub module: ModuleId,
     /// What to look up: an address inside the call, in the module's own ELF addresses; absolute if the module is not
-    /// known. Of an epoch: its number.
+    /// known. Of an epoch: its number. Of a scope, a value and a heap: the [text](Node::text). Of a context: its innermost
+    /// scope or value, a node of the same tree.
     pub offset: u64,
+}
+
+impl Node {
+    /// The text of a scope, a value or a heap.
+    pub fn text(&self) -> Option<TextId> {
+        match self.kind {
+            NodeKind::Scope | NodeKind::Value | NodeKind::Heap => {
+                Some(u32::try_from(self.offset).map_or(TextId::UNKNOWN, TextId))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a node stands for.
@@ -44,6 +57,14 @@ pub enum NodeKind {
     Truncated,
     /// Not a frame: a root for stacks that were not the thread's own (a signal stack, a fiber).
     Foreign,
+    /// Not a frame, and on no stack: a named scope of the program, under the scope around it or that one's value.
+    Scope,
+    /// Not a frame, and on no stack: the value of the scope that it is under.
+    Value,
+    /// Not a frame: its parent is a stack, which was captured inside of the scopes that this leads to.
+    Context,
+    /// Not a frame: its parent is a stack, which allocates from this heap of the program's own.
+    Heap,
     /// Something that a newer version added.
     Other(u8),
 }
@@ -55,6 +76,10 @@ impl NodeKind {
             NodeKind::Epoch => 1,
             NodeKind::Truncated => 2,
             NodeKind::Foreign => 3,
+            NodeKind::Scope => 4,
+            NodeKind::Value => 5,
+            NodeKind::Context => 6,
+            NodeKind::Heap => 7,
             NodeKind::Other(number) => number,
         }
     }
@@ -65,6 +90,10 @@ impl NodeKind {
             1 => NodeKind::Epoch,
             2 => NodeKind::Truncated,
             3 => NodeKind::Foreign,
+            4 => NodeKind::Scope,
+            5 => NodeKind::Value,
+            6 => NodeKind::Context,
+            7 => NodeKind::Heap,
             other => NodeKind::Other(other),
         }
     }
@@ -267,6 +296,15 @@ impl StackTree {
     /// The nodes of a stack from the innermost to the outermost, epochs left out. Ends early where a parent is missing.
     pub fn frames(&self, id: StackId) -> Frames<'_> {
         Frames { tree: self, level: 0, next: id }
+    }
+
+    /// The scopes and values that a [context](NodeKind::Context) leads to, from the innermost to the outermost. Empty if
+    /// the node is none. In a damaged file there may be nodes of other kinds among them.
+    pub fn path(&self, context: StackId) -> Frames<'_> {
+        let found = self.find(0, context).filter(|(_, node)| node.kind == NodeKind::Context);
+        let path = found.and_then(|(level, node)| Some((level, u32::try_from(node.offset).ok()?)));
+        let (level, next) = path.map_or((0, StackId::ROOT), |(level, id)| (level, StackId(id)));
+        Frames { tree: self, level, next }
     }
 
     /// What of the nodes could not be read.

@@ -2,7 +2,7 @@
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::ids::{self, ImageId, ModuleId, Time};
+use crate::ids::{self, ImageId, ModuleId, TextId, Time};
 use crate::messages::{self, Clock, ImageEndReason, ImageOrigin};
 use crate::{annotations, head};
 
@@ -96,6 +96,12 @@ messages! {
         1 from [uint64]: u64,
         2 until [uint64, optional]: Option<u64>,
     }
+    messages::Text {
+        1 text [uint32]: u32,
+        2 bytes [bytes = "vec"]: Vec<u8>,
+        3 is_task [bool]: bool,
+        4 category [bytes = "vec"]: Vec<u8>,
+    }
     messages::Counts {
         1 allocations [uint64]: u64,
         2 reallocations [uint64]: u64,
@@ -178,7 +184,7 @@ messages! {
 /// A record of a metadata chunk. A kind that this version does not know reads as `None`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub(crate) kind: Option<RecordKind>,
 }
 
@@ -213,6 +219,7 @@ record_kinds! {
     7 ImageCounts,
     8 ProcessCounts,
     9 Pause,
+    10 Text,
 }
 
 /// How a process ended: one of the two.
@@ -270,7 +277,17 @@ macro_rules! newtypes {
     )*};
 }
 
-newtypes!(Bytes(u64), Blocks(u64), Serial(u64), Time(u64), ThreadId(u32), StackId(u32), ImageId(u32), ModuleId(u32));
+newtypes!(
+    Bytes(u64),
+    Blocks(u64),
+    Serial(u64),
+    Time(u64),
+    ThreadId(u32),
+    StackId(u32),
+    ImageId(u32),
+    ModuleId(u32),
+    TextId(u32)
+);
 
 impl<Wire, T: Field<Wire>> Field<Option<Wire>> for Option<T> {
     fn into_wire(self) -> Option<Wire> {

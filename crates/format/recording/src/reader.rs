@@ -12,11 +12,11 @@ use crate::error::{Damage, Error, Reason};
 use crate::events::{Decoded, Events, EventsBuffer};
 use crate::frame::{self, EncodedChunk, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
-use crate::ids::{ImageId, ModuleId, Time};
+use crate::ids::{ImageId, ModuleId, TextId, Time};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
     Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, ProcessCounts, Record,
-    Session, Thread,
+    Session, Text, Thread,
 };
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
@@ -200,6 +200,16 @@ impl<'a> Recording<'a> {
     /// One module.
     pub fn module(&self, module: ModuleId) -> Option<&Module> {
         one(&self.metadata.modules, module, |named| named.module)
+    }
+
+    /// The texts in ascending order of ids.
+    pub fn texts(&self) -> &[Text] {
+        &self.metadata.texts
+    }
+
+    /// One text.
+    pub fn text(&self, text: TextId) -> Option<&Text> {
+        one(&self.metadata.texts, text, |named| named.text)
     }
 
     /// The mappings of an image in the order in which they were seen.
@@ -568,6 +578,7 @@ struct Metadata {
     mappings: Vec<Mapping>,
     threads: Vec<Thread>,
     pauses: Vec<Pause>,
+    texts: Vec<Text>,
     processes: Vec<Process>,
 }
 
@@ -619,6 +630,7 @@ impl Metadata {
                 Record::ImageCounts(counts) => self.image_counts.push(counts),
                 Record::ProcessCounts(counts) => self.process_counts.push(counts),
                 Record::Pause(pause) => self.pauses.push(pause),
+                Record::Text(text) => self.texts.push(text),
             }
         }
         if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
@@ -631,6 +643,7 @@ impl Metadata {
         keep_last(&mut self.image_counts, |counts| counts.image);
         keep_last(&mut self.process_counts, |counts| counts.first_image);
         keep_last(&mut self.pauses, |pause| pause.from);
+        keep_last(&mut self.texts, |text| text.text);
         keep_last(&mut self.modules, |module| module.module);
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.mappings.sort_by_key(|mapping| mapping.image);
@@ -683,6 +696,7 @@ impl Record {
             Record::ImageStart(ImageStart { executable, argv, .. }) => executable.len() + many(argv),
             Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
             Record::Thread(Thread { name, .. }) => name.len(),
+            Record::Text(Text { bytes, category, .. }) => bytes.len() + category.len(),
             Record::ImageEnd(_)
             | Record::Mapping(_)
             | Record::ImageCounts(_)

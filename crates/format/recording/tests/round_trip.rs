@@ -271,6 +271,7 @@ proptest! {
             (0..images.len() as u32).map(|image| (image_start(image), image_end(image), mapping(image), thread(image, 3), thread(image, 9), counts())).collect::<Vec<_>>()
         }),
         modules in prop::collection::vec((bytes(), bytes()), 0..5),
+        texts in prop::collection::vec((bytes(), any::<bool>(), bytes()), 0..5),
     ) {
         let mut records = vec![Record::Session(session.clone())];
         for (start, end, mapping, first, second, counts) in images.iter().rev().cloned() {
@@ -288,12 +289,19 @@ proptest! {
         }
         let modules: Vec<Module> = (1..).zip(modules).map(|(id, (path, build_id))| Module { module: ModuleId(id), path, build_id }).collect();
         records.extend(modules.iter().cloned().map(Record::Module));
+        let texts: Vec<Text> = (1..).zip(texts).map(|(id, (bytes, is_task, category))| Text { text: TextId(id), bytes, is_task, category }).collect();
+        records.extend(texts.iter().rev().cloned().map(Record::Text));
         let file = file(&encode_records(&records, &mut Compressor::new()).unwrap(), &FOOTER);
         let recording = Recording::open(&file).unwrap();
         prop_assert!(recording.complete());
         prop_assert_eq!(recording.footer(), Some(&FOOTER));
         prop_assert_eq!(recording.session(), Some(&session));
         prop_assert_eq!(recording.modules(), modules);
+        prop_assert_eq!(recording.texts(), &texts[..]);
+        for text in &texts {
+            prop_assert_eq!(recording.text(text.text), Some(text));
+        }
+        prop_assert_eq!(recording.text(TextId::UNKNOWN), None);
         prop_assert_eq!(recording.process_counts().len(), images.len());
         for (start, end, mapping, first, second, counts) in &images {
             let image = start.image;
@@ -352,10 +360,11 @@ proptest! {
     }
 
     #[test]
-    fn node_chunks(nodes in prop::collection::btree_map(1..=StackId::MAX.0, (0u8..9, any::<u32>(), any::<u64>(), any::<prop::sample::Index>()), 1..60), cut in 1usize..60) {
+    fn node_chunks(nodes in prop::collection::btree_map(1..=StackId::MAX.0, (0u8..13, any::<u32>(), any::<u64>(), any::<prop::sample::Index>()), 1..60), cut in 1usize..60) {
         let ids: Vec<u32> = nodes.keys().copied().collect();
         let mut nodes: Vec<Node> = nodes.iter().enumerate().map(|(at, (&id, &(kind, module, offset, parent)))| {
-            let kind = match kind { 0 => NodeKind::Epoch, 1 => NodeKind::Truncated, 2 => NodeKind::Foreign, 3 => NodeKind::Other(200), _ => NodeKind::Frame };
+            let kind = match kind { 0 => NodeKind::Epoch, 1 => NodeKind::Truncated, 2 => NodeKind::Foreign, 3 => NodeKind::Other(200),
+                4 => NodeKind::Scope, 5 => NodeKind::Value, 6 => NodeKind::Context, 7 => NodeKind::Heap, _ => NodeKind::Frame };
             let parent = if at == 0 { StackId::ROOT } else { StackId(ids[parent.index(at)]) };
             Node { id: StackId(id), parent, kind, module: ModuleId(module), offset }
         }).collect();
@@ -476,6 +485,51 @@ proptest! {
             prop_assert_eq!(recording.image_counts(image), Some(counts));
         }
     }
+}
+
+/// A child sees the scopes of its parent, and its own under the same ids as later ones of the parent.
+#[test]
+fn contexts_lead_to_their_scopes_across_forks() {
+    let node = |id: u32, parent: u32, kind, offset| {
+        let (id, parent) = (StackId(id), StackId(parent));
+        Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }
+    };
+    let mut compressor = Compressor::new();
+    let mut chunk = |image: u32, nodes: &[Node]| {
+        let mut encoder = NodesEncoder::new(ImageId(image));
+        nodes.iter().for_each(|node| encoder.push(node).unwrap());
+        encoder.finish(&mut compressor).unwrap()
+    };
+    let (scope, context) = (NodeKind::Scope, NodeKind::Context);
+    let parent = [node(1, 0, NodeKind::Frame, 7), node(2, 0, scope, 1), node(3, 1, context, 2), node(4, 0, scope, 8)];
+    let child = [
+        node(4, 0, scope, 5),
+        node(5, 4, NodeKind::Value, 1 << 40),
+        node(6, 1, context, 5),
+        node(7, 6, NodeKind::Heap, 6),
+        node(8, 1, context, 2),
+        // Contexts that lead nowhere, to another context, and to themselves.
+        node(9, 1, context, 1 << 40),
+        node(10, 1, context, 99),
+        node(11, 1, context, 11),
+    ];
+    let starts = [(0, None, 0), (1, Some(ImageId(0)), 4)].map(|(image, parent_image, base)| {
+        let (image, fork_node_base) = (ImageId(image), StackId(base));
+        Record::ImageStart(ImageStart { image, parent_image, fork_node_base, ..ImageStart::default() })
+    });
+    let mut chunks = vec![chunk(0, &parent), chunk(1, &child)];
+    chunks.extend(encode_records(&starts, &mut Compressor::new()).unwrap());
+    let file = file(&chunks, &FOOTER);
+    let recording = Recording::open(&file).unwrap();
+    let tree = recording.stack_tree(ImageId(1), &mut NodeCache::default());
+    let path = |id: u32| tree.path(StackId(id)).filter_map(Node::text).map(|text| text.0).collect::<Vec<_>>();
+    assert_eq!((path(6), path(8), path(3)), (vec![0, 5], vec![1], vec![1]));
+    assert_eq!([7, 9, 10, 1, 0, 77].map(path), [const { Vec::new() }; 6]);
+    // One that leads to itself is no path of scopes, but ends.
+    assert_eq!(tree.path(StackId(11)).count(), 2);
+    assert_eq!(tree.get(StackId(7)).and_then(Node::text), Some(TextId(6)));
+    let before_fork = recording.stack_tree(ImageId(0), &mut NodeCache::default());
+    assert_eq!(before_fork.path(StackId(3)).count(), 1);
 }
 
 fn live_blocks(blocks: &[(u64, u64, StackId)]) -> Vec<LiveBlock> {

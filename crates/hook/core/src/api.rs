@@ -32,11 +32,19 @@ pub enum Api {
     FreeSized = 18,
     /// C23 `free_aligned_sized(block, alignment, size)`.
     FreeAlignedSized = 19,
+    /// A user pool gave out a block.
+    PoolAlloc = 32,
+    /// A user pool took a block back.
+    PoolFree = 33,
+    /// A block became the memory of a user pool: no free of memory, but from here on the pool's blocks stand for it.
+    PoolBack = 34,
+    /// A user pool took all its blocks back at once.
+    PoolReset = 35,
 }
 
 impl Api {
     /// Every entry point, in the order of the numbers.
-    pub const ALL: [Api; 13] = [
+    pub const ALL: [Api; 17] = [
         Api::Malloc,
         Api::Calloc,
         Api::Realloc,
@@ -50,6 +58,10 @@ impl Api {
         Api::Cfree,
         Api::FreeSized,
         Api::FreeAlignedSized,
+        Api::PoolAlloc,
+        Api::PoolFree,
+        Api::PoolBack,
+        Api::PoolReset,
     ];
 
     /// The entry point with this number, if this version knows it.
@@ -64,7 +76,7 @@ impl Api {
         None
     }
 
-    /// The C name.
+    /// The C name; that of the program's own pools for what is no C function.
     pub const fn name(self) -> &'static str {
         match self {
             Api::Malloc => "malloc",
@@ -80,6 +92,10 @@ impl Api {
             Api::Cfree => "cfree",
             Api::FreeSized => "free_sized",
             Api::FreeAlignedSized => "free_aligned_sized",
+            Api::PoolAlloc => "pool_alloc",
+            Api::PoolFree => "pool_free",
+            Api::PoolBack => "pool_back",
+            Api::PoolReset => "pool_reset",
         }
     }
 

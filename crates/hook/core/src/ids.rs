@@ -39,6 +39,27 @@ impl StackId {
     pub const MAX: StackId = StackId((1 << 26) - 1);
 }
 
+impl NodeKind {
+    /// The kind of this number; `None`: one that this version does not know.
+    pub const fn from_number(number: u8) -> Option<NodeKind> {
+        Some(match number {
+            0 => NodeKind::Frame,
+            1 => NodeKind::Epoch,
+            2 => NodeKind::Truncated,
+            4 => NodeKind::Scope,
+            5 => NodeKind::Value,
+            6 => NodeKind::Context,
+            7 => NodeKind::Heap,
+            _ => return None,
+        })
+    }
+
+    /// Whether the node's address is that of a [`Name`](crate::context::Name), whose text is told before the node.
+    pub const fn has_text(self) -> bool {
+        matches!(self, NodeKind::Scope | NodeKind::Value | NodeKind::Heap)
+    }
+}
+
 /// What a node of a stack tree stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,4 +70,15 @@ pub enum NodeKind {
     Epoch = 1,
     /// Stands for outer frames that were cut off.
     Truncated = 2,
+    /// A scope of a context; the address is that of its [`Name`](crate::context::Name). Such paths are beside the
+    /// stacks: they begin at the root, or at that of an epoch, and have no frames.
+    Scope = 4,
+    /// The value of the scope that is its parent; the address is that of the text, a [`Name`](crate::context::Name).
+    Value = 5,
+    /// A stack within a context: the parent is the stack's innermost frame, the address the id of the context's
+    /// innermost node. A leaf but for [`NodeKind::Heap`].
+    Context = 6,
+    /// A stack that allocates in a user's heap: the parent is the stack, or its [`NodeKind::Context`]; the address is
+    /// that of the heap's [`Name`](crate::context::Name). Always a leaf.
+    Heap = 7,
 }

@@ -6,6 +6,7 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
 use crate::live::{Live, Meter, Session, Time};
 use crate::mapped::{OutOfMemory, Vector};
+use crate::pools::Pools;
 use crate::register::{Block, Key, Register, SERIAL_MAX, Taken};
 use crate::sites::{Epochs, Site, Sites};
 
@@ -56,6 +57,9 @@ pub enum Freed {
     Known(Block),
     /// A block that was live when the image was forked.
     Inherited(Block),
+    /// The memory of a user pool, which left the totals when it became that, or a block that was never in them: no event.
+    /// See [`Ledger::back`] and [`Ledger::ignore`].
+    Backing,
     /// Nothing that the ledger knows.
     Unknown,
 }
@@ -91,6 +95,7 @@ pub struct Ledger {
     serials: u64,
     meter: Meter,
     counts: Counts,
+    pools: Pools,
     /// When the image ended, in epochs of the session.
     ended: Option<u64>,
 }
@@ -118,6 +123,7 @@ impl Ledger {
                 blocks_inherited: NONE,
                 bytes_inherited: Bytes(0),
             },
+            pools: Pools::new(),
             ended: None,
         }
     }
@@ -142,7 +148,13 @@ impl Ledger {
         }
         self.latest.grow_to(thread.0 as usize + 1)?;
         self.sites.enter(stack)?;
+        if key.pool() != 0 {
+            self.pools.reserve(key)?;
+        }
         let displaced = self.register.insert(key, Block { size, stack, serial, inherited: false })?;
+        if key.pool() != 0 {
+            self.pools.enter(&self.register, key, serial.0, displaced.is_some());
+        }
         if let Some(block) = displaced {
             self.counts.frees_missing.0 += 1;
             self.release(session, block, None);
@@ -165,16 +177,77 @@ impl Ledger {
     /// A call released a block. Not for `free` of a null pointer, which is no event.
     #[inline]
     pub fn free(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
-        let freed = Freed::new(self.register.remove(key));
+        let mut freed = Freed::new(self.register.remove(key));
+        if freed == Freed::Unknown {
+            freed = self.free_backing(key);
+        } else if key.pool() != 0 {
+            self.pools.freed(key);
+        }
         self.freed(session, thread, freed);
         freed
+    }
+
+    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`].
+    pub fn ignore(&mut self, key: Key) {
+        self.pools.remember(key);
+    }
+
+    /// A block becomes the memory of a user pool: it leaves the live totals, whose place the pool's blocks take, and is
+    /// no temporary block. A free that is no free of memory: the one that comes later is no event, [`Freed::Backing`].
+    ///
+    /// Where there is no memory to remember it, that free will be one of an unknown block.
+    pub fn back(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
+        let freed = self.withdraw(session, thread, key);
+        if freed != Freed::Unknown {
+            self.pools.remember(key);
+        }
+        freed
+    }
+
+    /// As [`Ledger::back`], of a block whose free does not come any more: as where a recording is read.
+    pub fn withdraw(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
+        let freed = Freed::new(self.register.remove(key));
+        if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
+            *latest = 0;
+        }
+        self.freed(session, thread, freed);
+        freed
+    }
+
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. `each` is told of a block when that has
+    /// been counted, with what is live then.
+    pub fn reset_pool(
+        &mut self,
+        session: &mut Session,
+        thread: ThreadId,
+        pool: u32,
+        mut each: impl FnMut(Freed, Live),
+    ) {
+        while let Some(key) = self.pools.pop(pool) {
+            let freed = Freed::new(self.register.remove(key));
+            if freed != Freed::Unknown {
+                self.pools.freed(key);
+                self.freed(session, thread, freed);
+                each(freed, self.meter.live);
+            }
+        }
+    }
+
+    /// Whether a block of which the register knows nothing is the memory of a pool; it is no longer.
+    #[cold]
+    fn free_backing(&mut self, key: Key) -> Freed {
+        if self.pools.forget(key) { Freed::Backing } else { Freed::Unknown }
     }
 
     /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
     /// before the reallocation is finished, finished as a free, or cancelled.
     #[inline]
     pub fn begin_realloc(&mut self, thread: ThreadId, key: Key) -> Pending {
-        Pending { thread, key, old: Freed::new(self.register.suspend(key)) }
+        let mut old = Freed::new(self.register.suspend(key));
+        if old == Freed::Unknown {
+            old = self.free_backing(key);
+        }
+        Pending { thread, key, old }
     }
 
     /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
@@ -188,17 +261,17 @@ impl Ledger {
         size: Bytes,
         stack: StackId,
     ) -> Result<Allocated, OutOfMemory> {
-        let thread = pending.thread;
+        let (thread, is_event) = (pending.thread, pending.old != Freed::Backing);
         self.finish_as_free(session, pending);
         let allocated = self.allocate(session, time, thread, key, size, stack)?;
-        self.counts.reallocations.0 += 1;
+        self.counts.reallocations.0 += u64::from(is_event);
         Ok(allocated)
     }
 
     /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
     #[inline]
     pub fn finish_as_free(&mut self, session: &mut Session, pending: Pending) {
-        if pending.old != Freed::Unknown {
+        if !matches!(pending.old, Freed::Unknown | Freed::Backing) {
             self.register.forget();
         }
         self.freed(session, pending.thread, pending.old);
@@ -210,6 +283,9 @@ impl Ledger {
     /// Should the key have been given to another block meanwhile, that one stays, and the old block counts as freed
     /// without a free having been seen.
     pub fn cancel_realloc(&mut self, session: &mut Session, pending: Pending) {
+        if pending.old == Freed::Backing {
+            self.pools.remember(pending.key);
+        }
         if let Freed::Known(block) | Freed::Inherited(block) = pending.old
             && let Err(Taken) = self.register.restore(pending.key, block)
         {
@@ -226,7 +302,7 @@ impl Ledger {
     /// The ledger of a child forked now: the same blocks, all inherited, and nothing counted yet. A block in a pending
     /// reallocation is not among them.
     pub fn fork(&self) -> Result<Ledger, OutOfMemory> {
-        let mut child = Ledger { register: self.register.copy()?, ..Ledger::new() };
+        let mut child = Ledger { register: self.register.copy()?, pools: self.pools.copy()?, ..Ledger::new() };
         for (_, block) in child.register.iter() {
             child.counts.blocks_inherited.0 += 1;
             child.counts.bytes_inherited.0 = child.counts.bytes_inherited.0.wrapping_add(block.size.0);
@@ -307,7 +383,8 @@ impl Ledger {
 
     /// What the ledger has mapped, touched or not.
     pub fn bytes_mapped(&self) -> Bytes {
-        Bytes((self.register.bytes_mapped() + self.sites.bytes_mapped() + self.latest.bytes_mapped()) as u64)
+        let tables = self.register.bytes_mapped() + self.sites.bytes_mapped() + self.latest.bytes_mapped();
+        Bytes((tables + self.pools.bytes_mapped()) as u64)
     }
 
     fn epochs(&self, session: &Session) -> Epochs {
@@ -318,10 +395,13 @@ impl Ledger {
     /// Counts what a call of this thread released.
     #[inline(always)]
     fn freed(&mut self, session: &mut Session, thread: ThreadId, freed: Freed) {
+        if freed == Freed::Backing {
+            return;
+        }
         let latest = self.latest.get_mut(thread.0 as usize).map_or(0, core::mem::take);
         match freed {
             Freed::Known(block) | Freed::Inherited(block) => self.release(session, block, Some(latest)),
-            Freed::Unknown => self.counts.frees_unknown.0 += 1,
+            Freed::Backing | Freed::Unknown => self.counts.frees_unknown.0 += 1,
         }
     }
 

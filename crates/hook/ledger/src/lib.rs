@@ -23,6 +23,9 @@
 //! - Frees of blocks inherited from the parent at a fork are counted in `frees_inherited`, frees of addresses at which
 //!   nothing is known to be live in `frees_unknown`; neither is in `frees`, so `allocations − frees = blocks_live`.
 //!   Inherited blocks are in no live total but their own, `blocks_inherited` and `bytes_inherited`.
+//! - A block of a user pool counts as any other, under a key of its own ([`Key::in_pool`]). The block that its memory is
+//!   cut from is freed, for the totals, when it becomes that, and is never temporary; what the allocator is told later
+//!   about it is no event. A reset of a pool is a free of each of its blocks, the latest first.
 //! - An address cannot be live twice: a block still live where another is returned counts as freed first, in
 //!   `frees_missing` as well. It is not temporary.
 //! - `bytes_live_max`, the peak, and `blocks_live_max` are maxima over all time, independent of each other. The peak
@@ -37,6 +40,7 @@ pub mod mapped;
 mod arch;
 mod ledger;
 mod live;
+mod pools;
 mod register;
 mod sites;
 

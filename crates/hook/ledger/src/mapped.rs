@@ -95,6 +95,15 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
+    /// A vector of the same elements.
+    pub(crate) fn copy(&self) -> Result<Vector<T>, OutOfMemory> {
+        let mut copy = Vector::zeroed(self.length)?;
+        for (new, old) in copy.iter_mut().zip(self.iter()) {
+            *new = *old;
+        }
+        Ok(copy)
+    }
+
     /// The elements, from the first; memory is given back as they are taken.
     pub(crate) fn consume(self) -> Consumed<T> {
         Consumed { vector: ManuallyDrop::new(self), taken: 0, bytes_released: 0 }

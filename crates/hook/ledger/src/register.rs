@@ -29,6 +29,22 @@ mod tests;
 #[repr(transparent)]
 pub struct Key(pub u64);
 
+impl Key {
+    /// Bits of an address in the key of a pool's block.
+    const POOL_SHIFT: u32 = 47;
+
+    /// The key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1 to 65,535.
+    pub const fn in_pool(pool: u32, address: u64) -> Key {
+        Key((pool as u64) << Key::POOL_SHIFT | address)
+    }
+
+    /// The id of the user pool that the block is in, 0 for none. Of an address or a serial.
+    #[inline(always)]
+    pub const fn pool(self) -> u32 {
+        (self.0 >> Key::POOL_SHIFT) as u32
+    }
+}
+
 impl From<Serial> for Key {
     fn from(serial: Serial) -> Key {
         Key(serial.0)

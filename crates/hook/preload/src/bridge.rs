@@ -3,6 +3,7 @@
 
 use core::ffi::c_int;
 
+use heapledger_core::context::Stack;
 use heapledger_core::hooks::Hooks;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
@@ -25,13 +26,24 @@ pub struct Bridge {
     is_recording: extern "C" fn() -> c_int,
     /// Writes an annotation: a code of 256 or more and at most 256 words. 0 when it was written.
     annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
+    /// Proposes a stack of scopes for the calling thread: memory that lives as long as the thread. Returns the one to
+    /// use: the first that was proposed.
+    contexts: unsafe extern "C" fn(*mut Stack) -> *mut Stack,
 }
 
 /// Version 1 of the bridge.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_bridge_v1: Bridge =
-    Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate };
+    Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate, contexts };
+
+/// # Safety
+///
+/// See [`heapledger_thread::bind`].
+unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
+    // SAFETY: the caller's contract.
+    unsafe { heapledger_thread::bind(stack) }
+}
 
 /// The hook table of this process. Also what hook libraries are given.
 #[unsafe(no_mangle)]

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use heapledger_core::hooks::{self, Functions, Pointer, serve};
 use heapledger_core::lock::Lock;
 use heapledger_record::connect::Address;
-use heapledger_record::process::{self, Library};
-use heapledger_record::{block::ThreadBlock, hook, observer, verify};
+use heapledger_record::{hook, observer, process, verify};
+use heapledger_thread::Library;
 
 use crate::next::{Scope, lookup, lookup_in};
 use crate::{environment, exec, libraries};
@@ -128,11 +128,9 @@ fn join(session: Address, stack_end: u64) {
         Library {
             key_create: core::mem::transmute::<
                 usize,
-                unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
+                unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32,
             >(key_create),
-            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const ThreadBlock) -> i32>(
-                set_specific,
-            ),
+            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const c_void) -> i32>(set_specific),
         }
     };
     let has_one_thread = lookup(Scope::All, c"__libc_single_threaded");
@@ -141,9 +139,9 @@ fn join(session: Address, stack_end: u64) {
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     // SAFETY: once, under the lock; the arguments are what it asks for.
-    unsafe { process::start(session, library, stack_end) };
+    unsafe { process::start(session, stack_end) };
     // SAFETY: started just above; no hook has run, since none is installed and this thread is the first.
-    unsafe { process::create_key() };
+    unsafe { process::create_key(library) };
     // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
     let _ = unsafe { hooks::install_observer(&raw const observer::OBSERVER) };
 }

@@ -4,13 +4,16 @@
 //! event or counts that it could not; it never fails, allocates or panics.
 
 use core::ptr;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
+use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
 use heapledger_core::{Api, NodeKind, StackId, sys};
+use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
+use heapledger_unwind::context;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
@@ -20,8 +23,7 @@ use heapledger_wire::publish::{Gone, Producer};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
-use crate::block::{self, Current, GATE_OPEN, GATE_UNATTACHED, INSPECT_ALL, Outlet, ThreadBlock};
-use crate::connect::Refusal;
+use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
@@ -61,6 +63,9 @@ unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
         // SAFETY: passed on.
         return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
     }
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
@@ -97,6 +102,9 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
@@ -111,6 +119,9 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
 /// See [`malloc`].
 #[inline(never)]
 pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     if is_unwanted(Kind::Allocation) {
         return;
     }
@@ -122,7 +133,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
     let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
@@ -136,7 +147,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 #[cold]
 #[inline(never)]
 pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Caller) {
-    if is_unwanted(Kind::Allocation) {
+    if is_unwanted(Kind::Allocation) || is_ignoring() {
         return;
     }
     let Some(block) = enter(caller.sp()) else {
@@ -147,7 +158,7 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
     block.finish(ticks, written);
 }
@@ -262,21 +273,54 @@ unsafe fn reallocation_ends_rarely(
     if is_unwanted(Kind::Free) {
         return;
     }
+    let is_ignored = outcome == ReallocOutcome::Returned && is_ignoring();
     let Some(block) = enter(caller.sp()) else {
+        if is_ignored {
+            outside(&ended_as_free(api));
+            return outside(&Extended::Ignored { address });
+        }
         let stack = StackId::ROOT;
         return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
     };
+    if is_ignored {
+        block.end_as_free(api);
+        return ignored(address, caller.sp());
+    }
     if process::page().mode() != 0 && outcome == ReallocOutcome::Returned && !block.takes(Kind::Allocation) {
         return block.end_as_free(api);
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
     let written = block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count });
+    block.finish(ticks, written);
+}
+
+/// Whether the program wants the allocations of this thread ignored.
+#[inline]
+fn is_ignoring() -> bool {
+    // SAFETY: null or the calling thread's, by the contract of `thread::bind`.
+    unsafe { context::is_ignoring(thread::contexts()) }
+}
+
+/// An allocation that the program wants ignored: the collector is told, so that it knows the free.
+#[cold]
+#[inline(never)]
+fn ignored(address: u64, sp: u64) {
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
+    let event = Extended::Ignored { address };
+    let Some(block) = enter(sp) else { return outside(&event) };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    let ticks = block.begin();
+    let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
 }
 
@@ -301,7 +345,7 @@ pub fn fork_begins(sp: u64) {
 /// In a child: introduces it to the collector.
 pub fn child_begins(sp: u64) {
     if let Some(block) = enter(sp) {
-        block.leave();
+        block.head.leave();
     }
 }
 
@@ -313,16 +357,16 @@ pub fn session_is_live() -> bool {
 /// Runs something that calls the C library for us: what it allocates is not the program's.
 pub fn internally(sp: u64, run: impl FnOnce()) {
     let Some(block) = enter(sp) else { return run() };
-    block.is_internal = true;
+    block.head.is_internal = true;
     run();
-    block.is_internal = false;
-    block.leave();
+    block.head.is_internal = false;
+    block.head.leave();
 }
 
 /// Memory of this thread's for the arguments of an exec: kept, so that a vfork child leaves nothing behind that its
 /// parent does not reuse. Null when there is none.
 pub fn scratch(length: usize) -> *mut u8 {
-    let Current::Block(block) = block::current() else {
+    let Current::Block(block) = thread::current::<ThreadBlock>() else {
         return sys::map_private(length).unwrap_or(ptr::null_mut());
     };
     // SAFETY: this thread's block; the two fields are used here only, and not from signal handlers that return.
@@ -357,6 +401,9 @@ pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
 
 /// Says that the block's thread has ended. It may have got its name since it started.
 pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
+    if !block.has_ring {
+        return;
+    }
     block.begin();
     let written = block
         .write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() })
@@ -378,7 +425,12 @@ unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64;
     let Some(block) = enter_plainly(caller.sp()) else { return false };
     let ticks = block.begin();
     // SAFETY: passed on.
-    let words = event(unsafe { block.capture(caller) });
+    let Some(stack) = (unsafe { block.capture(caller) }) else {
+        block.producer().end();
+        block.head.leave();
+        return false;
+    };
+    let words = event(stack);
     if block.producer().write_plainly(ticks, words) {
         block.finish_plainly(ticks);
     } else {
@@ -402,7 +454,7 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let mut words = event(unsafe { block.capture(caller) });
+    let mut words = event(unsafe { block.capture_rarely(caller) });
     block.write_and_finish(ticks, &mut words);
     true
 }
@@ -418,7 +470,7 @@ fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
         block.finish_plainly(ticks);
     } else {
         block.producer().end();
-        block.leave();
+        block.head.leave();
     }
     is_written
 }
@@ -440,106 +492,20 @@ fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
 /// Closes the gate of this thread's block, if it is open, and the session in its usual mode.
 #[inline(always)]
 fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
-    let Current::Block(block) = block::current() else { return None };
-    // SAFETY: as in `enter`.
-    let block = unsafe { &mut *block.as_ptr() };
-    if block.gate != GATE_OPEN || process::page().mode() != 0 {
+    let block = thread::open::<ThreadBlock>()?;
+    if process::page().mode() != 0 {
         return None;
     }
-    block.close(sp);
+    block.head.close(sp);
     Some(block)
 }
 
 /// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
 fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
-    if let Current::Block(block) = block::current() {
-        // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate
-        // closed and touches `gate` and `is_internal` only; what it reads is written by the volatile store below.
-        let block = unsafe { &mut *block.as_ptr() };
-        if block.gate == GATE_OPEN {
-            block.close(sp);
-            return Some(block);
-        }
-    }
-    enter_rarely(sp)
-}
-
-/// The gate is not open: the thread is new, or has no ring, or is inside the recorder already, or seems to be.
-#[cold]
-#[inline(never)]
-fn enter_rarely(sp: u64) -> Option<&'static mut ThreadBlock> {
-    let process = Process::get()?;
-    let (block, is_adopted) = match block::current() {
-        Current::TornDown => return None,
-        Current::None => (block::adopt(process, sp)?, true),
-        Current::Block(block) => (block, false),
-    };
-    // SAFETY: as in `enter`.
-    let block = unsafe { &mut *block.as_ptr() };
-    if !is_adopted && block.gate != GATE_UNATTACHED {
-        // A signal handler has interrupted the recorder, or the C library calls back, or the guard is stale.
-        if block.is_internal || !block.is_guard_stale(sp) {
-            return None;
-        }
-        block.walker.forget();
-        if block.has_ring {
-            block.producer().end();
-            block.close(sp);
-            return Some(block);
-        }
-    }
-    attach(block, process, sp)
-}
-
-#[cold]
-fn attach(block: &'static mut ThreadBlock, process: &Process, sp: u64) -> Option<&'static mut ThreadBlock> {
-    block.attempts = block.attempts.wrapping_add(1);
-    // A thread that gets no ring asks again after twice as many calls.
-    if block.has_ring || block.attempts.is_power_of_two() {
-        block.close(sp);
-        match block.attach(process) {
-            Ok(()) => return Some(block),
-            Err(Refusal::Gone) => process::turn_off(),
-            Err(Refusal::NotNow) => {}
-        }
-    }
-    block.gate = GATE_UNATTACHED;
-    None
+    thread::enter(sp)
 }
 
 impl ThreadBlock {
-    /// Whether the frame at which the recorder was entered is gone: left by a jump.
-    fn is_guard_stale(&self, sp: u64) -> bool {
-        /// The least that lies between the guard and a frame of a signal handler that interrupted the recorder: the
-        /// recorder's frames, the red zone, the signal frame.
-        const NESTED_DISTANCE_MIN: u64 = 512;
-        let guard = self.gate;
-        if !self.walker.is_own_stack(guard, sp) {
-            return false;
-        }
-        // SAFETY: on the thread's own stack, verified; above sp or else checked by the first condition.
-        let word = || unsafe { ptr::with_exposed_provenance::<u64>(guard as usize - 8).read_volatile() };
-        sp + NESTED_DISTANCE_MIN > guard || word() != self.guard_word
-    }
-
-    #[inline(always)]
-    fn close(&mut self, sp: u64) {
-        // SAFETY: every caller's `sp` is that of a frame of this thread, with the return address of the call, or a word
-        // of a local array, below it.
-        self.guard_word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize - 8).read_volatile() };
-        // SAFETY: our own field; volatile so that a signal handler of this thread sees it.
-        unsafe { ptr::from_mut(&mut self.gate).write_volatile(sp) };
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Opens the gate.
-    #[inline(always)]
-    pub(crate) fn leave(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `close`.
-        unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
-    }
-
     /// Whether this event is not to be recorded: then the gate is open again. In the usual mode all are.
     #[inline(always)]
     fn skips(&mut self, kind: Kind) -> bool {
@@ -552,9 +518,9 @@ impl ThreadBlock {
             return false;
         }
         if process::is_on() {
-            self.leave();
+            self.head.leave();
         } else {
-            self.gate = GATE_UNATTACHED;
+            self.head.gate = GATE_UNATTACHED;
         }
         true
     }
@@ -604,7 +570,7 @@ impl ThreadBlock {
             self.finish_plainly(ticks);
         } else {
             self.producer().end();
-            self.gate = GATE_UNATTACHED;
+            self.head.gate = GATE_UNATTACHED;
             process::turn_off();
         }
     }
@@ -617,7 +583,7 @@ impl ThreadBlock {
             self.measure(ticks);
         }
         self.producer().end();
-        self.leave();
+        self.head.leave();
     }
 
     #[cold]
@@ -628,11 +594,56 @@ impl ThreadBlock {
         self.producer().ring().add_measured(spent);
     }
 
+    /// The stack, within the context that the thread is in; `None` where the program wants the allocation ignored. In
+    /// the usual mode only.
+    ///
     /// # Safety
     ///
     /// See [`malloc`].
     #[inline(always)]
-    unsafe fn capture(&mut self, caller: Caller) -> StackId {
+    unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
+        // SAFETY: passed on.
+        let id = unsafe { self.walk(caller) };
+        let contexts = thread::contexts();
+        if contexts.is_null() {
+            return Some(id);
+        }
+        // SAFETY: not null, hence this thread's (`thread::bind`).
+        if unsafe { context::is_ignoring(contexts) } {
+            return None;
+        }
+        Some(self.within(contexts, id))
+    }
+
+    /// The same in any mode, where the allocation is not to be ignored.
+    ///
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    unsafe fn capture_rarely(&mut self, caller: Caller) -> StackId {
+        let takes_stacks = process::page().mode() & mode::NO_STACKS == 0;
+        // SAFETY: passed on.
+        let id = if takes_stacks { unsafe { self.walk(caller) } } else { StackId::ROOT };
+        let contexts = thread::contexts();
+        if contexts.is_null() { id } else { self.within(contexts, id) }
+    }
+
+    /// A stack within the context that the thread is in.
+    #[inline(never)]
+    fn within(&mut self, contexts: *const Stack, id: StackId) -> StackId {
+        if process::page().is_without_contexts() {
+            return id;
+        }
+        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; what is on it is static, by that of
+        // `heapledger_core::context`.
+        unsafe { self.contexts.leaf(contexts, id, &mut self.outlet) }
+    }
+
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    #[inline(always)]
+    unsafe fn walk(&mut self, caller: Caller) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
         let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
@@ -651,7 +662,7 @@ impl ThreadBlock {
         }
         if self.defects_counted == INSPECT_ALL {
             // The word below the guard is the return address of the call.
-            verify::check(self, self.guard_word, id);
+            verify::check(self, self.head.guard_word, id);
         }
     }
 
@@ -713,7 +724,7 @@ const fn ended_as_free(api: Api) -> Extended<'static> {
 #[cold]
 fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Gone> {
     let kind = match event {
-        Extended::Alloc { .. } | Extended::Failed { .. } => Kind::Allocation,
+        Extended::Alloc { .. } | Extended::Failed { .. } | Extended::Ignored { .. } => Kind::Allocation,
         Extended::Free { .. } | Extended::ReallocBegin { .. } => Kind::Free,
         Extended::ReallocEnd { api, outcome: ReallocOutcome::Returned, .. } => {
             return Ok(Some(if takes(producer, Kind::Allocation)? { event } else { ended_as_free(api) }));
@@ -768,6 +779,28 @@ impl Sink for Outlet {
 
     #[cold]
     #[inline(never)]
+    fn text(&mut self, name: &'static Name) {
+        let bytes = name.bytes();
+        // As in `module`.
+        let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
+        let Some(count) = event::pack(bytes, packed) else { return };
+        // SAFETY: null or static, by the contract of `Name`.
+        let category = unsafe { name.category.as_ref() };
+        let event = Extended::Text {
+            address: ptr::from_ref(name) as u64,
+            flags: name.flags,
+            category: category.map_or(0, |category| ptr::from_ref(&category.name) as u64),
+            text: Packed { words: packed.get(..count).unwrap_or(&[]), length: bytes.len() },
+        };
+        // SAFETY: as in `module`.
+        let producer = unsafe { self.producer.assume_init_mut() };
+        if write_extended(producer, arch::ticks(), &event, words).is_err() {
+            process::turn_off();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
     fn module(&mut self, module: &Module<'_>) {
         // The upper half of the buffer holds the packed bytes while the event is put together in the lower.
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2 + 16);
@@ -805,10 +838,10 @@ fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: 
 #[inline(never)]
 fn outside(event: &Extended<'_>) {
     let Some(process) = Process::get() else { return };
-    let is_nested = match block::current() {
+    let is_nested = match thread::current::<ThreadBlock>() {
         Current::Block(block) => {
             // SAFETY: this thread's block; the two fields are plain and may be read at any moment.
-            let (gate, is_internal) = unsafe { ((*block.as_ptr()).gate, (*block.as_ptr()).is_internal) };
+            let (gate, is_internal) = unsafe { ((*block.as_ptr()).head.gate, (*block.as_ptr()).head.is_internal) };
             if is_internal {
                 return;
             }

@@ -5,11 +5,12 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
+use heapledger_thread::{self as thread, Library, Pool};
 use heapledger_unwind::{bounds, rules, tree};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
@@ -18,25 +19,15 @@ use heapledger_wire::session::{ImageCounters, RequestKind, SessionPage};
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Asked, Granted, Refusal};
 
-/// The C library functions that the recorder needs. Each may allocate; the recorder expects it.
-#[derive(Clone, Copy, Debug)]
-pub struct Library {
-    /// `pthread_key_create`.
-    pub key_create: unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut ThreadBlock)) -> i32,
-    /// `pthread_setspecific`.
-    pub set_specific: unsafe extern "C" fn(u32, *const ThreadBlock) -> i32,
-}
-
 /// What a process has of its own.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Process {
     /// 0: not yet introduced to the collector, as in a fresh child.
     introduced: AtomicU32,
-    /// Taken while introducing, and for the list.
+    /// Taken while introducing.
     lock: Lock,
-    /// Thread blocks whose thread has ended.
-    free: UnsafeCell<*mut ThreadBlock>,
+    blocks: Pool<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
 }
 
@@ -49,8 +40,6 @@ const STATE_OFF: u32 = 2;
 /// What is fixed once the session is known.
 struct Fixed {
     address: Address,
-    library: Library,
-    key: u32,
 }
 
 struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
@@ -65,19 +54,16 @@ static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
 static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
 static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
-static BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Joins a session. Call once, before any hook may find recording on.
 ///
 /// # Safety
 ///
-/// The functions of `library` are those of the process's C library, and `first_top` is the address where the first
-/// thread's stack began.
-pub unsafe fn start(address: Address, library: Library, first_top: u64) {
+/// `first_top` is the address where the first thread's stack began.
+pub unsafe fn start(address: Address, first_top: u64) {
     bounds::set_first_top(first_top);
-    let fixed = Fixed { address, library, key: 0 };
     // SAFETY: nobody reads before `STATE_ON`.
-    unsafe { (*FIXED.0.get()).write(fixed) };
+    unsafe { (*FIXED.0.get()).write(Fixed { address }) };
     let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
     // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
     if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
@@ -122,25 +108,12 @@ pub fn is_on() -> bool {
 ///
 /// # Safety
 ///
-/// [`start`] has been called, and no thread has a block yet.
-pub unsafe fn create_key() {
-    if !is_on() {
-        return;
+/// [`start`] has been called, no thread has a block yet, and the functions are the process's C library's.
+pub unsafe fn create_key(library: Library) {
+    if is_on() {
+        // SAFETY: passed on.
+        unsafe { thread::create_key::<ThreadBlock>(library) };
     }
-    let mut key = 0;
-    // SAFETY: on, so `FIXED` is written; the caller says that no other thread reads it yet.
-    let fixed = unsafe { (*FIXED.0.get()).assume_init_mut() };
-    // SAFETY: the C library's function with arguments of its documented types.
-    if unsafe { (fixed.library.key_create)(&mut key, crate::block::thread_exits) } == 0 {
-        fixed.key = key;
-    }
-}
-
-/// Asks the C library to tell us when this thread ends.
-pub(crate) fn watch_thread_exit(block: *const ThreadBlock) {
-    let fixed = fixed();
-    // SAFETY: the C library's function; the key is ours.
-    unsafe { (fixed.library.set_specific)(fixed.key, block) };
 }
 
 fn fixed() -> &'static Fixed {
@@ -254,36 +227,16 @@ impl Process {
         self.introduced.load(Ordering::Acquire) != 0
     }
 
-    /// A block of a thread that has ended, with its ring.
-    pub(crate) fn take_free(&self) -> Option<NonNull<ThreadBlock>> {
-        let _lock = self.lock.lock();
-        // SAFETY: under the lock; blocks on the list belong to nobody.
-        unsafe {
-            let block = NonNull::new(*self.free.get())?;
-            *self.free.get() = (*block.as_ptr()).next;
-            Some(block)
-        }
-    }
-
-    /// Gives a block up for the next thread.
-    pub(crate) fn give_free(&self, block: NonNull<ThreadBlock>) {
-        let _lock = self.lock.lock();
-        // SAFETY: under the lock; the caller gives the block up.
-        unsafe {
-            (*block.as_ptr()).next = *self.free.get();
-            *self.free.get() = block.as_ptr();
-        }
+    /// Thread blocks whose threads have ended, with their rings.
+    pub(crate) fn blocks(&self) -> &Pool<ThreadBlock> {
+        &self.blocks
     }
 
     /// Reports what the recorder has mapped in this process.
     pub(crate) fn report_memory(&self) {
         if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
-            let bytes = BLOCK_BYTES.load(Ordering::Relaxed) + tree::bytes_mapped() + rules::CACHE_LENGTH as u64;
+            let bytes = thread::bytes_mapped() + tree::bytes_mapped() + rules::CACHE_LENGTH as u64;
             counters.private_bytes.store(bytes, Ordering::Relaxed);
         }
     }
-}
-
-pub(crate) fn add_block_bytes(bytes: usize) {
-    BLOCK_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }

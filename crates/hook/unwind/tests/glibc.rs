@@ -72,7 +72,7 @@ fn check() {
             match kind {
                 NodeKind::Frame => found.push(address + 1),
                 NodeKind::Truncated => truncated = true,
-                NodeKind::Epoch => {}
+                _ => {}
             }
             id = parent;
         }

@@ -135,6 +135,10 @@ pub mod code {
     pub const FORK: u16 = 10;
     /// [`super::Extended::Module`].
     pub const MODULE: u16 = 11;
+    /// [`super::Extended::Text`].
+    pub const TEXT: u16 = 12;
+    /// [`super::Extended::Ignored`].
+    pub const IGNORED: u16 = 13;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: the declared type of a block.
@@ -277,6 +281,23 @@ pub enum Extended<'words> {
         /// Its path; empty for the program itself.
         path: Packed<'words>,
     },
+    /// A text at an address of the program: a [`Name`](heapledger_core::context::Name). Precedes every node of this
+    /// thread's that has it for its address; holds until the address has another text.
+    Text {
+        /// The name's.
+        address: u64,
+        /// Its flags.
+        flags: u32,
+        /// The address of its category's name, whose text came before; 0 where it has none.
+        category: u64,
+        /// UTF-8, if the program kept to it.
+        text: Packed<'words>,
+    },
+    /// An allocation that is not to be recorded, because the program wants it ignored; nor is its free.
+    Ignored {
+        /// The block.
+        address: u64,
+    },
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -363,6 +384,15 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(build_id.words)?;
             writer.put(path.words)?;
             code::MODULE
+        }
+        Extended::Text { address, flags, category, text } => {
+            writer.put(&[address, u64::from(flags) | (text.length as u64) << 32, category])?;
+            writer.put(text.words)?;
+            code::TEXT
+        }
+        Extended::Ignored { address } => {
+            writer.put(&[address])?;
+            code::IGNORED
         }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
@@ -496,11 +526,7 @@ impl Decoder {
         let word = |index: usize| words.get(index).copied().unwrap_or(0);
         let event = match kind {
             NODE => {
-                let kind = match first >> 56 {
-                    1 => NodeKind::Epoch,
-                    2 => NodeKind::Truncated,
-                    _ => NodeKind::Frame,
-                };
+                let kind = NodeKind::from_number((first >> 56) as u8).unwrap_or(NodeKind::Frame);
                 let id = |shift: u32| StackId((first >> shift) as u32 & StackId::MAX.0);
                 Event::Node { id: id(4), parent: id(30), kind, address: word(1) }
             }
@@ -621,6 +647,13 @@ impl<'words> Extended<'words> {
                     path: packed(path_at, path)?,
                 }
             }
+            code::TEXT => {
+                let length = (word(1)? >> 32) as usize;
+                let words = payload.get(3..).and_then(|rest| rest.get(..length.div_ceil(8))).ok_or(Corrupt)?;
+                let (address, flags, category) = (word(0)?, word(1)? as u32, word(2)?);
+                Extended::Text { address, flags, category, text: Packed { words, length } }
+            }
+            code::IGNORED => Extended::Ignored { address: word(0)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

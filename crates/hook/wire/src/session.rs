@@ -38,6 +38,8 @@ pub mod mode {
     pub const IDLE: u32 = 4;
     /// Programs compare their stacks with those of their C library. Fixed for the session.
     pub const VERIFIES_STACKS: u32 = 8;
+    /// Stacks are not taken. Fixed for the session.
+    pub const NO_STACKS: u32 = 16;
 }
 
 /// Memory shared by the collector and every process of the session.
@@ -52,6 +54,9 @@ pub struct SessionPage {
     pub sleeping: AtomicU32,
     /// Bits of [`mode`].
     pub mode: AtomicU32,
+    /// Not 0: the contexts that programs declare are left out. Fixed for the session; no bit of `mode`, because in the
+    /// usual case nothing has to look at it.
+    pub without_contexts: AtomicU32,
 }
 
 impl SessionPage {
@@ -67,6 +72,12 @@ impl SessionPage {
     #[inline(always)]
     pub fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Whether the contexts that programs declare are left out.
+    #[inline(always)]
+    pub fn is_without_contexts(&self) -> bool {
+        self.without_contexts.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the session is over.

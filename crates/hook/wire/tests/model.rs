@@ -42,6 +42,7 @@ fn session() -> SessionPage {
         state: AtomicU32::new(state::RECORDING),
         sleeping: AtomicU32::new(0),
         mode: AtomicU32::new(0),
+        without_contexts: AtomicU32::new(0),
     }
 }
 
@@ -53,11 +54,13 @@ enum Owned {
     Calloc(u64, u32, u16, u32),
     ReallocBegin(u64),
     ReallocEnd(u64, u64, u32),
-    Node(u32, u32, u64),
+    Node(u32, u32, u8, u64),
     Alloc(u64, u64, u32, u64),
     Ended(u8, u64),
     Thread(u32, [u8; 16]),
     Module(u64, Vec<u8>, Vec<u8>),
+    Text(u64, u32, Vec<u8>),
+    Ignored(u64),
     Annotation(u16, Vec<u64>),
 }
 
@@ -76,12 +79,15 @@ fn owned() -> impl Strategy<Value = Owned> {
         (address(), 0_u32..1 << 22, any::<u16>(), stack()).prop_map(|(a, c, e, k)| Owned::Calloc(a, c, e, k)),
         address().prop_map(Owned::ReallocBegin),
         (address(), 0..event::COMPACT_SIZE_END, stack()).prop_map(|(a, s, k)| Owned::ReallocEnd(a, s, k)),
-        (stack(), stack(), any::<u64>()).prop_map(|(i, p, a)| Owned::Node(i, p, a)),
+        (stack(), stack(), 0_u8..8, any::<u64>()).prop_map(|(i, p, k, a)| Owned::Node(i, p, k, a)),
         (any::<u64>(), any::<u64>(), stack(), any::<u64>()).prop_map(|(a, s, k, l)| Owned::Alloc(a, s, k, l)),
         (0_u8..3, any::<u64>()).prop_map(|(o, a)| Owned::Ended(o, a)),
         (any::<u32>(), any::<[u8; 16]>()).prop_map(|(t, n)| Owned::Thread(t, n)),
         (any::<u64>(), prop::collection::vec(any::<u8>(), 0..33), prop::collection::vec(any::<u8>(), 0..200))
             .prop_map(|(s, b, p)| Owned::Module(s, b, p)),
+        (any::<u64>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..250))
+            .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
+        any::<u64>().prop_map(Owned::Ignored),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -121,8 +127,9 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         Owned::ReallocEnd(address, size, stack) => {
             Whole::Compact(Event::ReallocEnd { address, size, stack: StackId(stack) })
         }
-        Owned::Node(id, parent, address) => {
-            Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address })
+        Owned::Node(id, parent, kind, address) => {
+            let kind = NodeKind::from_number(kind).unwrap_or(NodeKind::Frame);
+            Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind, address })
         }
         Owned::Alloc(address, size, stack, alignment) => Whole::Extended(Extended::Alloc {
             api: Api::PosixMemalign,
@@ -155,6 +162,12 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
                 path: Packed { words: &second[..path_words], length: path.len() },
             })
         }
+        Owned::Text(address, flags, ref text) => {
+            let words = event::pack(text, &mut second).unwrap();
+            let text = Packed { words: &second[..words], length: text.len() };
+            Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
+        }
+        Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
     use_it(event)

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
+use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason,
@@ -385,7 +385,11 @@ impl<'r> Player<'r> {
             }
             EventKind::Free { block } => {
                 let key = self.freed(event.time, block);
-                self.ledger.free(session, thread, key);
+                if event.call == Api::PoolBack.into() {
+                    self.ledger.withdraw(session, thread, key);
+                } else {
+                    self.ledger.free(session, thread, key);
+                }
             }
             EventKind::Realloc { old, serial, size, stack } => {
                 if serial >= self.first {

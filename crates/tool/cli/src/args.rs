@@ -191,13 +191,17 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) aggregate: bool,
 
+    /// What to take of the place where a block is allocated
+    #[arg(long, value_name = "MODE", default_value = "mixed")]
+    pub(crate) stacks: Stacks,
+
     /// Compare every captured stack with what the program's C library says
     ///
     /// Each is checked frame by frame against glibc's `backtrace`, at the same place
     /// in the program. That takes 10 microseconds and more for each allocation. How
     /// many are equal is in the report and in `summary`; `info` shows both stacks of
     /// the first that are not.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
 
     /// Load this hook library too, as `heapledger run` does; may be given several times
@@ -328,6 +332,20 @@ pub(crate) enum OnFull {
     Drop,
 }
 
+/// What is taken of the place where a block is allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// The stack, and the context that the program declares
+    #[default]
+    Mixed,
+    /// The stack
+    Native,
+    /// The context that the program declares: cheaper, and of no use to programs that declare none
+    Pseudo,
+    /// Nothing: totals and sizes only
+    None,
+}
+
 /// Show the totals of a recording and of each process in it
 ///
 /// Takes no time, however long the recording is: the totals are at its end. If
@@ -364,6 +382,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
+///     $ heapledger top --by context                for which of the program's own scopes
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
@@ -407,6 +426,14 @@ pub(crate) enum By {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
     /// The thread that allocated
     Thread,
     /// The exact size that was asked for
@@ -423,11 +450,16 @@ pub(crate) enum By {
 ///     $ heapledger tree                            the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
 ///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
+///     $ heapledger tree --by context,stack         by the program's own scopes, and in each by function
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// What the levels are, the outermost first: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// From the functions that allocate to their callers
     #[arg(short, long)]
@@ -450,6 +482,17 @@ pub(crate) struct Tree {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// What levels of a tree are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Levels {
+    /// Functions
+    Stack,
+    /// The scopes that the program declares
+    Context,
+    /// The heaps that the program declares
+    Heap,
 }
 
 /// Show what was live at the end, by stack
@@ -639,6 +682,7 @@ pub(crate) struct Sizes {
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
 ///     $ heapledger flame --thread "worker*" --at end -o workers.svg
+///     $ heapledger flame --by context,stack -o requests.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -650,6 +694,10 @@ pub(crate) struct Flame {
     /// The file to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
+
+    /// What boxes are, from the bottom: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
     #[arg(long)]
@@ -665,7 +713,8 @@ pub(crate) struct Flame {
 /// Write the sites in the format of another tool
 ///
 /// What each stack ever allocated, and what it holds at a moment, as blocks and
-/// bytes. Functions are named here and now: the file needs nothing else.
+/// bytes. Functions are named here and now: the file needs nothing else. Contexts,
+/// tasks and heaps that the program declares are labels.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
@@ -709,6 +758,7 @@ pub(crate) struct Export {
 ///     $ heapledger timeline --svg live.svg
 ///     $ heapledger timeline --from 10s --to 12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
+///     $ heapledger timeline --by context                   what the program did when it grew
 ///     $ heapledger timeline --by site -n 5 --svg sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///
@@ -826,6 +876,14 @@ pub(crate) enum DiffBy {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
 }
 
 /// Make one recording of several
@@ -875,8 +933,9 @@ pub(crate) struct Trim {
 ///
 /// Removed: command lines, the working directory, options of `record`,
 /// annotations, and the build ids of your own programs and libraries. Replaced:
-/// the paths of these by /own/HASH, and the names of threads by thread-HASH, the
-/// same name by the same hash. Your own are all that are not below /usr (without
+/// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
+/// names of scopes and heaps, and the values of scopes, by text-HASH; the same name
+/// by the same hash. Your own are all that are not below /usr (without
 /// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
 /// /sbin.
 ///
@@ -899,7 +958,7 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes and heaps
     #[arg(long)]
     pub(crate) keep_names: bool,
 

@@ -35,7 +35,11 @@ fn library(path: &Path) -> Result<PathBuf> {
     let elf = match ElfFile64::<Endianness>::parse(&*bytes) {
         Ok(elf) if elf.kind() == ObjectKind::Dynamic && is_own_machine(elf.elf_header()) && !is_program(&elf) => elf,
         _ => {
-            return refuse(Code::NotAHook, "it is not a shared library for this processor".to_owned(), build.to_owned());
+            return refuse(
+                Code::NotAHook,
+                "it is not a shared library for this processor".to_owned(),
+                build.to_owned(),
+            );
         }
     };
     let find = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{FileLimit, OnFull, Record};
+use crate::args::{FileLimit, OnFull, Record, Stacks};
 use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
@@ -26,6 +26,12 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.stacks = match arguments.stacks {
+        Stacks::Mixed => collect::Stacks::Mixed,
+        Stacks::Native => collect::Stacks::Native,
+        Stacks::Pseudo => collect::Stacks::Pseudo,
+        Stacks::None => collect::Stacks::None,
+    };
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -131,6 +137,12 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.aggregate {
         options.push("--aggregate".to_owned());
+    }
+    match arguments.stacks {
+        Stacks::Mixed => {}
+        Stacks::Native => options.push("--stacks native".to_owned()),
+        Stacks::Pseudo => options.push("--stacks pseudo".to_owned()),
+        Stacks::None => options.push("--stacks none".to_owned()),
     }
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());

@@ -186,9 +186,7 @@ impl State {
     fn round(&mut self, patience: Option<Duration>) {
         let ready = self.wait(patience);
         // Ends come before requests: the pid of an ended process may be another's by now.
-        for pid in ready.processes {
-            self.process_ended(pid);
-        }
+        self.processes_ended(ready.processes);
         self.serve_clients(&ready.clients);
         if ready.listener {
             self.accept();
@@ -220,6 +218,12 @@ impl State {
             listener: ready.next().unwrap_or(false),
             clients: ready.by_ref().take(self.clients.len()).collect(),
             processes: self.processes.keys().zip(ready).filter(|(_, ready)| *ready).map(|(&pid, _)| pid).collect(),
+        }
+    }
+
+    fn processes_ended(&mut self, pids: Vec<u32>) {
+        for pid in pids {
+            self.process_ended(pid);
         }
     }
 
@@ -340,6 +344,9 @@ impl State {
         let stamp = units(arch::ticks());
         // Without a peer the requester is dead: nobody goes unrecorded.
         let (pid, pidfd) = self.peer(connection)?;
+        // Whoever has ended by now has ended before this image does anything.
+        let ready = self.wait(Some(Duration::ZERO));
+        self.processes_ended(ready.processes);
         if is_fork && self.images.get(request.image as usize).is_none() {
             return None;
         }

@@ -33,6 +33,7 @@ use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::source::{Key, Now, Order, Source};
+use crate::texts::Texts;
 use crate::tree::{Modules, Tree};
 use crate::writer::{self, Job, Writer};
 
@@ -71,6 +72,8 @@ struct Slot {
     has_forked: bool,
     /// No more rings, no more events.
     ended: Option<(ImageEndReason, Time)>,
+    /// Its rings may be handed out again when they are done with.
+    frees_rings: bool,
     /// How its process ended, where somebody has said so, or that nobody will.
     exit: Option<Option<ExitStatus>>,
     end_is_written: bool,
@@ -134,6 +137,8 @@ pub(crate) struct Collector {
     by_pid: HashMap<u32, usize>,
     sources: Vec<Source>,
     merge: BinaryHeap<Reverse<(Key, usize)>>,
+    /// Images that have ended and are not finished, each with the place of its end in the order.
+    ending: Vec<(Key, usize)>,
     open_sites: Vec<OpenSites>,
     /// In which allocations were not recorded.
     pauses: Vec<Pause>,
@@ -183,6 +188,7 @@ impl Collector {
         let shared = Shared {
             session: LedgerSession::new(),
             modules: Modules::default(),
+            texts: Texts::default(),
             forks: Forks::default(),
             timeline: Timeline::new(),
             compressor: Compressor::new(),
@@ -207,6 +213,7 @@ impl Collector {
             by_pid: HashMap::new(),
             sources: Vec::new(),
             merge: BinaryHeap::new(),
+            ending: Vec::new(),
             open_sites: Vec::new(),
             pauses: Vec::new(),
             costs: Costs::default(),
@@ -311,10 +318,7 @@ impl Collector {
             match news {
                 News::Image(new) => self.add_image(new),
                 News::Ring(new) => self.add_ring(new),
-                News::Ended { image, reason, stamp } => {
-                    let time = Time(self.order.clock.time(stamp));
-                    self.end_image(image.0 as usize, reason, time);
-                }
+                News::Ended { image, reason, stamp } => self.end_image(image.0 as usize, reason, stamp),
                 News::Exit { image, exit } => self.set_exit(image.0 as usize, exit),
                 News::Paused { stamp } => {
                     let time = Time(self.order.clock.time(stamp));
@@ -367,6 +371,7 @@ impl Collector {
             retired: Vec::new(),
             has_forked: false,
             ended: None,
+            frees_rings: false,
             exit: None,
             end_is_written: false,
             lost: Lost::default(),
@@ -400,13 +405,15 @@ impl Collector {
         self.sources.push(source);
     }
 
-    fn end_image(&mut self, index: usize, reason: ImageEndReason, time: Time) {
+    fn end_image(&mut self, index: usize, reason: ImageEndReason, stamp: u64) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        slot.ended.get_or_insert((reason, time));
+        if slot.ended.is_none() {
+            slot.ended = Some((reason, Time(self.order.clock.time(stamp))));
+            self.ending.push((Key::of_end(stamp), index));
+        }
         for source in self.sources.iter_mut().filter(|source| source.image == index) {
             source.has_ended = true;
         }
-        let has_sources = slot.sources > 0;
         if reason != ImageEndReason::Exec
             && let Some(process) = self.by_pid.get(&slot.start.pid)
             && self.processes.get(*process).is_some_and(|process| process.images.last() == Some(&index))
@@ -416,9 +423,6 @@ impl Collector {
         if reason == ImageEndReason::Exec {
             // Its process goes on: how that ends will be said of a later image.
             slot.exit = Some(None);
-        }
-        if !has_sources {
-            self.finish_image(index);
         }
     }
 
@@ -506,6 +510,8 @@ impl Collector {
             if let Some(Reverse((other, _))) = heap.peek() {
                 limit = limit.min(*other);
             }
+            // Who comes after an end must not meet what was live before.
+            self.finish_ended(key);
             self.run(index, limit);
             match self.sources[index].next {
                 Some(key) => heap.push(Reverse((key, index))),
@@ -519,6 +525,7 @@ impl Collector {
         if !is_cut {
             // Without rings there is no limit, but time goes on only so far.
             self.horizon = self.horizon.max(horizon.min(floor));
+            self.finish_ended(Key::before(self.horizon));
         }
         self.merge = heap;
         is_cut
@@ -546,7 +553,21 @@ impl Collector {
         }
     }
 
-    /// Lets go of rings that are done with, and of images that have no more.
+    /// Finishes the images that have ended by then, and of which everything is merged.
+    fn finish_ended(&mut self, limit: Key) {
+        let mut at = 0;
+        while let Some(&(end, index)) = self.ending.get(at) {
+            let is_complete = || self.sources.iter().all(|source| source.image != index || source.is_complete());
+            if end <= limit && is_complete() {
+                self.ending.remove(at);
+                self.finish_image(index);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Lets go of rings that are done with.
     fn retire(&mut self) {
         let mut index = 0;
         while let Some(source) = self.sources.get(index) {
@@ -563,10 +584,17 @@ impl Collector {
             slot.sources -= 1;
             if slot.ended.is_some() {
                 slot.retired.extend(source.into_sound_ring());
-                if slot.sources == 0 {
-                    self.finish_image(image);
-                }
+                self.release_rings(image);
             }
+        }
+    }
+
+    /// Gives the rings of an image of which nothing is left to those that come.
+    fn release_rings(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if slot.frees_rings && slot.sources == 0 {
+            let rings = std::mem::take(&mut slot.retired).into_iter().filter_map(Arc::into_inner);
+            rings.for_each(|ring| self.pool.give(ring));
         }
     }
 
@@ -583,16 +611,13 @@ impl Collector {
         self.note_private_bytes();
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
-        // It may have ended a little before this part began.
-        let time = slot.ended.map_or(slot.start.time, |(_, time)| time).max(self.session.begins);
+        // It may have ended a little before this part began, or before what others did until it was noticed.
+        let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
+        let time = time.max(self.session.begins).max(self.shared.timeline.last_time());
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
-        let can_be_reused = is_gone && !slot.has_forked && !image.has_forked();
+        slot.frees_rings = is_gone && !slot.has_forked && !image.has_forked();
         let (counts, sites) = image.finish(&mut self.shared, time, &slot.noted());
         slot.common = None;
-        let rings = std::mem::take(&mut slot.retired).into_iter().filter_map(Arc::into_inner);
-        if can_be_reused {
-            rings.for_each(|ring| self.pool.give(ring));
-        }
         slot.counts = counts;
         // Of a process that was still there, nobody will say how it ended.
         if slot.ended.is_some_and(|(reason, _)| reason == ImageEndReason::Detached) {
@@ -604,6 +629,7 @@ impl Collector {
         let peak = self.shared.session.live().bytes_live_max;
         let open = OpenSites { image: slot.start.image, sites, peak };
         self.open_sites.push(open);
+        self.release_rings(index);
         self.write_settled_sites(false);
     }
 
@@ -703,6 +729,7 @@ impl Collector {
         shared.records.push(Record::Session(self.session.clone()));
         shared.records.extend(self.pauses.iter().copied().map(Record::Pause));
         shared.records.extend(shared.modules.all().map(Record::Module));
+        shared.records.extend(shared.texts.used().map(Record::Text));
         for slot in &mut self.slots {
             let noted = slot.noted();
             match &mut slot.stage {
@@ -816,7 +843,7 @@ impl Collector {
             self.round();
             std::thread::sleep(SETTLING);
         }
-        let now = self.now();
+        let now = units(arch::ticks());
         for index in 0..self.slots.len() {
             if self.slots[index].ended.is_none() {
                 self.end_image(index, ImageEndReason::Detached, now);

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
 use crate::memory::{Prober, Samples};
+use crate::texts::Texts;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
@@ -23,6 +24,7 @@ use crate::writer::{Job, Writer};
 pub(crate) struct Shared {
     pub(crate) session: heapledger_ledger::Session,
     pub(crate) modules: Modules,
+    pub(crate) texts: Texts,
     pub(crate) forks: Forks,
     pub(crate) timeline: Timeline,
     pub(crate) compressor: Compressor,
@@ -223,6 +225,7 @@ impl Image {
                 self.finish_realloc(shared, moment, Api::Realloc, address, size, stack, &Extras::NONE);
             }
             Event::Node { id, parent, kind, address } => {
+                let address = if kind.has_text() { self.text(shared, address) } else { address };
                 self.add_node(shared, NewNode { id, parent, kind, address })?;
             }
             Event::Nothing => {}
@@ -265,8 +268,16 @@ impl Image {
                     declared_size: says_size.then_some(Bytes(size)),
                     ..Extras::NONE
                 };
-                self.free(shared, moment, api, address, &extras);
+                match api {
+                    Api::PoolBack => {
+                        let freed = self.ledger.back(&mut shared.session, moment.thread, Key(address));
+                        self.push_freed(shared, moment, api, freed, &extras);
+                    }
+                    Api::PoolReset => self.reset_pool(shared, moment, Key(address).pool()),
+                    _ => self.free(shared, moment, api, address, &extras),
+                }
             }
+            Extended::Ignored { address } => self.ledger.ignore(Key(address)),
             Extended::ReallocBegin { address, .. } => {
                 let moment = self.moment(line, time);
                 self.begin_realloc(shared, moment, address);
@@ -340,6 +351,10 @@ impl Image {
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
             }
+            Extended::Text { address, flags, category, text } => {
+                let bytes = text.bytes().collect();
+                self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
+            }
             // Of the verification's there are few.
             Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
                 let thread = self.thread(line, time);
@@ -394,11 +409,25 @@ impl Image {
         self.push_freed(shared, moment, api, freed, extras);
     }
 
+    /// To readers, a reset is a free of each block.
+    fn reset_pool(&mut self, shared: &mut Shared, moment: Moment, pool: u32) {
+        let mut all = Vec::new();
+        self.ledger.reset_pool(&mut shared.session, moment.thread, pool, |freed, live| all.push((freed, live)));
+        for (freed, live) in all {
+            let (block, freed_size) = name(freed);
+            let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+            let (kind, extras) = (EventKind::Free { block }, Extras { freed_size, ..Extras::NONE });
+            self.push_with(shared, moment, Api::PoolReset, kind, &extras, live);
+        }
+    }
+
     #[inline(always)]
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
-        if freed == Freed::Unknown {
-            self.count_unknown(shared, moment);
+        match freed {
+            Freed::Unknown => self.count_unknown(shared, moment),
+            Freed::Backing => return,
+            Freed::Known(_) | Freed::Inherited(_) => {}
         }
         let kind = EventKind::Free { block };
         match freed_size {
@@ -582,6 +611,14 @@ impl Image {
         }
     }
 
+    /// The number of a text that a node refers to by its address.
+    #[cold]
+    fn text(&mut self, shared: &mut Shared, address: u64) -> u64 {
+        let text = self.tree.texts.get(address);
+        shared.records.extend(shared.texts.use_text(text).map(Record::Text));
+        text.0.into()
+    }
+
     fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
         if let Some(node) = self.tree.add(node).map_err(|_| Corrupt)? {
             if shared.keeps_nodes {
@@ -610,7 +647,7 @@ impl Image {
         // A block on its way to another place is still where it was.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
             Freed::Known(block) => Some(block),
-            Freed::Inherited(_) | Freed::Unknown => None,
+            Freed::Inherited(_) | Freed::Backing | Freed::Unknown => None,
         });
         let live = blocks
             .chain(pending)
@@ -829,6 +866,7 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
         Freed::Known(block) => (FreedBlock::Known(block.serial), None),
         Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
+        Freed::Backing => (FreedBlock::None, None),
         Freed::Unknown => (FreedBlock::Unknown, None),
     }
 }

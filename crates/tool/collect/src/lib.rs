@@ -44,6 +44,7 @@ mod run;
 mod session;
 mod shared;
 mod source;
+mod texts;
 mod tree;
 mod unix;
 mod writer;
@@ -98,6 +99,8 @@ pub struct Options {
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
+    /// What is taken of an allocation's place.
+    pub stacks: Stacks,
     /// Have every stack compared with what the program's C library says.
     pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
@@ -119,6 +122,20 @@ pub enum OnFull {
     /// would otherwise have no stacks from then on: for the nodes of one that is new and larger than a quarter of the
     /// ring.
     Drop,
+}
+
+/// What is taken of an allocation's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stacks {
+    /// The stack, and the context that the program declares.
+    #[default]
+    Mixed,
+    /// The stack.
+    Native,
+    /// The context that the program declares.
+    Pseudo,
+    /// Nothing.
+    None,
 }
 
 /// When to go on in another file. Each can be read alone: it begins with what was live then. They are named by numbers
@@ -161,6 +178,7 @@ impl Options {
             library: library.into(),
             hooks: Vec::new(),
             ring_capacity: 256 << 10,
+            stacks: Stacks::Mixed,
             verify_stacks: false,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -175,7 +193,11 @@ impl Options {
             OnFull::Drop => mode::DROPS,
         };
         let begin = if self.begin == Begin::AtOnce { 0 } else { mode::PAUSED | mode::IDLE };
-        on_full | begin | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
+        let stacks = match self.stacks {
+            Stacks::Mixed | Stacks::Native => 0,
+            Stacks::Pseudo | Stacks::None => mode::NO_STACKS,
+        };
+        on_full | begin | stacks | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
     }
 
     fn ring_capacity(&self) -> usize {
@@ -202,6 +224,8 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let session = Session::new()?;
     let environment = session.to_environment();
     let page = Arc::new(session::page(options.mode())?);
+    let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
+    page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();

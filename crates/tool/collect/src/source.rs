@@ -60,6 +60,11 @@ impl Key {
         Key((stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases))
     }
 
+    /// That of the end of an image: after all events of this stamp.
+    pub(crate) fn of_end(stamp: u64) -> Key {
+        Key::new(stamp, false)
+    }
+
     /// The last key below all of this stamp.
     pub(crate) fn before(stamp: u64) -> Key {
         if stamp >= (u64::MAX >> 1) - 1 { Key(u64::MAX) } else { Key((stamp << 1) + 1) }

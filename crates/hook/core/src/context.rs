@@ -1,0 +1,353 @@
+//! Contexts: the stack of named scopes that a thread of the program is in, as the program keeps it and hooks read it.
+//!
+//! All of it is C's layout: `heapledger.h` declares the same structures. A thread has at most one [`Stack`], in memory of
+//! the program's that lives as long as the thread; only that thread, and hooks that run in it, touch it. Everything a
+//! stack refers to is static: names and values are never freed or changed.
+//!
+//! To enter a scope is to store a [`Frame`] and the depth, to leave it is to store the depth. Neither allocates, calls
+//! anything or can fail. A scope that is left by a jump (`longjmp`) is gone when the one around it is left.
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+/// Frames that a stack holds. Scopes that are entered beyond are counted only: the outermost frames are kept.
+pub const DEPTH_MAX: usize = 128;
+/// Bytes of a text that are told of; the rest is cut off.
+pub const TEXT_MAX: usize = 1024;
+
+/// A text that lives for ever: the name of a scope, of a category or of a heap, or the value of a scope.
+///
+/// It is its address that identifies a name; readers merge equal texts.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Name {
+    /// UTF-8, without terminator.
+    pub text: *const u8,
+    /// Bytes of the text.
+    pub length: u32,
+    /// Bits: [`Name::TASK`].
+    pub flags: u32,
+    /// What it belongs to; null: nothing.
+    pub category: *const Category,
+}
+
+// SAFETY: what it points to is static and does not change, but for the category's switch, which is atomic.
+unsafe impl Sync for Name {}
+// SAFETY: as above.
+unsafe impl Send for Name {}
+
+impl Name {
+    /// [`Name::flags`]: the scope is a task, a piece of work that threads take up, such as a request.
+    pub const TASK: u32 = 1;
+
+    /// A name without category. A longer text than `u32` can tell is cut off.
+    pub const fn new(text: &'static str) -> Name {
+        Name { text: text.as_ptr(), length: text.len() as u32, flags: 0, category: ptr::null() }
+    }
+
+    /// The same name, in a category.
+    pub const fn in_category(self, category: &'static Category) -> Name {
+        Name { category, ..self }
+    }
+
+    /// The same name, of a task.
+    pub const fn of_task(self) -> Name {
+        Name { flags: self.flags | Name::TASK, ..self }
+    }
+
+    /// The first [`TEXT_MAX`] bytes of the text.
+    pub fn bytes(&self) -> &'static [u8] {
+        if self.text.is_null() {
+            return &[];
+        }
+        let length = (self.length as usize).min(TEXT_MAX);
+        // SAFETY: by the type's contract the text has `length` bytes, lives for ever, and does not change.
+        unsafe { core::slice::from_raw_parts(self.text, length) }
+    }
+}
+
+/// A group of scopes that can be switched off and on while the program runs.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Category {
+    /// What it is called.
+    pub name: Name,
+    /// Whether its scopes are entered: 0 if not.
+    pub enabled: AtomicU32,
+}
+
+impl Category {
+    /// A category that is switched on.
+    pub const fn new(name: &'static str) -> Category {
+        Category { name: Name::new(name), enabled: AtomicU32::new(1) }
+    }
+
+    /// A category that is switched off until the program says otherwise.
+    pub const fn new_disabled(name: &'static str) -> Category {
+        Category { name: Name::new(name), enabled: AtomicU32::new(0) }
+    }
+
+    /// Switches the category on or off, for scopes that are entered from now on, in all threads.
+    pub fn enable(&self, enabled: bool) {
+        self.enabled.store(u32::from(enabled), Ordering::Relaxed);
+    }
+
+    /// Whether its scopes are entered.
+    #[inline(always)]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// One entry of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Frame {
+    /// The scope. Null: a barrier: what is further out is not part of the context.
+    pub name: *const Name,
+    /// Its value, such as `route=/users,method=GET`. Null: none.
+    pub value: *const Name,
+}
+
+// SAFETY: what it points to is static and `Sync`.
+unsafe impl Sync for Frame {}
+// SAFETY: as above.
+unsafe impl Send for Frame {}
+
+impl Frame {
+    /// What is further out is not part of the context.
+    pub const BARRIER: Frame = Frame { name: ptr::null(), value: ptr::null() };
+
+    /// A scope without value.
+    #[inline(always)]
+    pub const fn new(name: &'static Name) -> Frame {
+        Frame { name, value: ptr::null() }
+    }
+
+    /// A scope with a value.
+    #[inline(always)]
+    pub const fn with_value(name: &'static Name, value: &'static Name) -> Frame {
+        Frame { name, value }
+    }
+}
+
+/// A thread's scopes, outermost first.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stack {
+    /// Scopes that the thread is in. More than [`DEPTH_MAX`]: the frames of the innermost were not kept.
+    pub depth: u32,
+    /// Not 0: allocations of the thread are not recorded.
+    pub ignore: u32,
+    /// Those below `depth` are in use.
+    pub frames: [Frame; DEPTH_MAX],
+}
+
+impl Default for Stack {
+    fn default() -> Stack {
+        Stack::new()
+    }
+}
+
+impl Stack {
+    /// A stack of a thread that is in no scope.
+    pub const fn new() -> Stack {
+        Stack { depth: 0, ignore: 0, frames: [Frame::BARRIER; DEPTH_MAX] }
+    }
+}
+
+/// A [`Stack`] in a place of its own: what a thread-local variable holds. All zeroes is a valid one.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct StackCell(UnsafeCell<Stack>);
+
+impl StackCell {
+    /// A stack of a thread that is in no scope.
+    pub const fn new() -> StackCell {
+        StackCell(UnsafeCell::new(Stack::new()))
+    }
+
+    /// Its address, for [`enter`] and the others.
+    #[inline(always)]
+    pub const fn get(&self) -> *mut Stack {
+        self.0.get()
+    }
+}
+
+/// Enters a scope. Returns the depth to [`leave`] with.
+///
+/// The compiler knows that `malloc` reads no memory of the program, and would move these stores across it: the fences
+/// forbid that.
+///
+/// # Safety
+///
+/// `stack` is the calling thread's.
+#[inline(always)]
+pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
+    // SAFETY: the caller's contract: nobody else writes to it, but signal handlers of this thread that are done before we
+    // go on. The frame is written before the depth says that it is there, so that a handler never reads another.
+    unsafe {
+        let depth = (*stack).depth;
+        if let Some(place) = (*stack).frames.get_mut(depth as usize) {
+            *place = frame;
+        }
+        compiler_fence(Ordering::SeqCst);
+        (&raw mut (*stack).depth).write_volatile(depth.wrapping_add(1));
+        compiler_fence(Ordering::SeqCst);
+        depth
+    }
+}
+
+/// Leaves the scope that was entered at this depth, and all that were entered in it. Scopes that have been left already
+/// are not entered again.
+///
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+pub unsafe fn leave(stack: *mut Stack, depth: u32) {
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the caller's contract.
+    unsafe {
+        let now = (*stack).depth;
+        (&raw mut (*stack).depth).write_volatile(if depth < now { depth } else { now });
+    }
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// From here to the end of it, allocations of this thread are not recorded. Returns what to [`end_ignoring`] with.
+///
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let before = (*stack).ignore;
+        (&raw mut (*stack).ignore).write_volatile(before.wrapping_add(1));
+        compiler_fence(Ordering::SeqCst);
+        before
+    }
+}
+
+/// As before [`begin_ignoring`].
+///
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the caller's contract.
+    unsafe { (&raw mut (*stack).ignore).write_volatile(before) };
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// How many frames of a stack are there to be read.
+///
+/// # Safety
+///
+/// `stack` is the calling thread's.
+#[inline(always)]
+pub unsafe fn depth(stack: *const Stack) -> usize {
+    // SAFETY: the caller's contract; volatile, since hooks read what their callers' compilers do not expect to be read.
+    (unsafe { (&raw const (*stack).depth).read_volatile() } as usize).min(DEPTH_MAX)
+}
+
+/// Whether allocations of the thread are not recorded.
+///
+/// # Safety
+///
+/// `stack` is the calling thread's.
+#[inline(always)]
+pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
+    // SAFETY: as in `depth`.
+    unsafe { (&raw const (*stack).ignore).read_volatile() != 0 }
+}
+
+/// A frame of a stack.
+///
+/// # Safety
+///
+/// `stack` is the calling thread's, and `index` is below [`depth`].
+#[inline(always)]
+pub unsafe fn frame(stack: *const Stack, index: usize) -> Frame {
+    // SAFETY: the caller's contract; `depth` is at most the length of the array.
+    unsafe { (&raw const (*stack).frames).cast::<Frame>().add(index).read_volatile() }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    static NAMES: [Name; 2] = [Name::new("one"), Name::new("two")];
+
+    fn names(stack: &StackCell) -> Vec<&'static [u8]> {
+        // SAFETY: the test's own stack; all names in it are static.
+        unsafe { (0..depth(stack.get())).map(|index| (*frame(stack.get(), index).name).bytes()).collect() }
+    }
+
+    #[test]
+    fn scopes_nest_and_heal() {
+        let stack = StackCell::new();
+        // SAFETY: the test's own stack, here and below.
+        unsafe {
+            let outer = enter(stack.get(), Frame::new(&NAMES[0]));
+            let middle = enter(stack.get(), Frame::new(&NAMES[1]));
+            assert_eq!(names(&stack), [b"one", b"two"]);
+            // Left by a jump: no `leave`.
+            enter(stack.get(), Frame::new(&NAMES[0]));
+            leave(stack.get(), middle);
+            assert_eq!(names(&stack), [b"one"]);
+            leave(stack.get(), outer);
+            // Out of order: the inner one does not bring the outer one back.
+            leave(stack.get(), middle);
+            assert_eq!(names(&stack), [] as [&[u8]; 0]);
+        }
+    }
+
+    #[test]
+    fn what_is_too_deep_is_counted_only() {
+        let stack = StackCell::new();
+        // SAFETY: as above.
+        unsafe {
+            let first = enter(stack.get(), Frame::new(&NAMES[0]));
+            let deep: Vec<u32> = (0..2 * DEPTH_MAX).map(|_| enter(stack.get(), Frame::new(&NAMES[1]))).collect();
+            assert_eq!(names(&stack).len(), DEPTH_MAX);
+            for &before in deep.iter().rev() {
+                leave(stack.get(), before);
+            }
+            assert_eq!(names(&stack), [b"one"]);
+            leave(stack.get(), first);
+            assert_eq!(depth(stack.get()), 0);
+        }
+    }
+
+    #[test]
+    fn ignoring_nests() {
+        let stack = StackCell::new();
+        // SAFETY: as above.
+        unsafe {
+            let outer = begin_ignoring(stack.get());
+            let inner = begin_ignoring(stack.get());
+            end_ignoring(stack.get(), inner);
+            assert!(is_ignoring(stack.get()));
+            end_ignoring(stack.get(), outer);
+            assert!(!is_ignoring(stack.get()));
+        }
+    }
+
+    /// What `heapledger.h` declares.
+    #[test]
+    fn layout() {
+        assert_eq!((size_of::<Name>(), size_of::<Category>(), size_of::<Frame>()), (24, 32, 16));
+        assert_eq!((size_of::<Stack>(), core::mem::offset_of!(Stack, frames)), (8 + 16 * DEPTH_MAX, 8));
+        assert_eq!((core::mem::offset_of!(Name, flags), core::mem::offset_of!(Name, category)), (12, 16));
+    }
+}

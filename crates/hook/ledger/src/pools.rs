@@ -1,0 +1,146 @@
+//! User pools: which blocks each has, and which blocks of the allocator are the memory of one.
+//!
+//! A block of a pool stands in the register as any other, under a key of its own: so it may have the address of the
+//! block that its memory is cut from. What is here is only what a register cannot tell at once: all blocks of one pool,
+//! for a reset, which frees them by one event.
+//!
+//! Each pool has a list of what was allocated in it, the latest first. A free does not look for its entry: entries whose
+//! block is gone are taken out when they are more than those whose block is live.
+
+use heapledger_core::{Bytes, Serial, StackId};
+
+use crate::mapped::{OutOfMemory, Vector, Zeroed};
+use crate::register::{Block, Key, Register};
+
+/// Entries of blocks that are gone, of each pool, which are left alone however few are live.
+const STALE_MIN: u32 = 64;
+
+/// A list of entries; links are one more than an index, 0 is none.
+#[derive(Clone, Copy)]
+struct List {
+    first: u32,
+    length: u32,
+    live: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    key: u64,
+    serial: u64,
+    next: u64,
+}
+
+// SAFETY: three u32.
+unsafe impl Zeroed for List {}
+// SAFETY: three u64.
+unsafe impl Zeroed for Entry {}
+
+/// The pools of one process image.
+#[derive(Default)]
+pub(crate) struct Pools {
+    lists: Vector<List>,
+    entries: Vector<Entry>,
+    /// The first entry that is in no list.
+    free: u32,
+    /// Blocks of the allocator that are the memory of a pool.
+    backing: Register,
+}
+
+impl Pools {
+    /// No pools; maps no memory.
+    pub(crate) const fn new() -> Pools {
+        Pools { lists: Vector::new(), entries: Vector::new(), free: 0, backing: Register::new() }
+    }
+
+    /// What is mapped, touched or not.
+    pub(crate) fn bytes_mapped(&self) -> usize {
+        self.lists.bytes_mapped() + self.entries.bytes_mapped() + self.backing.bytes_mapped()
+    }
+
+    /// The pools of a child forked now.
+    pub(crate) fn copy(&self) -> Result<Pools, OutOfMemory> {
+        let (lists, entries) = (self.lists.copy()?, self.entries.copy()?);
+        Ok(Pools { lists, entries, free: self.free, backing: self.backing.copy()? })
+    }
+
+    /// Makes room for one more block with this key. Until that is entered, nothing has changed.
+    pub(crate) fn reserve(&mut self, key: Key) -> Result<(), OutOfMemory> {
+        self.lists.grow_to(key.pool() as usize + 1)?;
+        if self.free == 0 {
+            self.entries.push(Entry { key: 0, serial: 0, next: 0 })?;
+            self.free = u32::try_from(self.entries.len()).map_err(|_| OutOfMemory)?;
+        }
+        Ok(())
+    }
+
+    /// Enters a block, for which there is room; `displaced`: in place of one with its key.
+    pub(crate) fn enter(&mut self, register: &Register, key: Key, serial: u64, displaced: bool) {
+        let at = self.free;
+        let Some(list) = self.lists.get_mut(key.pool() as usize) else { return };
+        let Some(entry) = self.entries.get_mut(at.wrapping_sub(1) as usize) else { return };
+        self.free = entry.next as u32;
+        *entry = Entry { key: key.0, serial, next: list.first.into() };
+        (list.first, list.length) = (at, list.length + 1);
+        list.live += u32::from(!displaced);
+        if list.length > list.live.saturating_mul(2).saturating_add(STALE_MIN) {
+            self.sweep(register, key.pool());
+        }
+    }
+
+    /// A block with this key has been freed.
+    pub(crate) fn freed(&mut self, key: Key) {
+        if let Some(list) = self.lists.get_mut(key.pool() as usize) {
+            list.live = list.live.saturating_sub(1);
+        }
+    }
+
+    /// Takes the latest entry of a pool out.
+    pub(crate) fn pop(&mut self, pool: u32) -> Option<Key> {
+        let list = self.lists.get_mut(pool as usize)?;
+        let at = list.first;
+        let entry = self.entries.get_mut(at.checked_sub(1)? as usize)?;
+        let key = entry.key;
+        (list.first, list.length) = (entry.next as u32, list.length.saturating_sub(1));
+        entry.next = self.free.into();
+        self.free = at;
+        Some(Key(key))
+    }
+
+    /// A block of the allocator is the memory of a pool. Where there is no room, that stays unknown.
+    pub(crate) fn remember(&mut self, key: Key) {
+        let block = Block { size: Bytes(0), stack: StackId::ROOT, serial: Serial(0), inherited: false };
+        let _ = self.backing.insert(key, block);
+    }
+
+    /// Whether it was; no longer.
+    pub(crate) fn forget(&mut self, key: Key) -> bool {
+        self.backing.remove(key).is_some()
+    }
+
+    /// Takes out the entries of a pool whose blocks are gone.
+    #[cold]
+    fn sweep(&mut self, register: &Register, pool: u32) {
+        let Some(list) = self.lists.get_mut(pool as usize) else { return };
+        let (mut at, mut last) = (list.first, 0_u32);
+        (list.first, list.length) = (0, 0);
+        while let Some(index) = at.checked_sub(1)
+            && let Some(entry) = self.entries.get_mut(index as usize)
+        {
+            let next = entry.next as u32;
+            if register.get(Key(entry.key)).is_some_and(|block| block.serial.0 == entry.serial) {
+                entry.next = 0;
+                list.length += 1;
+                match last.checked_sub(1).and_then(|last| self.entries.get_mut(last as usize)) {
+                    Some(last) => last.next = at.into(),
+                    None => list.first = at,
+                }
+                last = at;
+            } else {
+                entry.next = self.free.into();
+                self.free = at;
+            }
+            at = next;
+        }
+        list.live = list.length;
+    }
+}

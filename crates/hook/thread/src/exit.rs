@@ -1,0 +1,79 @@
+//! How we learn that a thread ends: by the destructor of a key of the C library's.
+
+use core::ffi::c_void;
+use core::mem;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::head::{GATE_OPEN, GATE_UNATTACHED};
+use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
+
+/// How often the C library runs a thread's key destructors at the most (POSIX: at least 4; glibc and musl: 4).
+const DESTRUCTOR_ROUNDS: u32 = 4;
+
+type KeyCreate = unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32;
+type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
+
+/// The C library functions that are needed. Each may allocate; the hook expects it.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// `pthread_key_create`.
+    pub key_create: KeyCreate,
+    /// `pthread_setspecific`.
+    pub set_specific: SetSpecific,
+}
+
+static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Creates the key whose destructor tells us of a thread's end. Call once, before any thread has a block. Without a key
+/// blocks stay with the threads that had them.
+///
+/// # Safety
+///
+/// The functions are the process's C library's.
+pub unsafe fn create_key<B: Block>(library: Library) {
+    let mut key = 0;
+    // SAFETY: the C library's function with arguments of its documented types.
+    if unsafe { (library.key_create)(&mut key, Some(thread_exits::<B>)) } == 0 {
+        KEY.store(key, Ordering::Relaxed);
+        SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
+    }
+}
+
+/// Asks the C library to tell us when this thread, whose block this is, ends.
+pub(crate) fn watch_exit(block: *const c_void) {
+    let set_specific = SET_SPECIFIC.load(Ordering::Acquire);
+    if set_specific != 0 {
+        // SAFETY: stored by `create_key`, of this type.
+        let set_specific = unsafe { mem::transmute::<usize, SetSpecific>(set_specific) };
+        // SAFETY: the C library's function; the key is ours.
+        unsafe { set_specific(KEY.load(Ordering::Relaxed), block) };
+    }
+}
+
+/// The key's destructor. Runs in every round, the last time gives the block up: destructors of other keys may still
+/// allocate and free between the rounds.
+unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
+    let Some(pool) = B::pool() else { return };
+    let Current::Block(current) = current::<B>() else { return };
+    if current.as_ptr().cast() != block {
+        return;
+    }
+    // SAFETY: this thread's own block.
+    let state = unsafe { &mut *current.as_ptr() };
+    state.head().rounds += 1;
+    if state.head().rounds < DESTRUCTOR_ROUNDS {
+        state.head().is_internal = true;
+        let gate = mem::replace(&mut state.head().gate, u64::MAX);
+        watch_exit(block);
+        state.head().gate = gate;
+        state.head().is_internal = false;
+        return;
+    }
+    if state.head().gate == GATE_OPEN {
+        state.end();
+    }
+    state.head().gate = GATE_UNATTACHED;
+    arch::set_thread_word(WORD_TORN_DOWN);
+    pool.give(current);
+}

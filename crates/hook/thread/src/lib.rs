@@ -1,0 +1,183 @@
+//! What a hook keeps for each thread, and how a thread gets it.
+//!
+//! A TLS word points to the thread's *block*: a mapping that a forked child finds zeroed, with what every hook needs
+//! (the [`Head`], a [`Walker`]) and what its user adds. The word is 0 until the thread's first call, 1 once its block
+//! has been given up. A hook's artefact (the preload library, a program that links Heapledger) has one user of it.
+//!
+//! - [`Block`]: what a user says of its blocks; [`enter`], [`open`]: the way into one.
+//! - [`Head`]: gate and guard.
+//! - [`contexts`]: the other word: where the program keeps the scopes that the thread is in.
+//! - [`Pool`]: blocks whose threads have ended; [`Library`]: how we learn of a thread's end.
+//!
+//! # The guard
+//!
+//! While a thread is inside its hook, the gate holds the stack pointer at which it was entered. A call that finds it so
+//! is nested: a signal handler interrupted the hook, or the C library called back. A guard whose frame is gone
+//! (`siglongjmp`) is stale, and reset.
+#![no_std]
+
+mod arch;
+mod contexts;
+mod exit;
+mod head;
+mod pool;
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::sys;
+use heapledger_unwind::walk::Walker;
+
+pub use contexts::{bind, contexts};
+use exit::watch_exit;
+pub use exit::{Library, create_key};
+pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
+pub use pool::Pool;
+
+/// A thread's block, as its user has it.
+///
+/// # Safety
+///
+/// Zeroed memory is a valid block, which is not attached. The type has no destructor that matters: blocks are handed on,
+/// never dropped. `head` and `walker` are parts of the block itself.
+pub unsafe trait Block: Sized + 'static {
+    /// Gate, guard and list.
+    fn head(&mut self) -> &mut Head<Self>;
+
+    /// The thread's stack memory.
+    fn walker(&mut self) -> &mut Walker;
+
+    /// Where blocks of ended threads lie; `None` while the hook is off.
+    fn pool() -> Option<&'static Pool<Self>>;
+
+    /// The block's gate is not open: makes it ready for its thread, closes the gate at `sp`; or leaves it unattached,
+    /// and says no.
+    fn attach(&mut self, sp: u64) -> bool;
+
+    /// The hook was left by a jump. Whether the block can go on; then it is as after an event that has not been written.
+    fn recover(&mut self) -> bool;
+
+    /// The thread is about to end. The gate is open, and no call of the thread comes after.
+    fn end(&mut self);
+}
+
+/// The thread's TLS word when its block has been given up.
+const WORD_TORN_DOWN: usize = 1;
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// What this thread's TLS word says.
+#[derive(Debug)]
+pub enum Current<B> {
+    /// No block yet.
+    None,
+    /// No block any more.
+    TornDown,
+    /// The block.
+    Block(NonNull<B>),
+}
+
+/// This thread's block.
+#[inline(always)]
+pub fn current<B: Block>() -> Current<B> {
+    match arch::thread_word() {
+        0 => Current::None,
+        WORD_TORN_DOWN => Current::TornDown,
+        word => match NonNull::new(core::ptr::with_exposed_provenance_mut(word)) {
+            Some(block) => Current::Block(block),
+            None => Current::None,
+        },
+    }
+}
+
+/// This thread's block, if its gate is open. To be closed by [`Head::close`] before anything is done with the rest.
+#[inline(always)]
+pub fn open<B: Block>() -> Option<&'static mut B> {
+    let Current::Block(block) = current::<B>() else { return None };
+    // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate closed
+    // and touches the head only; what it reads there is written by the volatile store in `Head::close`.
+    let block = unsafe { &mut *block.as_ptr() };
+    (block.head().gate == GATE_OPEN).then_some(block)
+}
+
+/// Closes the gate of this thread's block at `sp`; `None` when the thread has no working block, or is inside already.
+#[inline(always)]
+pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
+    if let Some(block) = open::<B>() {
+        block.head().close(sp);
+        return Some(block);
+    }
+    enter_rarely(sp)
+}
+
+/// The gate is not open: the thread is new, or its block is not attached, or it is inside already, or seems to be.
+#[cold]
+#[inline(never)]
+fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
+    let pool = B::pool()?;
+    let (block, is_adopted) = match current::<B>() {
+        Current::TornDown => return None,
+        Current::None => (adopt(pool, sp)?, true),
+        Current::Block(block) => (block, false),
+    };
+    // SAFETY: as in `open`.
+    let block = unsafe { &mut *block.as_ptr() };
+    if !is_adopted && block.head().gate != GATE_UNATTACHED {
+        // A signal handler has interrupted the hook, or the C library calls back, or the guard is stale.
+        if block.head().is_internal || !is_guard_stale(block, sp) {
+            return None;
+        }
+        block.walker().forget();
+        if block.recover() {
+            block.head().close(sp);
+            return Some(block);
+        }
+    }
+    block.attach(sp).then_some(block)
+}
+
+/// Whether the frame at which the hook was entered is gone: left by a jump.
+fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
+    /// The least that lies between the guard and a frame of a signal handler that interrupted the hook: the hook's
+    /// frames, the red zone, the signal frame.
+    const NESTED_DISTANCE_MIN: u64 = 512;
+    let Head { gate: guard, guard_word, .. } = *block.head();
+    if !block.walker().is_own_stack(guard, sp) {
+        return false;
+    }
+    // SAFETY: on the thread's own stack, verified; above sp or else checked by the first condition.
+    let word = || unsafe { core::ptr::with_exposed_provenance::<u64>(guard as usize - 8).read_volatile() };
+    sp + NESTED_DISTANCE_MIN > guard || word() != guard_word
+}
+
+/// Gives this thread a block: one whose thread has ended, or a new one. The gate is closed at `sp`.
+#[cold]
+fn adopt<B: Block>(pool: &Pool<B>, sp: u64) -> Option<NonNull<B>> {
+    let block = pool.take().or_else(new_block)?;
+    // SAFETY: the block is ours alone now.
+    let state = unsafe { &mut *block.as_ptr() };
+    state.head().gate = sp;
+    state.head().rounds = 0;
+    state.walker().start_thread();
+    arch::set_thread_word(block.as_ptr().expose_provenance());
+    // From here on calls of this thread see the closed gate.
+    state.head().is_internal = true;
+    watch_exit(block.as_ptr().cast());
+    state.head().is_internal = false;
+    Some(block)
+}
+
+fn new_block<B: Block>() -> Option<NonNull<B>> {
+    let length = size_of::<B>();
+    let memory = sys::map_private(length).ok()?;
+    sys::dont_dump(memory, length);
+    BYTES.fetch_add(length as u64, Ordering::Relaxed);
+    // SAFETY: just mapped; zeroed, a block is unattached, which is what a child must find.
+    unsafe { sys::wipe_on_fork(memory, length) }.ok()?;
+    NonNull::new(memory.cast())
+}
+
+/// Bytes mapped for blocks so far.
+pub fn bytes_mapped() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}

@@ -1,0 +1,54 @@
+//! Blocks whose threads have ended.
+
+use core::cell::UnsafeCell;
+use core::ptr::{self, NonNull};
+
+use heapledger_core::lock::Lock;
+
+use crate::Block;
+
+/// The blocks that the next new threads take. Zeroed is valid: so it may lie in memory that a forked child finds zeroed,
+/// and has to, since the blocks do.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pool<B> {
+    lock: Lock,
+    first: UnsafeCell<*mut B>,
+}
+
+// SAFETY: the list is used under the lock only, and the blocks on it belong to nobody.
+unsafe impl<B> Sync for Pool<B> {}
+
+impl<B: Block> Pool<B> {
+    /// An empty one.
+    pub const fn new() -> Pool<B> {
+        Pool { lock: Lock::new(), first: UnsafeCell::new(ptr::null_mut()) }
+    }
+
+    /// A block of a thread that has ended, with all that it has.
+    pub(crate) fn take(&self) -> Option<NonNull<B>> {
+        let _lock = self.lock.lock();
+        // SAFETY: under the lock; blocks on the list belong to nobody.
+        unsafe {
+            let block = NonNull::new(*self.first.get())?;
+            *self.first.get() = (*block.as_ptr()).head().next;
+            Some(block)
+        }
+    }
+
+    /// Gives a block up for the next thread.
+    pub(crate) fn give(&self, block: NonNull<B>) {
+        let _lock = self.lock.lock();
+        // SAFETY: under the lock; the caller gives the block up.
+        unsafe {
+            (*block.as_ptr()).head().next = *self.first.get();
+            *self.first.get() = block.as_ptr();
+        }
+    }
+}
+
+impl<B: Block> Default for Pool<B> {
+    fn default() -> Self {
+        Pool::new()
+    }
+}
