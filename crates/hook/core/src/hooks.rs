@@ -35,6 +35,7 @@ use core::ffi::c_void;
 mod caller;
 #[cfg(not(all(test, loom)))]
 mod idle;
+mod interface;
 mod list;
 #[cfg(all(test, loom))]
 mod model;
@@ -50,6 +51,7 @@ pub mod tell;
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
 pub use idle::{is_idle, is_settled, settle};
+pub use interface::Hooks;
 pub use observer::Observer;
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};

@@ -11,7 +11,6 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
-use heapledger_unwind::arch::Position;
 use heapledger_unwind::walk::FRAMES_MAX;
 use heapledger_unwind::{modules, nodes, rules};
 use heapledger_wire::event::{Extended, code};
@@ -85,12 +84,12 @@ pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u
     }
 }
 
-/// Compares a stack that was captured just now.
+/// Compares a stack that was captured just now, of a call that returns to this address.
 #[cold]
 #[inline(never)]
-pub(crate) fn check(block: &mut ThreadBlock, caller: &Position, id: StackId) {
+pub(crate) fn check(block: &mut ThreadBlock, return_address: u64, id: StackId) {
     let Some(counters) = Process::get().and_then(Process::counters) else { return };
-    let counter = match ask(block, caller, id) {
+    let counter = match ask(block, return_address, id) {
         None => &counters.stacks_unasked,
         Some(Stacks { ours, is_cut, theirs }) => {
             let both = ours.len().min(theirs.len());
@@ -118,7 +117,7 @@ struct Stacks {
 }
 
 /// Both stacks. `None`: `backtrace` cannot be asked.
-fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks> {
+fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
     if backtrace == 0 {
         return None;
@@ -144,7 +143,7 @@ fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks
     };
     let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
     // Before the program's frame are those of the recorder.
-    let first = all.iter().take(OWN_MAX).position(|&address| address == caller.return_address);
+    let first = all.iter().take(OWN_MAX).position(|&address| address == return_address);
     Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
 }
 

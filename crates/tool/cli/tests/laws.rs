@@ -45,6 +45,7 @@ const EXPORTED: &[&str] = &[
     "free_aligned_sized",
     "free_sized",
     "heapledger_bridge_v1",
+    "heapledger_hooks_v1",
     "malloc",
     "malloc_usable_size",
     "memalign",

@@ -70,11 +70,9 @@ pub fn functions() -> Option<&'static Functions> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The program's own allocator: below all replacements, and unobserved. `None` before [`set_bottom`]. All its functions
-/// are there.
-pub fn real() -> Option<&'static Functions> {
-    // SAFETY: written before `CURRENT` was.
-    has_bottom().then(|| unsafe { &*REAL.0.get() })
+/// The program's own allocator: below all replacements, and unobserved. All its functions are there after [`set_bottom`].
+pub(super) const fn real_table() -> *const Functions {
+    REAL.0.get()
 }
 
 /// The usable size of a block, as the program would be told.
