@@ -1,11 +1,11 @@
 //! Starting and stopping the ledger, and how it records, while other threads allocate.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::{fmt, ptr};
 
 use heapledger_core::hooks::{self, install_observer, remove_observer};
 use heapledger_core::lock::Lock;
-use heapledger_core::{Blocks, Bytes, TypeId, sys};
+use heapledger_core::{Blocks, Bytes, TypeId, arch, sys};
 use heapledger_thread::{self as thread, Pool};
 use heapledger_unwind::{rules, tree};
 
@@ -102,10 +102,8 @@ static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 static STACKS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
 static NESTED: AtomicU64 = AtomicU64::new(0);
 
-/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first start, and during a fork.
+/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first start.
 static POOL: AtomicPtr<Pool<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
-/// The same, while `POOL` is null for a fork.
-static KEPT_POOL: AtomicPtr<Pool<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
 
 /// Taken by whoever starts or stops.
 static CONTROL: Lock = Lock::new();
@@ -252,8 +250,11 @@ pub fn rate_of(stamp: TypeId) -> Option<Bytes> {
     (rate != 0).then(|| Bytes(1 << rate))
 }
 
-/// Where blocks of ended threads lie.
+/// Where blocks of ended threads lie; `None` before the first start, and in the thread that forks.
 pub(crate) fn pool() -> Option<&'static Pool<ThreadBlock>> {
+    if is_forking() {
+        return None;
+    }
     // SAFETY: null, or mapped by `prepare` and never unmapped; zeroes are an empty pool.
     unsafe { POOL.load(Ordering::Acquire).as_ref() }
 }
@@ -284,55 +285,50 @@ fn prepare() -> Result<(), StartError> {
     Ok(())
 }
 
-/// No thread is to be within the ledger while the process is copied: what it holds would stay locked in the child. Nor is
-/// this one, until it is over: handlers of others may allocate.
+/// The thread that forks, by its thread pointer, which its copy in the child has, too; 0: none does. It keeps out of the
+/// ledger until the fork is over, since it holds all locks, and handlers of others may allocate.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// Whether that thread has entered its block.
+static HAS_ENTERED: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+fn is_forking() -> bool {
+    FORKING.load(Ordering::Relaxed) == arch::thread_pointer()
+}
+
+/// No thread is to be within the ledger while the process is copied: what it holds would stay locked in the child.
 extern "C" fn before_fork() {
-    let pool = POOL.swap(ptr::null_mut(), Ordering::AcqRel);
-    if !pool.is_null() {
-        KEPT_POOL.store(pool, Ordering::Relaxed);
-    }
-    FORK.with(|sp| FORKING.store(thread::enter::<ThreadBlock>(sp).is_some(), Ordering::Relaxed));
     core::mem::forget(CONTROL.lock());
+    // A word that stays, for the guard; it is not on the thread's stack, so the guard is never found stale.
+    static FRAME: [u64; 2] = [0x6865_6170_6c65_6467, 0];
+    HAS_ENTERED.store(thread::enter::<ThreadBlock>(&raw const FRAME[1] as u64).is_some(), Ordering::Relaxed);
+    FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
     LEDGER.before_fork();
 }
 
 extern "C" fn after_fork_in_parent() {
     end_fork();
-    if FORKING.swap(false, Ordering::Relaxed)
+    if HAS_ENTERED.load(Ordering::Relaxed)
         && let thread::Current::Block(block) = thread::current::<ThreadBlock>()
     {
         // SAFETY: this thread's block, which it entered in `before_fork`.
         unsafe { (*block.as_ptr()).head.leave() };
     }
-    POOL.store(KEPT_POOL.load(Ordering::Relaxed), Ordering::Release);
+    // SAFETY: `before_fork` took the lock, in this thread.
+    unsafe { CONTROL.unlock() };
 }
 
 extern "C" fn after_fork_in_child() {
-    FORKING.store(false, Ordering::Relaxed);
     // SAFETY: a fresh child has one thread.
     unsafe { tree::forget_grower() };
-    end_fork();
     // Blocks and pool are wiped: this thread's is found unattached.
-    POOL.store(KEPT_POOL.load(Ordering::Relaxed), Ordering::Release);
+    end_fork();
+    // SAFETY: `before_fork` took the lock, in the thread that this one is a copy of.
+    unsafe { CONTROL.unlock() };
 }
 
 fn end_fork() {
     // SAFETY: the calling thread called `before_fork`, or is its copy in the child.
-    unsafe {
-        LEDGER.after_fork();
-        CONTROL.unlock();
-    }
-}
-
-/// Whether the thread that forks has entered its block.
-static FORKING: AtomicBool = AtomicBool::new(false);
-
-/// A frame that outlasts the handlers: a guard may name any word that stays.
-struct ForkFrame([u64; 2]);
-static FORK: ForkFrame = ForkFrame([0x6865_6170_6c65_6467, 0]);
-
-impl ForkFrame {
-    fn with(&self, run: impl FnOnce(u64)) {
-        run(&raw const self.0[1] as u64);
-    }
+    unsafe { LEDGER.after_fork() };
+    FORKING.store(0, Ordering::Relaxed);
 }

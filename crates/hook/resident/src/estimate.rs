@@ -32,9 +32,8 @@ impl Sum {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn get(&self) -> (Blocks, Bytes) {
-        let blocks = self.parts.load(Ordering::Relaxed) as f64 / PARTS;
-        (Blocks((blocks + 0.5) as u64), Bytes(self.bytes.load(Ordering::Relaxed)))
+    fn get(&self) -> (u64, u64) {
+        (self.parts.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
     fn clear(&self) {
@@ -102,14 +101,17 @@ pub struct Beyond {
 /// As of now.
 pub fn beyond() -> Beyond {
     // What is freed is read first: it never exceeds what is allocated then.
-    let (frees, bytes_freed) = FREED.get();
-    let (allocations, bytes_allocated) = ALLOCATED.get();
+    let (parts_freed, bytes_freed) = FREED.get();
+    let (parts, bytes_allocated) = ALLOCATED.get();
+    let blocks = |parts: u64| (parts as f64 / PARTS + 0.5) as u64;
+    let (allocations, blocks_live) = (blocks(parts), blocks(parts.saturating_sub(parts_freed)));
     Beyond {
-        allocations,
-        bytes_allocated,
-        frees,
-        blocks_live: Blocks(allocations.0.saturating_sub(frees.0)),
-        bytes_live: Bytes(bytes_allocated.0.saturating_sub(bytes_freed.0)),
+        allocations: Blocks(allocations),
+        bytes_allocated: Bytes(bytes_allocated),
+        // So that the three agree whatever is rounded.
+        frees: Blocks(allocations.saturating_sub(blocks_live)),
+        blocks_live: Blocks(blocks_live),
+        bytes_live: Bytes(bytes_allocated.saturating_sub(bytes_freed)),
         bytes_live_max: Bytes(BYTES_LIVE_MAX.load(Ordering::Relaxed)),
     }
 }
