@@ -346,6 +346,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
+///     $ heapledger top --by context                for which of the program's own scopes
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
@@ -389,6 +390,14 @@ pub(crate) enum By {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
     /// The thread that allocated
     Thread,
     /// The exact size that was asked for
@@ -405,11 +414,16 @@ pub(crate) enum By {
 ///     $ heapledger tree                            the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
 ///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
+///     $ heapledger tree --by context,stack         by the program's own scopes, and in each by function
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// What the levels are, the outermost first: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// From the functions that allocate to their callers
     #[arg(short, long)]
@@ -432,6 +446,17 @@ pub(crate) struct Tree {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// What levels of a tree are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Levels {
+    /// Functions
+    Stack,
+    /// The scopes that the program declares
+    Context,
+    /// The heaps that the program declares
+    Heap,
 }
 
 /// Show what was live at the end, by stack
@@ -621,6 +646,7 @@ pub(crate) struct Sizes {
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
 ///     $ heapledger flame --thread "worker*" --at end -o workers.svg
+///     $ heapledger flame --by context,stack -o requests.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -632,6 +658,10 @@ pub(crate) struct Flame {
     /// The file to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
+
+    /// What boxes are, from the bottom: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
     #[arg(long)]
@@ -647,7 +677,8 @@ pub(crate) struct Flame {
 /// Write the sites in the format of another tool
 ///
 /// What each stack ever allocated, and what it holds at a moment, as blocks and
-/// bytes. Functions are named here and now: the file needs nothing else.
+/// bytes. Functions are named here and now: the file needs nothing else. Contexts,
+/// tasks and heaps that the program declares are labels.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
@@ -691,6 +722,7 @@ pub(crate) struct Export {
 ///     $ heapledger timeline --svg live.svg
 ///     $ heapledger timeline --from 10s --to 12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
+///     $ heapledger timeline --by context                   what the program did when it grew
 ///     $ heapledger timeline --by site -n 5 --svg sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///
@@ -808,6 +840,14 @@ pub(crate) enum DiffBy {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
 }
 
 /// Make one recording of several
@@ -857,8 +897,9 @@ pub(crate) struct Trim {
 ///
 /// Removed: command lines, the working directory, options of `record`,
 /// annotations, and the build ids of your own programs and libraries. Replaced:
-/// the paths of these by /own/HASH, and the names of threads by thread-HASH, the
-/// same name by the same hash. Your own are all that are not below /usr (without
+/// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
+/// names of scopes and heaps, and the values of scopes, by text-HASH; the same name
+/// by the same hash. Your own are all that are not below /usr (without
 /// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
 /// /sbin.
 ///
@@ -881,7 +922,7 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes and heaps
     #[arg(long)]
     pub(crate) keep_names: bool,
 

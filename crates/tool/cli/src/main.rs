@@ -17,6 +17,7 @@ mod anonymize;
 mod args;
 mod code;
 mod control;
+mod declared;
 mod diff;
 mod doctor;
 mod error;

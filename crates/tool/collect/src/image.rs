@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
 use crate::memory::{Prober, Samples};
+use crate::texts::Texts;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
@@ -23,6 +24,7 @@ use crate::writer::{Job, Writer};
 pub(crate) struct Shared {
     pub(crate) session: heapledger_ledger::Session,
     pub(crate) modules: Modules,
+    pub(crate) texts: Texts,
     pub(crate) forks: Forks,
     pub(crate) timeline: Timeline,
     pub(crate) compressor: Compressor,
@@ -223,6 +225,7 @@ impl Image {
                 self.finish_realloc(shared, moment, Api::Realloc, address, size, stack, &Extras::NONE);
             }
             Event::Node { id, parent, kind, address } => {
+                let address = if kind.has_text() { self.text(shared, address) } else { address };
                 self.add_node(shared, NewNode { id, parent, kind, address })?;
             }
             Event::Nothing => {}
@@ -347,6 +350,10 @@ impl Image {
                 shared.records.extend(new.map(Record::Module));
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
+            }
+            Extended::Text { address, flags, category, text } => {
+                let bytes = text.bytes().collect();
+                self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
             }
             // Of the verification's there are few.
             Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
@@ -602,6 +609,14 @@ impl Image {
             }
             self.free_threads.push(id);
         }
+    }
+
+    /// The number of a text that a node refers to by its address.
+    #[cold]
+    fn text(&mut self, shared: &mut Shared, address: u64) -> u64 {
+        let text = self.tree.texts.get(address);
+        shared.records.extend(shared.texts.use_text(text).map(Record::Text));
+        text.0.into()
     }
 
     fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {

@@ -41,6 +41,7 @@ mod process;
 mod session;
 mod shared;
 mod source;
+mod texts;
 mod tree;
 mod unix;
 mod writer;
