@@ -8,6 +8,7 @@
 
 mod agreement;
 mod command;
+mod contexts;
 mod diff;
 mod export;
 mod foreseen;
