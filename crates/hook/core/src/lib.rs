@@ -7,6 +7,7 @@
 //! - [`context`]: the stack of named scopes that a thread is in.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`pool`]: user pools.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
@@ -15,6 +16,7 @@ pub mod arch;
 pub mod context;
 pub mod ids;
 pub mod lock;
+pub mod pool;
 pub mod program;
 pub mod sys;
 

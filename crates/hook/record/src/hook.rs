@@ -26,6 +26,8 @@ use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
+pub mod pools;
+
 /// The frame that made a call. Of two words, so that it is passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
