@@ -6,6 +6,7 @@
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`context`]: the stack of named scopes that a thread is in.
 //! - [`hooks`]: the hook table: who watches or replaces the malloc family.
+//! - [`bridge`]: how a program finds whoever observes it.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
 //! - [`sample`]: random numbers, and which bytes are sampled.
@@ -16,6 +17,7 @@
 
 pub mod api;
 pub mod arch;
+pub mod bridge;
 pub mod context;
 pub mod hooks;
 pub mod ids;
