@@ -18,6 +18,7 @@ fn now() -> String {
 }
 
 fn request(number: usize) -> Context {
+    let _nothing_else = Context::NONE.enter();
     let _request = context!(task, "request", number = number % 7);
     Context::current()
 }
@@ -63,20 +64,17 @@ async fn work(number: usize, steps: usize) -> HashSet<ThreadId> {
 }
 
 fn check(runtime: &Runtime) -> usize {
-    let _around = context!("around");
     let most = runtime.block_on(async {
-        // This future is polled in the thread that blocks: in its scopes.
-        assert_eq!(now(), "around");
         let tasks: Vec<_> =
             (0..40).map(|number| tokio::spawn(work(number, 100).in_context(&request(number)))).collect();
         let mut most = 0;
         for task in tasks {
             most = most.max(task.await.unwrap().len());
-            assert_eq!(now(), "around");
+            assert!(Context::current().is_none());
         }
         most
     });
-    assert_eq!(now(), "around");
+    assert!(Context::current().is_none());
     most
 }
 
@@ -95,6 +93,19 @@ fn tasks_that_move_between_threads() {
     for _ in 0..16 {
         runtime.block_on(async { tokio::spawn(async { assert!(Context::current().is_none()) }).await.unwrap() });
     }
+}
+
+/// What takes nothing along is polled in the scopes of the thread that happens to poll it.
+#[test]
+fn without_a_context() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let _around = context!("around");
+    runtime.block_on(async {
+        assert_eq!(now(), "around");
+        assert_eq!(tokio::spawn(load(2)).await.unwrap(), Ok("around > load".to_owned()));
+        assert_eq!(load(2).in_context(&Context::NONE).await, Ok("load".to_owned()));
+        assert_eq!(now(), "around");
+    });
 }
 
 #[test]
