@@ -23,4 +23,4 @@ pub mod program;
 pub mod sys;
 
 pub use api::Api;
-pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId};
+pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId, TypeId};

@@ -22,7 +22,7 @@ fn the_register_is_dense_and_grows_in_place_of_itself() {
     let (before, _) = resident();
     let mut register = Register::new();
     for n in 0..blocks {
-        let block = Block { size: Bytes(n), stack: StackId(1), serial: Serial(n), inherited: false };
+        let block = Block { size: Bytes(n), stack: StackId(1), serial: Serial(n), inherited: false, set_aside: false };
         assert_eq!(register.insert(Key(0x7f12_3456_0010 + n * 48), block), Ok(None));
     }
     let (after, most) = resident();
