@@ -15,6 +15,7 @@ pub mod estimate;
 pub mod overhead;
 
 mod block;
+mod bridge;
 mod filter;
 mod library;
 mod marks;
