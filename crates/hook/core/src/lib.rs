@@ -8,6 +8,7 @@
 //! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`pool`]: user pools.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
@@ -17,6 +18,7 @@ pub mod context;
 pub mod hooks;
 pub mod ids;
 pub mod lock;
+pub mod pool;
 pub mod program;
 pub mod sys;
 

@@ -117,7 +117,7 @@ fn an_ignored_block_is_freed_unseen() {
     image.ledger.ignore(MEMORY);
     let pending = image.ledger.begin_realloc(A, MEMORY);
     assert_eq!(pending.old(), Freed::Backing);
-    image.ledger.finish_realloc(&mut image.session, Time(0), pending, MEMORY, Bytes(9), STACK).unwrap();
+    let _ = image.ledger.finish_realloc(&mut image.session, Time(0), pending, MEMORY, Bytes(9), STACK).unwrap();
     image.is_live(9, 1);
     assert_eq!((image.ledger.counts().frees, image.ledger.counts().frees_unknown), (Blocks(0), Blocks(1)));
 }

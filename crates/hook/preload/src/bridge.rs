@@ -5,11 +5,13 @@ use core::ffi::c_int;
 
 use heapledger_core::context::Stack;
 use heapledger_core::hooks::Hooks;
+use heapledger_core::pool::Pool;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
 use crate::family;
 use crate::init::with_guard;
+use crate::pools;
 
 /// The longest annotation, in words.
 const WORDS_MAX: usize = 256;
@@ -29,13 +31,33 @@ pub struct Bridge {
     /// Proposes a stack of scopes for the calling thread: memory that lives as long as the thread. Returns the one to
     /// use: the first that was proposed.
     contexts: unsafe extern "C" fn(*mut Stack) -> *mut Stack,
+    /// A pool gave out a block: its address, below 2⁴⁷, and bytes.
+    pool_allocated: unsafe extern "C" fn(*const Pool, u64, u64),
+    /// A pool takes the block at an address back.
+    pool_freed: unsafe extern "C" fn(*const Pool, u64),
+    /// A pool takes all its blocks back.
+    pool_reset: unsafe extern "C" fn(*const Pool),
+    /// The same, and the pool is gone.
+    pool_closed: unsafe extern "C" fn(*const Pool),
+    /// A block of the allocator becomes the memory of a pool: the pool's blocks stand for it.
+    pool_backed: extern "C" fn(u64),
 }
 
 /// Version 1 of the bridge.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_bridge_v1: Bridge =
-    Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate, contexts };
+pub static heapledger_bridge_v1: Bridge = Bridge {
+    size: size_of::<Bridge>() as u32,
+    version: 1,
+    is_recording,
+    annotate,
+    contexts,
+    pool_allocated: pools::allocated,
+    pool_freed: pools::freed,
+    pool_reset: pools::reset,
+    pool_closed: pools::closed,
+    pool_backed: pools::backed,
+};
 
 /// # Safety
 ///

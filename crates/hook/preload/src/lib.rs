@@ -16,6 +16,7 @@ mod family;
 mod init;
 mod libraries;
 mod next;
+mod pools;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
 /// in an unknown state.

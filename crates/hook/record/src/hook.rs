@@ -27,6 +27,8 @@ use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
+pub mod pools;
+
 /// # Safety
 ///
 /// See [`malloc`].

@@ -187,6 +187,8 @@ pub struct ImageCounters {
     pub lost_nested: AtomicU64,
     /// Events lost because a thread found neither a ring of its own nor the common ring.
     pub lost_no_ring: AtomicU64,
+    /// Events of user pools lost because there were too many pools, or because of their addresses.
+    pub lost_pools: AtomicU64,
     /// Stacks cut because they were deeper than the recorder follows.
     pub stacks_truncated: AtomicU64,
     /// Stacks without their outer frames, because a frame had no usable unwind information.

@@ -258,6 +258,7 @@ impl<'r, 'a> Cut<'r, 'a> {
                 events_lost_nested: counts.events_lost_nested,
                 events_lost_no_ring: counts.events_lost_no_ring,
                 events_lost_unreadable: counts.events_lost_unreadable,
+                events_lost_pools: counts.events_lost_pools,
                 ..Counts::default()
             };
             Record::ImageCounts(ImageCounts { image, counts })

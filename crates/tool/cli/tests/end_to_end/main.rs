@@ -7,6 +7,7 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod agreement;
+mod c;
 mod command;
 mod diff;
 mod export;

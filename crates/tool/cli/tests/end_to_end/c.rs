@@ -1,0 +1,164 @@
+//! The headers for C and C++: they compile everywhere without a warning, cost next to nothing where nobody observes, and
+//! what programs declare with them is recorded.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Job, Scratch, exited, headers, installed};
+
+/// A program that uses all of the header, in C and in C++.
+const EVERYTHING: &str = r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+#include <string.h>
+
+static heapledger_category category = HEAPLEDGER_CATEGORY("layout", 1);
+static const heapledger_name heap = HEAPLEDGER_NAME("frames");
+static const heapledger_name route = HEAPLEDGER_NAME("route=/users");
+static heapledger_pool pool = HEAPLEDGER_POOL(&heap);
+
+static void *work(size_t size) {
+    HEAPLEDGER_SCOPE("work");
+    return malloc(size);
+}
+
+int main(void) {
+    HEAPLEDGER_TASK("request");
+    HEAPLEDGER_SCOPE_IN(&category, "reflow");
+    HEAPLEDGER_SCOPE_VALUE("handle", &route);
+    void *memory = work(1000);
+    if (memory == NULL) return 1;
+    {
+        HEAPLEDGER_IGNORE();
+        void *other = malloc(10);
+        if (other == NULL) return 2;
+        free(other);
+    }
+    heapledger_pool_back(memory);
+    heapledger_pool_alloc(&pool, memory, 100);
+    heapledger_pool_free(&pool, memory);
+    heapledger_pool_reset(&pool);
+    heapledger_pool_close(&pool);
+    heapledger_enable(&category, 0);
+    heapledger_marker("done");
+    heapledger_scope scope = heapledger_enter(&heap, NULL);
+    heapledger_leave(scope);
+    free(memory);
+    return heapledger_is_observed() ? 10 : 0;
+}
+"#;
+
+/// Compiles a program against the headers. Panics with what the compiler says.
+fn compile(compiler: &Path, source: &Path, program: &Path, options: &[&str]) {
+    let mut command = Command::new(compiler);
+    command.args(options).arg("-I").arg(headers()).arg(source).arg("-o").arg(program);
+    let done = command.output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && told.is_empty(), "{command:?}:\n{told}");
+}
+
+#[test]
+fn the_header_compiles_everywhere_and_runs_alone() {
+    const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+    const C: [&str; 4] = ["-std=c99", "-std=c11", "-std=c17", "-std=gnu11"];
+    const CPP: [&str; 4] = ["-std=c++11", "-std=c++17", "-std=c++20", "-std=gnu++17"];
+    let scratch = Scratch::new();
+    let in_c = scratch.write("everything.c", EVERYTHING);
+    let in_cpp = scratch.write("everything.cpp", EVERYTHING);
+    for (compiler, source, standards) in
+        [("gcc", &in_c, C), ("clang", &in_c, C), ("g++", &in_cpp, CPP), ("clang++", &in_cpp, CPP)]
+    {
+        let Some(compiler) = installed(compiler) else { continue };
+        for standard in standards {
+            for how in [["-O0", "-fPIE"], ["-O2", "-fPIE"], ["-O3", "-fPIE"], ["-O2", "-no-pie"], ["-O2", "-static"]] {
+                let program = scratch.file("everything");
+                compile(&compiler, source, &program, &[&STRICT[..], &[standard], &how[..]].concat());
+                let done = Command::new(&program).status().unwrap();
+                assert_eq!(done, exited(0), "{} {standard} {how:?}", compiler.display());
+            }
+        }
+    }
+}
+
+/// Whatever the code model, and whether scopes are in the program or in a library, they are of one stack.
+#[test]
+fn a_program_with_the_header_is_recorded_however_it_is_built() {
+    let scratch = Scratch::new();
+    let source = scratch.write("everything.c", EVERYTHING);
+    for (name, options) in [("pie", ["-O2", "-fPIE"]), ("no-pie", ["-O2", "-no-pie"]), ("debug", ["-O0", "-g"])] {
+        let program = scratch.file(name);
+        compile(Path::new("cc"), &source, &program, &options);
+        let (outcome, recording) = Job::new([&program]).recorded(&scratch);
+        assert_eq!(outcome.status, exited(10), "{name}: {outcome:?}");
+        recording.assert_whole().assert_adds_up();
+        // Not what was to be ignored; a block of malloc and one of the pool, and both are gone.
+        let counts = ["allocations", "frees", "bytes_allocated", "bytes_live_max", "frees_unknown"];
+        assert_eq!(counts.map(|count| recording.total(count)), [2, 2, 1100, 1000, 0], "{recording:?}");
+        let info = recording.ask("info", &[]);
+        assert_eq!(info["annotations"][0]["text"], "done");
+    }
+}
+
+/// Instructions of a program, as valgrind counts them.
+fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scratch) -> i64 {
+    let out = scratch.file("callgrind.out");
+    let mut command = Command::new(valgrind);
+    command.args(["--tool=callgrind", "--collect-systime=no"]);
+    command.arg(format!("--callgrind-out-file={}", out.display())).arg(program).arg(argument);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let text = std::fs::read_to_string(out).unwrap();
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    totals.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_scope_that_nobody_observes_is_a_load_a_test_and_a_branch() {
+    let Some(valgrind) = installed("valgrind") else { return };
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "scopes.c",
+        r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+__attribute__((noinline)) static void nothing(long number) { __asm__ volatile("" : : "r"(number)); }
+__attribute__((noinline)) static void scope(long number) {
+#ifdef SCOPES
+    HEAPLEDGER_SCOPE("scope");
+#endif
+    nothing(number);
+}
+int main(int count, char **arguments) {
+    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) scope(number);
+}
+"#,
+    );
+    let per_call = |options: &[&str]| {
+        let program = scratch.file("scopes");
+        compile(Path::new("cc"), &source, &program, &[&["-O2"], options].concat());
+        let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
+        (many - few) as f64 / 100_000.0
+    };
+    let (without, with) = (per_call(&[]), per_call(&["-DSCOPES"]));
+    println!("instructions of a scope that nobody observes: {}", with - without);
+    // With what its function has to save for it.
+    assert!(with - without <= 12.0, "{with} instructions instead of {without}");
+}
+
+/// The bump arena of the examples: the heap has its name, and the memory behind it is not counted twice.
+#[test]
+fn the_example_of_a_bump_arena() {
+    let scratch = Scratch::new();
+    let example = |name: &str| -> PathBuf { headers().join("../examples").join(name) };
+    let program = scratch.file("bump");
+    let options = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"];
+    compile(Path::new("cc"), &example("bump.c"), &program, &options);
+    let (outcome, recording) = Job::new([&program]).both(&scratch);
+    assert_eq!(outcome.text(), "7770 sprites\n");
+    recording.assert_whole().assert_adds_up();
+    // The arena, a block for each sprite, and the C library's for standard output.
+    assert_eq!(recording.total("allocations"), 1 + 7770 + 1, "{recording:?}");
+    assert_eq!(recording.total("bytes_live_max"), 64 << 10, "{recording:?}");
+    assert_eq!(recording.total("blocks_live_max"), 159 + 1, "{recording:?}");
+    assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+}
