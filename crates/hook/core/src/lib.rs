@@ -5,6 +5,7 @@
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`context`]: the stack of named scopes that a thread is in.
+//! - [`bridge`]: how a program finds whoever observes it.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
 //! - [`pool`]: user pools.
@@ -13,6 +14,7 @@
 
 pub mod api;
 pub mod arch;
+pub mod bridge;
 pub mod context;
 pub mod ids;
 pub mod lock;

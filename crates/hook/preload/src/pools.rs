@@ -27,10 +27,10 @@ unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, 
     }
     // SAFETY: the caller's contract.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
-    match pool.id() {
+    match (pool.id(), pool.name()) {
         // SAFETY: the thunk passed its caller's registers.
-        Some(id) if address < ADDRESS_END => unsafe {
-            hook::pools::allocation(id, pool.name, address, size, Caller { slot, rbp });
+        (Some(id), Some(name)) if address < ADDRESS_END => unsafe {
+            hook::pools::allocation(id, name, address, size, Caller { slot, rbp });
         },
         _ => hook::pools::refuse(),
     }

@@ -21,6 +21,10 @@ const NAMES: &[&str] = &[
     "__libc_pvalloc",
     "__libc_alloc_buffer_allocate",
     "__posix_memalign",
+    // What tells us of a block in a pool of the program's own.
+    "heapledger_pool_alloc",
+    "heapledger::pool::alloc",
+    "heapledger_pool::Pool::alloc",
     // C++.
     "operator new",
     "operator new[]",

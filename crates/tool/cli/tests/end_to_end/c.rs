@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Job, Scratch, exited, headers, installed};
+use serde_json::json;
+
+use crate::harness::{HEAPLEDGER, Job, Scratch, exited, headers, installed, number};
 
 /// A program that uses all of the header, in C and in C++.
 const EVERYTHING: &str = r#"
@@ -145,20 +147,42 @@ int main(int count, char **arguments) {
     assert!(with - without <= 12.0, "{with} instructions instead of {without}");
 }
 
-/// The bump arena of the examples: the heap has its name, and the memory behind it is not counted twice.
+/// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
 #[test]
-fn the_example_of_a_bump_arena() {
+fn the_examples_of_a_bump_arena() {
     let scratch = Scratch::new();
-    let example = |name: &str| -> PathBuf { headers().join("../examples").join(name) };
-    let program = scratch.file("bump");
+    let in_c = scratch.file("bump");
     let options = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"];
-    compile(Path::new("cc"), &example("bump.c"), &program, &options);
-    let (outcome, recording) = Job::new([&program]).both(&scratch);
-    assert_eq!(outcome.text(), "7770 sprites\n");
-    recording.assert_whole().assert_adds_up();
-    // The arena, a block for each sprite, and the C library's for standard output.
-    assert_eq!(recording.total("allocations"), 1 + 7770 + 1, "{recording:?}");
-    assert_eq!(recording.total("bytes_live_max"), 64 << 10, "{recording:?}");
-    assert_eq!(recording.total("blocks_live_max"), 159 + 1, "{recording:?}");
-    assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+    compile(Path::new("cc"), &headers().join("../examples/bump.c"), &in_c, &options);
+    let in_rust = example("heapledger-pool", "bump");
+    for (program, scope) in [(in_c, json!("draw")), (in_rust, json!(null))] {
+        let (outcome, recording) = Job::new([&program]).both(&scratch);
+        assert_eq!(outcome.text(), "7770 sprites\n");
+        recording.assert_whole().assert_adds_up();
+        assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+        // The memory; later the blocks of the arena, and the C library's or Rust's for standard output.
+        let peak = recording.total("bytes_live_max");
+        assert!(((64 << 10)..(64 << 10) + 2048).contains(&peak), "{recording:?}");
+        assert!((160..170).contains(&recording.total("blocks_live_max")), "{recording:?}");
+        let heaps = recording.ask("top", &["--by", "heap", "--total"]);
+        let frames = heaps["rows"].as_array().unwrap().iter().find(|row| row["heap"] == "frames");
+        let frames = frames.unwrap_or_else(|| panic!("{heaps}"));
+        assert_eq!((number(frames, "bytes"), number(frames, "blocks")), (7770 * 32, 7770), "{heaps}");
+        let scopes = recording.ask("top", &["--by", "scope", "--total", "--heap", "frames"]);
+        assert_eq!(scopes["rows"][0]["scope"], scope, "{scopes}");
+    }
+}
+
+/// An example of another package, built as the command under test is.
+fn example(package: &str, name: &str) -> PathBuf {
+    let directory = Path::new(HEAPLEDGER).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline", "-p", package, "--example", name]);
+    if directory.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.arg("--target-dir").arg(directory.parent().unwrap());
+    let done = cargo.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    directory.join("examples").join(name)
 }
