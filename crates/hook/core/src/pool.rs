@@ -2,7 +2,8 @@
 //!
 //! All of it is C's layout: `heapledger.h` declares the same structure.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::context::Name;
 
@@ -17,8 +18,8 @@ pub const ADDRESS_END: u64 = 1 << 47;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pool {
-    /// What it is called.
-    pub name: &'static Name,
+    /// What it is called. Null: nobody knows.
+    name: AtomicPtr<Name>,
     /// Its number in the process, from 1 to [`ID_MAX`]. 0: none yet.
     id: AtomicU32,
     /// 0.
@@ -28,7 +29,24 @@ pub struct Pool {
 impl Pool {
     /// A pool that nobody has heard of yet.
     pub const fn new(name: &'static Name) -> Pool {
-        Pool { name, id: AtomicU32::new(0), reserved: 0 }
+        Pool { name: AtomicPtr::new(ptr::from_ref(name).cast_mut()), ..Pool::nameless() }
+    }
+
+    /// The same, to be [named](Pool::set_name) before its first block.
+    pub const fn nameless() -> Pool {
+        Pool { name: AtomicPtr::new(ptr::null_mut()), id: AtomicU32::new(0), reserved: 0 }
+    }
+
+    /// What it is called.
+    #[inline]
+    pub fn name(&self) -> Option<&'static Name> {
+        // SAFETY: null, or static: in Rust by the types above and below, in C by the contract of `heapledger.h`.
+        unsafe { self.name.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Says what it is called.
+    pub fn set_name(&self, name: &'static Name) {
+        self.name.store(ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
     }
 
     /// Its number, and a new one if it has none. `None`: there are as many pools as there can be.

@@ -111,10 +111,10 @@ fn a_reset_frees_the_latest_first() {
 #[test]
 fn an_ignored_block_is_freed_unseen() {
     let mut image = Image::default();
-    image.ledger.ignore(MEMORY);
+    assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
     assert_eq!(image.free(MEMORY), Freed::Backing);
     assert_eq!(image.free(MEMORY), Freed::Unknown);
-    image.ledger.ignore(MEMORY);
+    assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
     let pending = image.ledger.begin_realloc(A, MEMORY);
     assert_eq!(pending.old(), Freed::Backing);
     let _ = image.ledger.finish_realloc(&mut image.session, Time(0), pending, MEMORY, Bytes(9), STACK).unwrap();

@@ -1,11 +1,10 @@
-//! The bridge: how a program that links Heapledger finds the recorder, and the hook table, by weak references to one
-//! symbol each.
+//! The recorder's end of the bridge, and the hook table of this process.
 
 use core::ffi::c_int;
 
+use heapledger_core::bridge::Bridge;
 use heapledger_core::context::Stack;
 use heapledger_core::hooks::Hooks;
-use heapledger_core::pool::Pool;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
@@ -15,33 +14,6 @@ use crate::pools;
 
 /// The longest annotation, in words.
 const WORDS_MAX: usize = 256;
-
-/// The table behind `heapledger_bridge_v1`. Functions are only ever appended: a user checks `size`.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Bridge {
-    /// Bytes of this table.
-    size: u32,
-    /// 1.
-    version: u32,
-    /// Whether events are being recorded now.
-    is_recording: extern "C" fn() -> c_int,
-    /// Writes an annotation: a code of 256 or more and at most 256 words. 0 when it was written.
-    annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
-    /// Proposes a stack of scopes for the calling thread: memory that lives as long as the thread. Returns the one to
-    /// use: the first that was proposed.
-    contexts: unsafe extern "C" fn(*mut Stack) -> *mut Stack,
-    /// A pool gave out a block: its address, below 2⁴⁷, and bytes.
-    pool_allocated: unsafe extern "C" fn(*const Pool, u64, u64),
-    /// A pool takes the block at an address back.
-    pool_freed: unsafe extern "C" fn(*const Pool, u64),
-    /// A pool takes all its blocks back.
-    pool_reset: unsafe extern "C" fn(*const Pool),
-    /// The same, and the pool is gone.
-    pool_closed: unsafe extern "C" fn(*const Pool),
-    /// A block of the allocator becomes the memory of a pool: the pool's blocks stand for it.
-    pool_backed: extern "C" fn(u64),
-}
 
 /// Version 1 of the bridge.
 #[unsafe(no_mangle)]

@@ -28,10 +28,10 @@ unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, 
     }
     // SAFETY: the caller's contract.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
-    match pool.id() {
+    match (pool.id(), pool.name()) {
         // SAFETY: the thunk passed its caller's registers.
-        Some(id) if address < ADDRESS_END => unsafe {
-            hook::pools::allocation(id, pool.name, address, size, Caller { slot, rbp });
+        (Some(id), Some(name)) if address < ADDRESS_END => unsafe {
+            hook::pools::allocation(id, name, address, size, Caller { slot, rbp });
         },
         _ => hook::pools::refuse(),
     }
@@ -79,8 +79,12 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
     });
 }
 
-/// A block of the allocator, by its address, is the memory of a pool from now on.
-pub(crate) extern "C" fn backed(block: u64) {
+/// A block of the allocator, by its address, is memory of a pool from now on.
+///
+/// # Safety
+///
+/// As [`allocated`].
+pub(crate) unsafe extern "C" fn backed(_: *const Pool, block: u64) {
     if block != 0 && process::is_on() {
         with_guard(|sp| hook::pools::back(block, sp));
     }

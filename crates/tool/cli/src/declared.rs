@@ -112,14 +112,18 @@ fn more(number: usize, what: &str, fact: &mut impl FnMut(&str, String, String)) 
 
 /// What groups hold, by name; `None` for what is in no context or heap. The largest first.
 fn grouped(question: &mut Question<'_, '_>, profile: &Profile, by: RankBy) -> Vec<(Option<String>, Amount)> {
-    let names = &mut question.labels.names;
-    let ranks = rank(profile, names, by, Metric::Bytes);
+    let ranks = rank(profile, &mut question.labels.names, by, Metric::Bytes);
+    let labels = &question.labels;
     let group = |rank: Rank| {
         let is_none = match rank.key {
             Key::Context(context) => context == ContextId::NONE,
             key => key == Key::Heap(None),
         };
-        ((!is_none).then(|| names.function(rank.frame.function).short.to_string()), rank.amount)
+        let name = match rank.key {
+            Key::Context(context) => labels.context(&profile.stacks, context),
+            _ => labels.function(rank.frame.function),
+        };
+        ((!is_none).then_some(name), rank.amount)
     };
     ranks.into_iter().map(group).collect()
 }

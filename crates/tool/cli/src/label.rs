@@ -13,6 +13,10 @@ use serde::Serialize;
 use crate::args::Symbols;
 use crate::output::tell;
 
+/// Scopes of a deep context that are shown.
+const SCOPES_OUTER: usize = 6;
+const SCOPES_INNER: usize = 4;
+
 /// Names functions of a recording as reports do.
 #[derive(Debug)]
 pub(crate) struct Labels<'r, 'a> {
@@ -84,10 +88,21 @@ impl<'r, 'a> Labels<'r, 'a> {
         self.hint(functions.into_iter().filter(|&function| !self.names.function(function).known))
     }
 
+    /// How a context is called, without the middle of a very deep one.
+    pub(crate) fn context(&self, stacks: &Stacks, context: ContextId) -> String {
+        let scopes: Vec<String> = stacks.scopes(context).into_iter().map(|scope| self.names.scope(scope)).collect();
+        let Some(left_out) = scopes.len().checked_sub(SCOPES_OUTER + SCOPES_INNER).filter(|&left_out| left_out > 1)
+        else {
+            return self.names.context(stacks, context);
+        };
+        let (outer, inner) = (&scopes[..SCOPES_OUTER], &scopes[SCOPES_OUTER + left_out..]);
+        format!("{} > [{left_out} more] > {}", outer.join(" > "), inner.join(" > "))
+    }
+
     /// What the program said of a stack, if it did: a line for its context, and one for its heap.
     pub(crate) fn declared(&self, stacks: &Stacks, stack: NodeId) -> Vec<String> {
         let context = stacks.context(stack);
-        let context = (context != ContextId::NONE).then(|| format!("in {}", self.names.context(stacks, context)));
+        let context = (context != ContextId::NONE).then(|| format!("in {}", self.context(stacks, context)));
         let heap = stacks.heap(stack).map(|heap| format!("of heap {}", self.names.text(heap)));
         context.into_iter().chain(heap).collect()
     }

@@ -139,7 +139,10 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
         let name = labels.module(module);
         return Row::new(if name.is_empty() { "(unknown module)".to_owned() } else { name });
     }
-    if matches!(rank.key, Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_)) {
+    if let Key::Context(context) = rank.key {
+        return Row::new(labels.context(stacks, context));
+    }
+    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_)) {
         return Row::new(labels.function(rank.frame.function));
     }
     let line = |labels: &Labels<'_, '_>, row: Row, frame: &Frame| {

@@ -112,6 +112,8 @@ fn zones_depend_downwards_only() {
                     ["heapledger-core", "heapledger-wire", "heapledger-ledger"].contains(&dependency.as_str())
                 }
                 ("tool", None) => true,
+                ("process", Some("process" | "format" | "hook")) => true,
+                ("process", None) => true,
                 _ => false,
             };
             assert!(allowed, "{name} ({zone}/) must not depend on {dependency}");

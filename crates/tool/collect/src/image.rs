@@ -277,7 +277,14 @@ impl Image {
                     _ => self.free(shared, moment, api, address, &extras),
                 }
             }
-            Extended::Ignored { address } => self.ledger.ignore(Key(address)),
+            Extended::Ignored { address } => {
+                let moment = self.moment(line, time);
+                match self.ledger.ignore(&mut shared.session, Key(address)) {
+                    Ok(None) => {}
+                    Ok(Some(block)) => self.push_freed(shared, moment, Api::Free, known(block), &Extras::NONE),
+                    Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+                }
+            }
             Extended::ReallocBegin { address, .. } => {
                 let moment = self.moment(line, time);
                 self.begin_realloc(shared, moment, address);
@@ -499,8 +506,7 @@ impl Image {
     /// An address was handed out whose block was live: its free was not seen, but must have been before.
     #[cold]
     fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Bytes) {
-        let freed = if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) };
-        let (block, freed_size) = name(freed);
+        let (block, freed_size) = name(known(block));
         // The new block is in the ledger already.
         let Live { bytes, blocks } = self.live();
         let live = Live { bytes: Bytes(bytes.0.wrapping_sub(new.0)), blocks: Blocks(blocks.0.wrapping_sub(1)) };
@@ -858,6 +864,11 @@ impl Image {
 /// No allocator returns it, and the register has no room for it.
 fn check_address(address: u64) -> Result<(), Corrupt> {
     if address == u64::MAX { Err(Corrupt) } else { Ok(()) }
+}
+
+/// What a block was whose free was not seen.
+fn known(block: Block) -> Freed {
+    if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) }
 }
 
 /// How the recording names a released block; its size where the recording does not know it.

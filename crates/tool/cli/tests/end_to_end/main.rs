@@ -9,6 +9,7 @@
 mod agreement;
 mod c;
 mod command;
+mod contexts;
 mod diff;
 mod export;
 mod foreseen;
