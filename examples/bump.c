@@ -20,7 +20,7 @@ static int arena_open(struct arena *arena, size_t size) {
     char *memory = malloc(size);
     *arena = (struct arena){memory, memory, memory + size, HEAPLEDGER_POOL(&frames)};
     // From here on the arena's blocks stand for its memory.
-    heapledger_pool_back(memory);
+    heapledger_pool_back(&arena->pool, memory);
     return memory != NULL;
 }
 

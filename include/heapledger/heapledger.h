@@ -94,7 +94,7 @@ typedef struct heapledger_bridge {
     void (*pool_freed)(heapledger_pool *pool, uint64_t address);
     void (*pool_reset)(heapledger_pool *pool);
     void (*pool_closed)(heapledger_pool *pool);
-    void (*pool_backed)(uint64_t block);
+    void (*pool_backed)(heapledger_pool *pool, uint64_t block);
 } heapledger_bridge;
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
@@ -261,11 +261,11 @@ HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
     if (bridge != NULL) bridge->pool_closed(pool);
 }
 
-/* A block that malloc or one of its family returned has become the memory of a pool: it leaves the totals, since the
- * pool's blocks stand for it, so that nothing is counted twice. It is freed as ever. */
-HEAPLEDGER_INLINE void heapledger_pool_back(const void *block) {
+/* A block that malloc or one of its family returned has become memory of the pool: it leaves the totals, since the pool's
+ * blocks stand for it, so that nothing is counted twice. It is freed as ever; a reallocation makes it another block. */
+HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
-    if (bridge != NULL) bridge->pool_backed((uint64_t)(uintptr_t)block);
+    if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
 }
 
 /* ------------------------------------------------------------------------------------------------------ markers */

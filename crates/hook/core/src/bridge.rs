@@ -59,8 +59,8 @@ bridge! {
     pool_reset: unsafe extern "C" fn(*const Pool),
     /// The same, and the pool is gone.
     pool_closed: unsafe extern "C" fn(*const Pool),
-    /// A block of the allocator becomes the memory of a pool: the pool's blocks stand for it.
-    pool_backed: extern "C" fn(u64),
+    /// A block of the allocator becomes memory of a pool: the pool's blocks stand for it.
+    pool_backed: unsafe extern "C" fn(*const Pool, u64),
 }
 
 // SAFETY: functions, which may be called in any thread, and numbers.

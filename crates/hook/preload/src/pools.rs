@@ -78,8 +78,12 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
     });
 }
 
-/// A block of the allocator, by its address, is the memory of a pool from now on.
-pub(crate) extern "C" fn backed(block: u64) {
+/// A block of the allocator, by its address, is memory of a pool from now on.
+///
+/// # Safety
+///
+/// As [`allocated`].
+pub(crate) unsafe extern "C" fn backed(_: *const Pool, block: u64) {
     if block != 0 && process::is_on() {
         with_guard(|sp| hook::pools::back(block, sp));
     }

@@ -89,7 +89,8 @@ impl Pool {
     #[inline]
     pub fn back(&self, block: *const u8) {
         if let Some(backed) = bridge::find().and_then(Found::pool_backed) {
-            backed(block.addr() as u64);
+            // SAFETY: as in `alloc`.
+            unsafe { backed(&self.pool, block.addr() as u64) };
         }
     }
 

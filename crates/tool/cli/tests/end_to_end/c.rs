@@ -1,12 +1,13 @@
 //! The headers for C and C++: they compile everywhere without a warning, cost next to nothing where nobody observes, and
 //! what programs declare with them is recorded.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{HEAPLEDGER, Job, Scratch, exited, headers, installed, number};
+use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, headers, installed, number};
 
 /// A program that uses all of the header, in C and in C++.
 const EVERYTHING: &str = r#"
@@ -36,7 +37,7 @@ int main(void) {
         if (other == NULL) return 2;
         free(other);
     }
-    heapledger_pool_back(memory);
+    heapledger_pool_back(&pool, memory);
     heapledger_pool_alloc(&pool, memory, 100);
     heapledger_pool_free(&pool, memory);
     heapledger_pool_reset(&pool);
@@ -47,6 +48,27 @@ int main(void) {
     heapledger_leave(scope);
     free(memory);
     return heapledger_is_observed() ? 10 : 0;
+}
+"#;
+
+/// The same in the manner of C++.
+const EVERYTHING_CPP: &str = r#"
+#include "heapledger/heapledger.hpp"
+#include <cstdlib>
+#include <new>
+static heapledger::category layout{"layout"};
+static heapledger::pool frames{"frames"};
+static void *work(std::size_t size) { heapledger::context scope{"work"}; return ::operator new(size); }
+int main() {
+  heapledger::task request{"request"};
+  heapledger::context reflow{"reflow", layout};
+  void *memory = work(1000);
+  { heapledger::ignore ignore; ::operator delete(::operator new(10)); }
+  frames.back(memory); frames.alloc(memory, 100); frames.free(memory); frames.alloc(memory, 50); frames.reset();
+  heapledger::marker("done");
+  layout.enable(false);
+  ::operator delete(memory);
+  return heapledger::is_observed() ? 10 : 0;
 }
 "#;
 
@@ -71,18 +93,124 @@ fn the_header_compiles_everywhere_and_runs_alone() {
         [("gcc", &in_c, C), ("clang", &in_c, C), ("g++", &in_cpp, CPP), ("clang++", &in_cpp, CPP)]
     {
         let Some(compiler) = installed(compiler) else { continue };
-        for standard in standards {
-            for how in [["-O0", "-fPIE"], ["-O2", "-fPIE"], ["-O3", "-fPIE"], ["-O2", "-no-pie"], ["-O2", "-static"]] {
-                let program = scratch.file("everything");
-                compile(&compiler, source, &program, &[&STRICT[..], &[standard], &how[..]].concat());
-                let done = Command::new(&program).status().unwrap();
-                assert_eq!(done, exited(0), "{} {standard} {how:?}", compiler.display());
-            }
+        let ways = ["-O0", "-O3", "-no-pie", "-static"].map(|how| [standards[0], how]);
+        for how in standards.map(|standard| [standard, "-O2"]).into_iter().chain(ways) {
+            let program = scratch.file("everything");
+            compile(&compiler, source, &program, &[&STRICT[..], &how[..]].concat());
+            let done = Command::new(&program).status().unwrap();
+            assert_eq!(done, exited(0), "{} {how:?}", compiler.display());
         }
     }
 }
 
-/// Whatever the code model, and whether scopes are in the program or in a library, they are of one stack.
+#[test]
+fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
+    let scratch = Scratch::new();
+    let source = scratch.write("everything.cpp", EVERYTHING_CPP);
+    let program = scratch.file("everything");
+    for compiler in ["clang++", "g++"] {
+        let Some(compiler) = installed(compiler) else { continue };
+        for how in [["-std=c++20", "-O2"], ["-std=c++17", "-O0"], ["-std=c++14", "-O3"], ["-std=c++11", "-O2"]] {
+            let options = ["-Wall", "-Wextra", "-pedantic", "-Werror", how[0], how[1]];
+            compile(&compiler, &source, &program, &options);
+            assert_eq!(Command::new(&program).status().unwrap(), exited(0), "{} {options:?}", compiler.display());
+        }
+    }
+    let (outcome, recording) = Job::new([&program]).recorded(&scratch);
+    assert_eq!(outcome.status, exited(10), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+    let contexts = sums(&recording, "context");
+    assert_eq!(contexts["request > reflow > work"], (1000, 1), "{contexts:?}");
+    assert_eq!(contexts["request > reflow"], (150, 2), "{contexts:?}");
+    assert_eq!(sums(&recording, "heap")["frames"], (150, 2));
+}
+
+/// Scopes of the program, of a library that it links, and of one that it loads, in both ways of linking.
+#[test]
+fn a_thread_has_one_stack_of_scopes_whoever_enters_them() {
+    let scratch = Scratch::new();
+    let library = |name: &str| {
+        let text = format!(
+            r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+void *{name}(void *(*next)(void)) {{
+    HEAPLEDGER_SCOPE("{name}");
+    return next ? next() : malloc(100);
+}}
+"#
+        );
+        let source = scratch.write(&format!("{name}.c"), text);
+        let file = scratch.file(&format!("lib{name}.so"));
+        compile(Path::new("cc"), &source, &file, &["-O2", "-fPIC", "-shared"]);
+        file
+    };
+    let (linked, loaded) = (library("linked"), library("loaded"));
+    let text = r#"
+#include "heapledger/heapledger.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+void *linked(void *(*)(void));
+static void *(*loaded)(void *(*)(void));
+static void *innermost(void) {
+    HEAPLEDGER_SCOPE("innermost");
+    return malloc(10);
+}
+static void *load(void) { return loaded(innermost); }
+static void *run(void *name) {
+    // In this thread the library is the first.
+    free(loaded(NULL));
+    (void)name;
+    HEAPLEDGER_SCOPE("outermost");
+    free(linked(load));
+    return NULL;
+}
+int main(int count, char **arguments) {
+    if (count < 2) return 1;
+    *(void **)&loaded = dlsym(dlopen(arguments[1], RTLD_NOW), "loaded");
+    if (!loaded) return 2;
+    pthread_t thread;
+    pthread_create(&thread, NULL, run, NULL);
+    pthread_join(thread, NULL);
+    HEAPLEDGER_SCOPE("main");
+    free(linked(load));
+    return 0;
+}
+"#;
+    let source = scratch.write("program.c", text);
+    for position in ["-fPIE", "-no-pie"] {
+        let program = scratch.file("program");
+        compile(
+            Path::new("cc"),
+            &source,
+            &program,
+            &["-O2", "-pthread", position, "-Wl,--no-as-needed", linked.to_str().unwrap()],
+        );
+        let (outcome, recording) = Job::new([&program]).argument(&loaded).both(&scratch);
+        assert_eq!(outcome.status, exited(0));
+        let contexts = sums(&recording, "context");
+        assert_eq!(contexts["loaded"], (100, 1), "{contexts:?}");
+        assert_eq!(contexts["outermost > linked > loaded > innermost"], (10, 1), "{contexts:?}");
+        assert_eq!(contexts["main > linked > loaded > innermost"], (10, 1), "{contexts:?}");
+    }
+}
+
+/// Bytes and blocks in all, by something that a program declares.
+fn sums(recording: &Recording, by: &str) -> HashMap<String, (i64, i64)> {
+    let top = recording.ask("top", &["--by", by, "--total", "--rows", "1000"]);
+    let rows = top["rows"].as_array().unwrap().iter();
+    let label = |row: &Value| match &row[by] {
+        Value::Array(scopes) => {
+            scopes.iter().map(|scope| scope["name"].as_str().unwrap()).collect::<Vec<_>>().join(" > ")
+        }
+        name => name.as_str().unwrap_or_default().to_owned(),
+    };
+    rows.map(|row| (label(row), (number(row, "bytes"), number(row, "blocks")))).collect()
+}
+
+/// Also where references are not through the global offset table by themselves.
 #[test]
 fn a_program_with_the_header_is_recorded_however_it_is_built() {
     let scratch = Scratch::new();
@@ -164,10 +292,7 @@ fn the_examples_of_a_bump_arena() {
         let peak = recording.total("bytes_live_max");
         assert!(((64 << 10)..(64 << 10) + 2048).contains(&peak), "{recording:?}");
         assert!((160..170).contains(&recording.total("blocks_live_max")), "{recording:?}");
-        let heaps = recording.ask("top", &["--by", "heap", "--total"]);
-        let frames = heaps["rows"].as_array().unwrap().iter().find(|row| row["heap"] == "frames");
-        let frames = frames.unwrap_or_else(|| panic!("{heaps}"));
-        assert_eq!((number(frames, "bytes"), number(frames, "blocks")), (7770 * 32, 7770), "{heaps}");
+        assert_eq!(sums(&recording, "heap")["frames"], (7770 * 32, 7770));
         let scopes = recording.ask("top", &["--by", "scope", "--total", "--heap", "frames"]);
         assert_eq!(scopes["rows"][0]["scope"], scope, "{scopes}");
     }
