@@ -142,12 +142,18 @@ fn reset(id: u32) {
 }
 
 /// A block of the allocator, by its address, is the memory of a pool from now on.
-extern "C" fn pool_backed(block: u64) {
+///
+/// # Safety
+///
+/// As [`pool_allocated`].
+unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
+    // SAFETY: the caller's contract.
+    let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
     if block != 0 && control::is_running() {
         tell(|| {
             // A sample may not have it: then there is nothing to set aside.
             if !control::is_sample() || LEDGER.get(Key(block)).is_some() {
-                LEDGER.back(thread_number(), Key(block), 0);
+                LEDGER.back(thread_number(), Key(block), id);
             }
         });
     }
