@@ -67,6 +67,11 @@ impl Builder {
                 value: [amounts.blocks_allocated, amounts.bytes_allocated, amounts.blocks_live, amounts.bytes_live]
                     .map(signed)
                     .to_vec(),
+                label: sample
+                    .labels
+                    .iter()
+                    .map(|(key, text)| proto::Label { key: self.string(key), text: self.string(text) })
+                    .collect(),
             }
         });
         let sample = sample.collect();
@@ -198,6 +203,16 @@ mod proto {
         pub(super) location_id: Vec<u64>,
         #[prost(int64, repeated, tag = 2)]
         pub(super) value: Vec<i64>,
+        #[prost(message, repeated, tag = 3)]
+        pub(super) label: Vec<Label>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(super) struct Label {
+        #[prost(int64, tag = 1)]
+        pub(super) key: i64,
+        #[prost(int64, tag = 2)]
+        pub(super) text: i64,
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -295,6 +310,7 @@ mod tests {
             ],
             samples: vec![Sample {
                 locations: vec![0, 1, 2, 77],
+                labels: vec![("context", "outer".into()), ("heap", "a.c".into())],
                 amounts: Amounts { blocks_allocated: 1, bytes_allocated: u64::MAX, blocks_live: 0, bytes_live: 3 },
             }],
             ..Profile::default()
@@ -312,6 +328,8 @@ mod tests {
         assert_eq!((text(mapping.filename), text(mapping.build_id)), ("/bin/a", "ab"));
         assert!(mapping.has_functions && mapping.has_line_numbers);
         assert_eq!(profile.sample[0].location_id, [1, 2, 3]);
+        let labels = profile.sample[0].label.iter().map(|label| (text(label.key), text(label.text)));
+        assert_eq!(labels.collect::<Vec<_>>(), [("context", "outer"), ("heap", "a.c")]);
         assert_eq!(profile.sample[0].value, [1, i64::MAX, 0, 3]);
     }
 }

@@ -57,11 +57,13 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// A stack and what it holds.
+/// A stack and what it holds. Stacks that are equal but for their labels are different samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Indices of its locations, the innermost first.
     pub locations: Vec<usize>,
+    /// What else is known of it: names and values.
+    pub labels: Vec<(&'static str, String)>,
     /// What it holds.
     pub amounts: Amounts,
 }

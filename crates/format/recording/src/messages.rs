@@ -297,6 +297,8 @@ pub struct Counts {
     pub events_lost_no_ring: u64,
     /// Of the lost events, by estimate: the program had written over its ring.
     pub events_lost_unreadable: u64,
+    /// Of the lost events: of user pools beyond the largest number of them, or with addresses that are too large.
+    pub events_lost_pools: u64,
     /// Frees of blocks that were allocated while recording was paused; not among `frees_unknown`.
     pub frees_paused: Blocks,
     /// How well stacks could be captured.

@@ -128,6 +128,7 @@ messages! {
         23 events_lost_unreadable [uint64]: u64,
         24 frees_paused [uint64]: u64,
         25 stacks [message, optional]: Option<StackCounts>,
+        26 events_lost_pools [uint64]: u64,
     }
     messages::StackCounts {
         1 truncated [uint64]: u64,

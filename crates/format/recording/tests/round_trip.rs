@@ -46,6 +46,7 @@ const FOOTER: Footer = Footer {
         events_lost_nested: 21,
         events_lost_no_ring: 22,
         events_lost_unreadable: 23,
+        events_lost_pools: 31,
         frees_paused: Blocks(24),
         stacks: StackCounts { truncated: 25, dropped: 26, verified: 27, mismatched: 28, unasked: 29, outlasting: 30 },
     },
@@ -83,7 +84,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 30).prop_map(|n| Counts {
+    prop::collection::vec(number(), 31).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -107,6 +108,7 @@ fn counts() -> impl Strategy<Value = Counts> {
         events_lost_nested: n[20],
         events_lost_no_ring: n[21],
         events_lost_unreadable: n[22],
+        events_lost_pools: n[30],
         frees_paused: Blocks(n[23]),
         stacks: StackCounts {
             truncated: n[24],

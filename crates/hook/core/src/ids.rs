@@ -27,6 +27,10 @@ newtype! {
     ThreadId(u32)
 }
 newtype! {
+    /// A type declared for blocks, numbered by whoever declares it. 0: none was.
+    TypeId(u32)
+}
+newtype! {
     /// The ordinal of an allocation in its process image, from 0: a block's name in a recording, where addresses are
     /// not kept. A reallocation's outcome has a serial of its own. 37 bits.
     Serial(u64)
@@ -37,6 +41,17 @@ impl StackId {
     pub const ROOT: StackId = StackId(0);
     /// The largest id: ids have 26 bits on the wire.
     pub const MAX: StackId = StackId((1 << 26) - 1);
+
+    /// This stack, or the empty one in the place of an id that is too large.
+    #[inline(always)]
+    pub const fn or_root(self) -> StackId {
+        if self.0 <= StackId::MAX.0 { self } else { StackId::ROOT }
+    }
+}
+
+impl TypeId {
+    /// No type was declared.
+    pub const NONE: TypeId = TypeId(0);
 }
 
 impl NodeKind {

@@ -42,16 +42,31 @@ impl Lock {
     }
 }
 
+impl Lock {
+    /// Releases the lock without its guard, which was forgotten: for locks that are held over a fork, where one holder
+    /// becomes two.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread, or before a fork the one that it is a copy of, took the lock and forgot the guard.
+    #[inline(always)]
+    pub unsafe fn unlock(&self) {
+        if self.0.swap(FREE, Ordering::Release) == CONTENDED {
+            sys::futex_wake(&self.0, 1);
+        }
+    }
+}
+
 /// Releases the lock when dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Guard<'lock>(&'lock Lock);
 
 impl Drop for Guard<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.0.0.swap(FREE, Ordering::Release) == CONTENDED {
-            sys::futex_wake(&self.0.0, 1);
-        }
+        // SAFETY: whoever has the guard has the lock, and this guard goes.
+        unsafe { self.0.unlock() };
     }
 }
 

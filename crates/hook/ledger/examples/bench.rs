@@ -165,7 +165,13 @@ impl Table for WholeLedger {
 struct RegisterAlone(Register);
 
 fn block(event: &Event) -> Block {
-    Block { size: Bytes(event.size), stack: StackId(event.stack), serial: Serial(1), inherited: false }
+    Block {
+        size: Bytes(event.size),
+        stack: StackId(event.stack),
+        serial: Serial(1),
+        inherited: false,
+        set_aside: false,
+    }
 }
 
 impl Table for RegisterAlone {

@@ -38,14 +38,24 @@
 pub mod mapped;
 
 mod arch;
+mod books;
+mod details;
 mod ledger;
 mod live;
+mod locked;
 mod pools;
 mod register;
+mod shards;
+mod shared;
 mod sites;
+mod wide;
 
-pub use ledger::{Allocated, Counts, Freed, Ledger, Pending};
+pub use books::{Counts, Freed};
+pub use details::LiveBlock;
+pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;
 pub use register::{Block, Key, Register, SERIAL_MAX};
+pub use shards::{LiveBlocks, SHARDS, SharedRegister};
+pub use shared::{Allocation, SharedLedger, SharedPending, Sites};
 pub use sites::Site;

@@ -99,3 +99,43 @@ impl Session {
         self.meter.live
     }
 }
+
+/// What the totals of an image are part of.
+pub(crate) trait Over {
+    fn epoch(&self) -> u64;
+    fn rise(&mut self, time: Time, size: Bytes);
+    fn fall(&mut self, bytes: Bytes, blocks: Blocks);
+}
+
+impl Over for Session {
+    #[inline(always)]
+    fn epoch(&self) -> u64 {
+        self.meter.epoch
+    }
+
+    #[inline(always)]
+    fn rise(&mut self, time: Time, size: Bytes) {
+        self.meter.rise(time, size);
+    }
+
+    #[inline(always)]
+    fn fall(&mut self, bytes: Bytes, blocks: Blocks) {
+        self.meter.fall(bytes, blocks);
+    }
+}
+
+/// Nothing: the image is alone.
+pub(crate) struct Alone;
+
+impl Over for Alone {
+    #[inline(always)]
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn rise(&mut self, _: Time, _: Bytes) {}
+
+    #[inline(always)]
+    fn fall(&mut self, _: Bytes, _: Blocks) {}
+}

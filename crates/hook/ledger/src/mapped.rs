@@ -29,6 +29,8 @@ impl core::error::Error for OutOfMemory {}
 /// Every field is valid when all its bytes are zero.
 pub unsafe trait Zeroed: Copy {}
 
+// SAFETY: nothing is valid whatever the bytes are.
+unsafe impl Zeroed for () {}
 // SAFETY: zero is a u32.
 unsafe impl Zeroed for u32 {}
 // SAFETY: zero is a u64.
@@ -73,16 +75,24 @@ impl<T: Zeroed> Vector<T> {
     }
 
     /// Makes the vector at least `length` long; new elements are zero. On error it is unchanged.
+    #[inline(always)]
     pub fn grow_to(&mut self, length: usize) -> Result<(), OutOfMemory> {
+        if length > self.length {
+            self.lengthen(length)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn lengthen(&mut self, length: usize) -> Result<(), OutOfMemory> {
         if length > self.capacity {
             let mut grown = Vector::zeroed(length.max(self.capacity.saturating_mul(2)))?;
             for (new, old) in grown.iter_mut().zip(self.iter()) {
                 *new = *old;
             }
-            grown.length = self.length;
             *self = grown;
         }
-        self.length = self.length.max(length);
+        self.length = length;
         Ok(())
     }
 
@@ -112,6 +122,19 @@ impl<T: Zeroed> Vector<T> {
     /// What the vector has mapped, touched or not.
     pub fn bytes_mapped(&self) -> usize {
         (self.capacity * size_of::<T>()).next_multiple_of(PAGE)
+    }
+
+    /// What a vector of so many elements has mapped.
+    pub(crate) fn bytes_for(length: usize) -> usize {
+        length.saturating_mul(size_of::<T>()).saturating_add(PAGE - 1) & !(PAGE - 1)
+    }
+
+    /// How much more [`Vector::grow_to`] would have mapped in the end.
+    pub(crate) fn bytes_to_grow(&self, length: usize) -> usize {
+        if length <= self.capacity {
+            return 0;
+        }
+        Self::bytes_for(length.max(self.capacity.saturating_mul(2))) - self.bytes_mapped()
     }
 }
 
@@ -156,7 +179,7 @@ impl<T: Zeroed + fmt::Debug> fmt::Debug for Vector<T> {
 
 /// See [`Vector::consume`].
 pub(crate) struct Consumed<T: Zeroed> {
-    // Its memory before `bytes_released` is not its own any more.
+    // What it had before `bytes_released` is lost.
     vector: ManuallyDrop<Vector<T>>,
     taken: usize,
     bytes_released: usize,
@@ -177,10 +200,10 @@ impl<T: Zeroed> Iterator for Consumed<T> {
         // element taken before, see below. It is initialised, as all are, and `T` is `Copy`.
         let element = unsafe { self.vector.start.add(self.taken).read() };
         let bytes_taken = self.taken * size_of::<T>();
-        if backing::IN_PARTS && bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
+        if bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
             // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the page from its start,
             // and ends at or before the element just read; nobody refers to it, for elements are handed out by value.
-            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
+            unsafe { backing::discard(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
             self.bytes_released += RELEASED_TOGETHER;
         }
         self.taken += 1;
@@ -190,10 +213,7 @@ impl<T: Zeroed> Iterator for Consumed<T> {
 
 impl<T: Zeroed> Drop for Consumed<T> {
     fn drop(&mut self) {
-        let bytes = self.vector.bytes_mapped() - self.bytes_released;
-        if bytes > 0 {
-            // SAFETY: the rest of what `zeroed` mapped; its owner goes.
-            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), bytes) };
-        }
+        // SAFETY: the vector is not used, or dropped, anywhere else: its owner goes.
+        unsafe { ManuallyDrop::drop(&mut self.vector) };
     }
 }

@@ -1,4 +1,4 @@
-//! User pools: which blocks each has, and which blocks of the allocator are the memory of one.
+//! User pools: which blocks each has.
 //!
 //! A block of a pool stands in the register as any other, under a key of its own: so it may have the address of the
 //! block that its memory is cut from. What is here is only what a register cannot tell at once: all blocks of one pool,
@@ -7,10 +7,8 @@
 //! Each pool has a list of what was allocated in it, the latest first. A free does not look for its entry: entries whose
 //! block is gone are taken out when they are more than those whose block is live.
 
-use heapledger_core::{Bytes, Serial, StackId};
-
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
-use crate::register::{Block, Key, Register};
+use crate::register::Key;
 
 /// Entries of blocks that are gone, of each pool, which are left alone however few are live.
 const STALE_MIN: u32 = 64;
@@ -42,25 +40,23 @@ pub(crate) struct Pools {
     entries: Vector<Entry>,
     /// The first entry that is in no list.
     free: u32,
-    /// Blocks of the allocator that are the memory of a pool.
-    backing: Register,
 }
 
 impl Pools {
     /// No pools; maps no memory.
     pub(crate) const fn new() -> Pools {
-        Pools { lists: Vector::new(), entries: Vector::new(), free: 0, backing: Register::new() }
+        Pools { lists: Vector::new(), entries: Vector::new(), free: 0 }
     }
 
     /// What is mapped, touched or not.
     pub(crate) fn bytes_mapped(&self) -> usize {
-        self.lists.bytes_mapped() + self.entries.bytes_mapped() + self.backing.bytes_mapped()
+        self.lists.bytes_mapped() + self.entries.bytes_mapped()
     }
 
     /// The pools of a child forked now.
     pub(crate) fn copy(&self) -> Result<Pools, OutOfMemory> {
         let (lists, entries) = (self.lists.copy()?, self.entries.copy()?);
-        Ok(Pools { lists, entries, free: self.free, backing: self.backing.copy()? })
+        Ok(Pools { lists, entries, free: self.free })
     }
 
     /// Makes room for one more block with this key. Until that is entered, nothing has changed.
@@ -73,8 +69,15 @@ impl Pools {
         Ok(())
     }
 
-    /// Enters a block, for which there is room; `displaced`: in place of one with its key.
-    pub(crate) fn enter(&mut self, register: &Register, key: Key, serial: u64, displaced: bool) {
+    /// How much more memory [`Pools::reserve`] would have mapped in the end.
+    pub(crate) fn bytes_to_reserve(&self, key: Key) -> usize {
+        let entries = if self.free == 0 { self.entries.bytes_to_grow(self.entries.len() + 1) } else { 0 };
+        self.lists.bytes_to_grow(key.pool() as usize + 1) + entries
+    }
+
+    /// Enters a block, for which there is room; `displaced`: in place of one with its key. `is_live` is asked about the
+    /// blocks of the pool, by key and serial.
+    pub(crate) fn enter(&mut self, key: Key, serial: u64, displaced: bool, is_live: impl Fn(Key, u64) -> bool) {
         let at = self.free;
         let Some(list) = self.lists.get_mut(key.pool() as usize) else { return };
         let Some(entry) = self.entries.get_mut(at.wrapping_sub(1) as usize) else { return };
@@ -83,7 +86,7 @@ impl Pools {
         (list.first, list.length) = (at, list.length + 1);
         list.live += u32::from(!displaced);
         if list.length > list.live.saturating_mul(2).saturating_add(STALE_MIN) {
-            self.sweep(register, key.pool());
+            self.sweep(key.pool(), is_live);
         }
     }
 
@@ -106,20 +109,9 @@ impl Pools {
         Some(Key(key))
     }
 
-    /// A block of the allocator is the memory of a pool. Where there is no room, that stays unknown.
-    pub(crate) fn remember(&mut self, key: Key) {
-        let block = Block { size: Bytes(0), stack: StackId::ROOT, serial: Serial(0), inherited: false };
-        let _ = self.backing.insert(key, block);
-    }
-
-    /// Whether it was; no longer.
-    pub(crate) fn forget(&mut self, key: Key) -> bool {
-        self.backing.remove(key).is_some()
-    }
-
     /// Takes out the entries of a pool whose blocks are gone.
     #[cold]
-    fn sweep(&mut self, register: &Register, pool: u32) {
+    fn sweep(&mut self, pool: u32, is_live: impl Fn(Key, u64) -> bool) {
         let Some(list) = self.lists.get_mut(pool as usize) else { return };
         let (mut at, mut last) = (list.first, 0_u32);
         (list.first, list.length) = (0, 0);
@@ -127,7 +119,7 @@ impl Pools {
             && let Some(entry) = self.entries.get_mut(index as usize)
         {
             let next = entry.next as u32;
-            if register.get(Key(entry.key)).is_some_and(|block| block.serial.0 == entry.serial) {
+            if is_live(Key(entry.key), entry.serial) {
                 entry.next = 0;
                 list.length += 1;
                 match last.checked_sub(1).and_then(|last| self.entries.get_mut(last as usize)) {

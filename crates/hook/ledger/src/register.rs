@@ -1,6 +1,6 @@
 //! The block register: which blocks are live.
 //!
-//! Open addressing over *chunks* of 15 entries of 24 bytes. A chunk's *header*, 16 bytes in an array of its own that
+//! Open addressing over *chunks* of 15 entries: 24 bytes each, and what more the user keeps of a block. A chunk's *header*, 16 bytes in an array of its own that
 //! stays in the cache, has a one-byte tag per slot, so that most events touch one header and one entry. An entry
 //! stands in the home chunk of its key or, when that was full, in the first chunk after it with room; every full chunk
 //! that it passed counts it. A search goes on only past chunks with a count, and taking an entry out reduces the
@@ -19,7 +19,7 @@ use core::fmt;
 use heapledger_core::{Bytes, Serial, StackId};
 
 use crate::arch::{equal_bytes, prefetch};
-use crate::mapped::{OutOfMemory, Vector, Zeroed};
+use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,9 @@ impl Key {
     /// Bits of an address in the key of a pool's block.
     const POOL_SHIFT: u32 = 47;
 
-    /// The key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1 to 65,535.
+    /// The key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1 to 65,535; with 0, of a block
+    /// in none, which is its address.
+    #[inline(always)]
     pub const fn in_pool(pool: u32, address: u64) -> Key {
         Key((pool as u64) << Key::POOL_SHIFT | address)
     }
@@ -42,6 +44,12 @@ impl Key {
     #[inline(always)]
     pub const fn pool(self) -> u32 {
         (self.0 >> Key::POOL_SHIFT) as u32
+    }
+
+    /// The address, of a key that is made of one.
+    #[inline(always)]
+    pub const fn address(self) -> u64 {
+        self.0 & ((1 << Key::POOL_SHIFT) - 1)
     }
 }
 
@@ -60,22 +68,33 @@ pub struct Block {
     pub stack: StackId,
     /// The ordinal of its allocation, at most [`SERIAL_MAX`]. Of an inherited block, in the image that allocated it.
     pub serial: Serial,
-    /// Allocated by another process image, before the fork that made this one.
+    /// Not one of this image's own: allocated by another process image, before the fork that made this one. Also true
+    /// of every block that is set aside.
     pub inherited: bool,
+    /// In no total at all: the memory of a pool, or allocated while its thread ignored allocations. It is kept for its
+    /// key, so that its free is recognised; it has no serial.
+    pub set_aside: bool,
 }
 
-/// The largest serial that a block can have: the register keeps 37 bits.
-pub const SERIAL_MAX: Serial = Serial((1 << SERIAL_BITS) - 1);
+impl Block {
+    /// See [`crate::Ledger::ignore`].
+    pub(crate) const IGNORED: Block =
+        Block { size: Bytes(0), stack: StackId::ROOT, serial: Serial(0), inherited: true, set_aside: true };
+}
+
+/// The largest serial that a block can have: the register keeps 37 bits, and says with the one after it that a block is
+/// set aside.
+pub const SERIAL_MAX: Serial = Serial(SERIAL_MASK - 1);
 
 const STACK_BITS: u32 = 26;
 const SERIAL_BITS: u32 = 37;
+const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
 
-/// The live blocks of one process image, by key.
-#[derive(Default)]
-pub struct Register {
+/// The live blocks of one process image, by key, each with a `D`.
+pub struct Register<D: Zeroed = ()> {
     headers: Vector<Header>,
     /// As many as headers.
-    chunks: Vector<Chunk>,
+    chunks: Vector<Chunk<D>>,
     length: usize,
     /// Entries taken out that may come back without the table growing.
     reserved: usize,
@@ -84,8 +103,37 @@ pub struct Register {
 }
 
 impl Register {
+    /// Enters a block, in place of the one that had its key, if any. Size and key are kept whole, stack and serial are
+    /// cut to their maxima. On error the register is unchanged.
+    #[inline]
+    pub fn insert(&mut self, key: Key, block: Block) -> Result<Option<Block>, OutOfMemory> {
+        if self.is_full() {
+            self.grow()?;
+        }
+        Ok(self.replace(key, block, ()).map(|(block, ())| block))
+    }
+
+    /// Takes a block out.
+    #[inline]
+    pub fn remove(&mut self, key: Key) -> Option<Block> {
+        self.take(key).map(|(block, ())| block)
+    }
+
+    /// The block with this key.
+    #[inline]
+    pub fn get(&self, key: Key) -> Option<Block> {
+        self.at(key).map(|(block, ())| block)
+    }
+
+    /// The live blocks, in no useful order.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, Block)> {
+        self.entries().map(|(key, block, ())| (key, block))
+    }
+}
+
+impl<D: Zeroed> Register<D> {
     /// An empty register; it maps no memory.
-    pub const fn new() -> Register {
+    pub const fn new() -> Register<D> {
         Register { headers: Vector::new(), chunks: Vector::new(), length: 0, reserved: 0, length_max: 0 }
     }
 
@@ -102,47 +150,6 @@ impl Register {
     /// What the table has mapped, touched or not.
     pub fn bytes_mapped(&self) -> usize {
         self.headers.bytes_mapped() + self.chunks.bytes_mapped()
-    }
-
-    /// The block with this key.
-    #[inline]
-    pub fn get(&self, key: Key) -> Option<Block> {
-        let (chunk, slot) = self.find(key, self.home(key))?;
-        Some(self.chunks.get(chunk)?[slot].block())
-    }
-
-    /// Enters a block, in place of the one that had its key, if any. Size and key are kept whole, stack and serial are
-    /// cut to their maxima. On error the register is unchanged.
-    #[inline]
-    pub fn insert(&mut self, key: Key, block: Block) -> Result<Option<Block>, OutOfMemory> {
-        if self.length + self.reserved >= self.length_max {
-            self.grow()?;
-        }
-        let home = self.home(key);
-        let entry = Entry::new(key, block);
-        if let Some((chunk, slot)) = self.find(key, home)
-            && let Some(chunk) = self.chunks.get_mut(chunk)
-        {
-            let displaced = chunk[slot].block();
-            chunk[slot] = entry;
-            return Ok(Some(displaced));
-        }
-        self.put(home, entry);
-        Ok(None)
-    }
-
-    /// Takes a block out.
-    #[inline]
-    pub fn remove(&mut self, key: Key) -> Option<Block> {
-        let home = self.home(key);
-        let (chunk, slot) = self.find(key, home)?;
-        let block = self.chunks.get(chunk)?[slot].block();
-        self.headers.get_mut(chunk)?.set(slot, FREE);
-        self.length -= 1;
-        if chunk != home.chunk {
-            self.unpass(home.chunk, chunk);
-        }
-        Some(block)
     }
 
     /// Starts to fetch the memory that the next call with this key will touch. Of no effect, and nearly no cost,
@@ -163,18 +170,11 @@ impl Register {
         }
     }
 
-    /// The live blocks, in no useful order.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, Block)> {
-        let entries = self.headers.iter().zip(self.chunks.iter());
-        let entries = entries.flat_map(|(header, chunk)| header.taken().map(move |slot| chunk[slot]));
-        entries.map(|entry| (Key(entry.key), entry.block()))
-    }
-
     /// A register of the same blocks, each marked inherited: that of a forked child.
-    pub fn copy(&self) -> Result<Register, OutOfMemory> {
+    pub fn copy(&self) -> Result<Register<D>, OutOfMemory> {
         let mut copy = Register::new();
         if !self.is_empty() {
-            copy = Register::with_chunks(chunks_for(self.length))?;
+            copy = Register::with_chunks(chunks_for::<D>(self.length))?;
             copy.put_all(self.headers.iter().copied(), self.chunks.iter().copied(), INHERITED);
         }
         Ok(copy)
@@ -185,22 +185,91 @@ impl Register {
         *self = Register::new();
     }
 
+    /// Whether there may be no room for another block, so that the table has to [grow](Register::grow) first.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.length + self.reserved >= self.length_max
+    }
+
+    /// The block with this key.
+    #[inline(always)]
+    pub(crate) fn at(&self, key: Key) -> Option<(Block, D)> {
+        let (chunk, slot) = self.find(key, self.home(key))?;
+        Some(self.chunks.get(chunk)?[slot].contents())
+    }
+
+    /// Enters a block, in place of the one that had its key, if any; if none had, the register is not full.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, key: Key, block: Block, more: D) -> Option<(Block, D)> {
+        let home = self.home(key);
+        let entry = Entry::new(key, block, more);
+        if let Some((chunk, slot)) = self.find(key, home)
+            && let Some(chunk) = self.chunks.get_mut(chunk)
+        {
+            return Some(core::mem::replace(&mut chunk[slot], entry).contents());
+        }
+        self.put(home, entry);
+        None
+    }
+
+    /// The same in two steps: where the key is, or would be until the register changes…
+    #[inline(always)]
+    pub(crate) fn place(&self, key: Key) -> Place {
+        let home = self.home(key);
+        Place { home, found: self.find(key, home) }
+    }
+
+    /// …what is there now…
+    #[inline(always)]
+    pub(crate) fn at_place(&self, place: Place) -> Option<(Block, D)> {
+        let (chunk, slot) = place.found?;
+        Some(self.chunks.get(chunk)?[slot].contents())
+    }
+
+    /// …and the block that shall be there.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, place: Place, key: Key, block: Block, more: D) {
+        let entry = Entry::new(key, block, more);
+        match place.found {
+            None => self.put(place.home, entry),
+            Some((chunk, slot)) => {
+                if let Some(chunk) = self.chunks.get_mut(chunk) {
+                    chunk[slot] = entry;
+                }
+            }
+        }
+    }
+
+    /// Takes a block out.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, key: Key) -> Option<(Block, D)> {
+        let home = self.home(key);
+        let (chunk, slot) = self.find(key, home)?;
+        let contents = self.chunks.get(chunk)?[slot].contents();
+        self.headers.get_mut(chunk)?.set(slot, FREE);
+        self.length -= 1;
+        if chunk != home.chunk {
+            self.unpass(home.chunk, chunk);
+        }
+        Some(contents)
+    }
+
     /// Takes a block out that [`Register::restore`] may put back, which then finds room; otherwise it must be
     /// [forgotten](Register::forget).
-    pub(crate) fn suspend(&mut self, key: Key) -> Option<Block> {
-        let block = self.remove(key)?;
+    pub(crate) fn suspend(&mut self, key: Key) -> Option<(Block, D)> {
+        let taken = self.take(key)?;
         self.reserved += 1;
-        Some(block)
+        Some(taken)
     }
 
     /// Puts a suspended block back, unless its key is taken by now.
-    pub(crate) fn restore(&mut self, key: Key, block: Block) -> Result<(), Taken> {
+    pub(crate) fn restore(&mut self, key: Key, block: Block, more: D) -> Result<(), Taken> {
         self.forget();
-        let home = self.home(key);
-        if self.find(key, home).is_some() {
+        let place = self.place(key);
+        if place.found.is_some() {
             return Err(Taken);
         }
-        self.put(home, Entry::new(key, block));
+        self.fill(place, key, block, more);
         Ok(())
     }
 
@@ -215,11 +284,71 @@ impl Register {
         self.reserved
     }
 
+    /// What the table would have mapped after it has grown.
+    pub(crate) fn bytes_grown(&self) -> usize {
+        let chunks = larger::<D>(self.headers.len());
+        Vector::<Header>::bytes_for(chunks) + Vector::<Chunk<D>>::bytes_for(chunks)
+    }
+
+    /// Makes room for more blocks. On error the register is unchanged.
+    #[cold]
+    pub(crate) fn grow(&mut self) -> Result<(), OutOfMemory> {
+        let mut grown = Register::with_chunks(larger::<D>(self.headers.len()))?;
+        grown.reserved = self.reserved;
+        let old = core::mem::take(self);
+        grown.put_all(old.headers.consume(), old.chunks.consume(), 0);
+        *self = grown;
+        Ok(())
+    }
+
+    /// Visits the blocks whose hashes are in a range, up to the end without `until`. An iteration in the order of hashes
+    /// can go on where it stood, whatever has changed in between.
+    pub(crate) fn visit(&self, from: u64, until: Option<u64>, mut visit: impl FnMut(Key, Block, D)) {
+        let all = self.headers.len();
+        let first = self.scale(from);
+        let end = until.map_or(all, |until| self.scale(until.saturating_sub(1)) + 1);
+        let mut at = first;
+        for number in first..first + all {
+            let Some(header) = self.headers.get(at) else { break };
+            if let Some(chunk) = self.chunks.get(at) {
+                for slot in header.taken() {
+                    let entry = chunk[slot];
+                    let hash = hash(Key(entry.key));
+                    if hash >= from && until.is_none_or(|until| hash < until) {
+                        visit(Key(entry.key), entry.block(), entry.more);
+                    }
+                }
+            }
+            // Entries that found their home full stand after it, as far as the counts lead.
+            if number + 1 >= end && !header.was_passed() {
+                break;
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// The hash at which the chunk begins that is so many after the one of this hash; `None` beyond the last.
+    pub(crate) fn hash_after(&self, from: u64, chunks: usize) -> Option<u64> {
+        let (all, end) = (self.headers.len(), self.scale(from) + chunks);
+        (end < all).then(|| ((end as u128) << 64).div_ceil(all as u128) as u64)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (Key, Block, D)> {
+        let entries = self.headers.iter().zip(self.chunks.iter());
+        let entries = entries.flat_map(|(header, chunk)| header.taken().map(move |slot| chunk[slot]));
+        entries.map(|entry| (Key(entry.key), entry.block(), entry.more))
+    }
+
     #[inline(always)]
     fn home(&self, key: Key) -> Home {
         let hash = hash(key);
-        let chunk = ((u128::from(hash) * self.headers.len() as u128) >> 64) as usize;
-        Home { chunk, tag: ((hash >> 24) as u8).max(1) }
+        Home { chunk: self.scale(hash), tag: ((hash >> 24) as u8).max(1) }
+    }
+
+    /// The chunk for a hash.
+    #[inline(always)]
+    fn scale(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.headers.len() as u128) >> 64) as usize
     }
 
     #[inline(always)]
@@ -252,7 +381,7 @@ impl Register {
 
     /// Enters an entry whose key is not there. There is a free slot: `length < length_max`.
     #[inline(always)]
-    fn put(&mut self, home: Home, entry: Entry) {
+    fn put(&mut self, home: Home, entry: Entry<D>) {
         let mut at = home.chunk;
         while let Some(header) = self.headers.get_mut(at) {
             if let Some(slot) = header.find(FREE).next() {
@@ -280,53 +409,55 @@ impl Register {
         }
     }
 
-    #[cold]
-    fn grow(&mut self) -> Result<(), OutOfMemory> {
-        let mut grown = Register::with_chunks(larger(self.headers.len()))?;
-        grown.reserved = self.reserved;
-        let old = core::mem::take(self);
-        grown.put_all(old.headers.consume(), old.chunks.consume(), 0);
-        *self = grown;
-        Ok(())
-    }
-
-    fn with_chunks(chunks: usize) -> Result<Register, OutOfMemory> {
+    fn with_chunks(chunks: usize) -> Result<Register<D>, OutOfMemory> {
         let (headers, chunks) = (Vector::zeroed(chunks)?, Vector::zeroed(chunks)?);
         let length_max = length_max(headers.len());
         Ok(Register { headers, chunks, length: 0, reserved: 0, length_max })
     }
 
     /// Enters what another table has, with more bits set.
-    fn put_all(&mut self, headers: impl Iterator<Item = Header>, chunks: impl Iterator<Item = Chunk>, more: u64) {
+    fn put_all(&mut self, headers: impl Iterator<Item = Header>, chunks: impl Iterator<Item = Chunk<D>>, bits: u64) {
         for (header, chunk) in headers.zip(chunks) {
             for slot in header.taken() {
                 let entry = chunk[slot];
-                self.put(self.home(Key(entry.key)), Entry { rest: entry.rest | more, ..entry });
+                self.put(self.home(Key(entry.key)), Entry { rest: entry.rest | bits, ..entry });
             }
         }
     }
 }
 
-impl fmt::Debug for Register {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
+impl<D: Zeroed> Default for Register<D> {
+    fn default() -> Register<D> {
+        Register::new()
     }
+}
+
+impl<D: Zeroed> fmt::Debug for Register<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.entries().map(|(key, block, _)| (key, block))).finish()
+    }
+}
+
+/// See [`Register::place`].
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    home: Home,
+    /// Chunk and slot.
+    found: Option<(usize, usize)>,
 }
 
 /// The key of a suspended block has another block by now.
 pub(crate) struct Taken;
 
-/// The smallest table: one page of entries.
-const CHUNKS_MIN: usize = 11;
 /// Up to here (61 k slots, 1.5 MB) a table doubles, to get to size quickly; then it grows by a quarter.
 const CHUNKS_DOUBLING: usize = 1 << 12;
 /// From here on (0.8 MB) a table is not in the nearer caches as a matter of course.
 const CHUNKS_CACHED: usize = 1 << 11;
 
-/// The next size of table.
-fn larger(chunks: usize) -> usize {
+/// The next size of table; the smallest is one page of entries.
+fn larger<D: Zeroed>(chunks: usize) -> usize {
     let more = if chunks < CHUNKS_DOUBLING { chunks } else { chunks / 4 };
-    (chunks + more).max(CHUNKS_MIN)
+    (chunks + more).max(PAGE / size_of::<Chunk<D>>())
 }
 
 /// How many entries a table takes before it grows: seven of eight slots.
@@ -335,10 +466,10 @@ fn length_max(chunks: usize) -> usize {
 }
 
 /// The size of table for so many entries.
-fn chunks_for(length: usize) -> usize {
-    let mut chunks = CHUNKS_MIN;
+fn chunks_for<D: Zeroed>(length: usize) -> usize {
+    let mut chunks = larger::<D>(0);
     while length_max(chunks) <= length {
-        chunks = larger(chunks);
+        chunks = larger::<D>(chunks);
     }
     chunks
 }
@@ -361,30 +492,46 @@ fn hash(key: Key) -> u64 {
 /// An entry as kept.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Entry {
+struct Entry<D> {
     key: u64,
     size: u64,
     /// The stack in the low 26 bits, above it the serial, on top whether inherited.
     rest: u64,
+    more: D,
 }
 
 const INHERITED: u64 = 1 << (STACK_BITS + SERIAL_BITS);
+/// Inherited, with no possible serial.
+const SET_ASIDE: u64 = INHERITED | SERIAL_MASK << STACK_BITS;
 
-impl Entry {
+impl<D: Copy> Entry<D> {
     #[inline(always)]
-    fn new(key: Key, block: Block) -> Entry {
+    fn new(key: Key, block: Block, more: D) -> Entry<D> {
         let stack = u64::from(block.stack.min(StackId::MAX).0);
         let serial = block.serial.min(SERIAL_MAX).0 << STACK_BITS;
-        Entry { key: key.0, size: block.size.0, rest: stack | serial | if block.inherited { INHERITED } else { 0 } }
+        let standing = match block {
+            Block { set_aside: true, .. } => SET_ASIDE,
+            Block { inherited: true, .. } => INHERITED,
+            _ => 0,
+        };
+        Entry { key: key.0, size: block.size.0, rest: stack | serial | standing, more }
     }
 
     #[inline(always)]
-    fn block(self) -> Block {
+    fn contents(&self) -> (Block, D) {
+        (self.block(), self.more)
+    }
+
+    #[inline(always)]
+    fn block(&self) -> Block {
+        let inherited = self.rest & INHERITED != 0;
+        let set_aside = inherited && self.rest & SET_ASIDE == SET_ASIDE;
         Block {
             size: Bytes(self.size),
             stack: StackId(self.rest as u32 & StackId::MAX.0),
-            serial: Serial(self.rest >> STACK_BITS & SERIAL_MAX.0),
-            inherited: self.rest & INHERITED != 0,
+            serial: if set_aside { Serial(0) } else { Serial(self.rest >> STACK_BITS & SERIAL_MASK) },
+            inherited,
+            set_aside,
         }
     }
 }
@@ -392,10 +539,10 @@ impl Entry {
 /// Slots of a chunk. With the count they make the 16 bytes of a header.
 const SLOTS: usize = 15;
 
-type Chunk = [Entry; SLOTS];
+type Chunk<D> = [Entry<D>; SLOTS];
 
-// SAFETY: the chunk is made of integers only.
-unsafe impl Zeroed for Chunk {}
+// SAFETY: the chunk is made of integers, and of what is valid when zero itself.
+unsafe impl<D: Zeroed> Zeroed for Chunk<D> {}
 
 /// A tag per slot, from the lowest byte, and in the top byte the number of entries that passed the chunk: that found
 /// it full and stand further on. A count that reaches 255 stays there.

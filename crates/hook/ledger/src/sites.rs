@@ -7,7 +7,7 @@
 use heapledger_core::{Blocks, Bytes, StackId};
 
 use crate::arch::prefetch;
-use crate::live::{Meter, Session};
+use crate::live::{Meter, Over};
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
 
 /// The totals of one site.
@@ -104,6 +104,17 @@ impl Sites {
         }
     }
 
+    /// How much more memory [`Sites::enter`] would have mapped in the end.
+    #[inline(always)]
+    pub(crate) fn bytes_to_enter(&self, stack: StackId) -> usize {
+        if self.number(stack).is_some() {
+            return 0;
+        }
+        let rows = self.rows.len() + 1;
+        let numbers = self.numbers.bytes_to_grow(stack.0 as usize + 1);
+        numbers + self.rows.bytes_to_grow(rows) + self.peaks.bytes_to_grow(rows)
+    }
+
     #[cold]
     fn add(&mut self, stack: StackId) -> Result<(), OutOfMemory> {
         let at = stack.0 as usize;
@@ -143,17 +154,17 @@ impl Sites {
 
     /// The row, with its shares in the latest peaks settled, ready to change.
     #[inline(always)]
-    fn settled(&mut self, stack: StackId, image: &Meter, session: &Session) -> Option<&mut Row> {
+    fn settled(&mut self, stack: StackId, image: &Meter, over: &impl Over) -> Option<&mut Row> {
         let number = self.number(stack)?;
         let row = self.rows.get_mut(number)?;
-        if row.image_epoch != image.epoch || row.session_epoch != session.meter.epoch {
+        if row.image_epoch != image.epoch || row.session_epoch != over.epoch() {
             let peaks = self.peaks.get_mut(number)?;
             if row.image_epoch != image.epoch {
                 row.image_epoch = image.epoch;
                 peaks.image = row.live;
             }
-            if row.session_epoch != session.meter.epoch {
-                row.session_epoch = session.meter.epoch;
+            if row.session_epoch != over.epoch() {
+                row.session_epoch = over.epoch();
                 peaks.session = row.live;
             }
         }
@@ -161,8 +172,8 @@ impl Sites {
     }
 
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, stack: StackId, size: Bytes, image: &Meter, session: &Session) {
-        if let Some(row) = self.settled(stack, image, session) {
+    pub(crate) fn allocate(&mut self, stack: StackId, size: Bytes, image: &Meter, over: &impl Over) {
+        if let Some(row) = self.settled(stack, image, over) {
             row.allocations = row.allocations.wrapping_add(1);
             row.bytes_allocated = row.bytes_allocated.wrapping_add(size.0);
             row.live.bytes = row.live.bytes.wrapping_add(size.0);
@@ -171,23 +182,38 @@ impl Sites {
     }
 
     #[inline(always)]
-    pub(crate) fn free(&mut self, stack: StackId, size: Bytes, temporary: bool, image: &Meter, session: &Session) {
-        if let Some(row) = self.settled(stack, image, session) {
+    pub(crate) fn free(&mut self, stack: StackId, size: Bytes, temporary: bool, image: &Meter, over: &impl Over) {
+        if let Some(row) = self.settled(stack, image, over) {
             row.temporaries = row.temporaries.wrapping_add(u64::from(temporary));
             row.live.bytes = row.live.bytes.wrapping_sub(size.0);
             row.live.blocks = row.live.blocks.wrapping_sub(1);
         }
     }
 
+    /// A live block of `from` is one of `to`, and always was, except at the peaks so far. Both have rows.
+    pub(crate) fn move_block(&mut self, from: StackId, to: StackId, size: Bytes, image: &Meter, over: &impl Over) {
+        self.allocate(to, size, image, over);
+        if let Some(row) = self.settled(from, image, over) {
+            row.allocations = row.allocations.wrapping_sub(1);
+            row.bytes_allocated = row.bytes_allocated.wrapping_sub(size.0);
+            row.live.bytes = row.live.bytes.wrapping_sub(size.0);
+            row.live.blocks = row.live.blocks.wrapping_sub(1);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     pub(crate) fn get(&self, stack: StackId, epochs: Epochs) -> Option<Site> {
-        self.site(self.number(stack)?, epochs)
+        self.by_number(self.number(stack)?, epochs)
     }
 
     pub(crate) fn iter(&self, epochs: Epochs) -> impl Iterator<Item = Site> {
-        (0..self.rows.len()).filter_map(move |number| self.site(number, epochs))
+        (0..self.rows.len()).filter_map(move |number| self.by_number(number, epochs))
     }
 
-    fn site(&self, number: usize, epochs: Epochs) -> Option<Site> {
+    pub(crate) fn by_number(&self, number: usize, epochs: Epochs) -> Option<Site> {
         let row = self.rows.get(number)?;
         let peaks = self.peaks.get(number)?;
         let image = if row.image_epoch == epochs.image { peaks.image } else { row.live };

@@ -109,6 +109,20 @@ fn a_reset_frees_the_latest_first() {
 }
 
 #[test]
+fn an_ignored_block_is_freed_unseen() {
+    let mut image = Image::default();
+    assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
+    assert_eq!(image.free(MEMORY), Freed::Backing);
+    assert_eq!(image.free(MEMORY), Freed::Unknown);
+    assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
+    let pending = image.ledger.begin_realloc(A, MEMORY);
+    assert_eq!(pending.old(), Freed::Backing);
+    let _ = image.ledger.finish_realloc(&mut image.session, Time(0), pending, MEMORY, Bytes(9), STACK).unwrap();
+    image.is_live(9, 1);
+    assert_eq!((image.ledger.counts().frees, image.ledger.counts().frees_unknown), (Blocks(0), Blocks(1)));
+}
+
+#[test]
 fn a_child_resets_what_it_inherited() {
     let mut image = Image::default();
     image.allocate(MEMORY, 100);

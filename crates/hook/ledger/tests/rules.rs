@@ -80,7 +80,7 @@ fn live(bytes: u64, blocks: u64, max: (u64, u64, u64), blocks_max: u64) -> Live 
 fn an_allocation_and_its_free() {
     let mut image = Image::default();
     assert_eq!(image.allocate(A, P, 100), None);
-    let block = Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: false };
+    let block = Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: false, set_aside: false };
     assert_eq!(image.ledger.get(P), Some(block));
     assert_eq!(image.live(), live(100, 1, (100, 1, 1), 1));
     assert_eq!(image.session.live(), image.live());
@@ -345,7 +345,10 @@ fn an_address_is_not_live_twice() {
     let mut image = Image::default();
     image.allocate(A, P, 100);
     let displaced = image.allocate_at(A, P, 30, OTHER_STACK);
-    assert_eq!(displaced, Some(Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: false }));
+    assert_eq!(
+        displaced,
+        Some(Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: false, set_aside: false })
+    );
     let counts = Counts {
         allocations: Blocks(2),
         bytes_allocated: Bytes(130),
@@ -409,7 +412,7 @@ fn a_fork_inherits() {
     assert_eq!(child.blocks().count(), 2);
 
     // The child frees one, reallocates the other, and allocates where the first was.
-    let block = Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: true };
+    let block = Block { size: Bytes(100), stack: STACK, serial: Serial(0), inherited: true, set_aside: false };
     assert_eq!(child.free(&mut image.session, A, P), Freed::Inherited(block));
     assert_eq!(child.counts().bytes_inherited, Bytes(20));
     let pending = child.begin_realloc(A, Q);

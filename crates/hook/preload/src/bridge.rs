@@ -1,34 +1,48 @@
-//! The bridge: how a program that links Heapledger finds the recorder, by weak reference to one symbol.
+//! The recorder's end of the bridge, and the hook table of this process.
 
 use core::ffi::c_int;
 
+use heapledger_core::bridge::Bridge;
+use heapledger_core::context::Stack;
+use heapledger_core::hooks::Hooks;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
+use crate::family;
 use crate::init::with_guard;
+use crate::pools;
 
 /// The longest annotation, in words.
 const WORDS_MAX: usize = 256;
 
-/// The table behind `heapledger_bridge_v1`. Functions are only ever appended: a user checks `size`.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Bridge {
-    /// Bytes of this table.
-    size: u32,
-    /// 1.
-    version: u32,
-    /// Whether events are being recorded now.
-    is_recording: extern "C" fn() -> c_int,
-    /// Writes an annotation: a code of 256 or more and at most 256 words. 0 when it was written.
-    annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
-}
-
 /// Version 1 of the bridge.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_bridge_v1: Bridge =
-    Bridge { size: size_of::<Bridge>() as u32, version: 1, is_recording, annotate };
+pub static heapledger_bridge_v1: Bridge = Bridge {
+    size: size_of::<Bridge>() as u32,
+    version: 1,
+    is_recording,
+    annotate,
+    contexts,
+    pool_allocated: pools::allocated,
+    pool_freed: pools::freed,
+    pool_reset: pools::reset,
+    pool_closed: pools::closed,
+    pool_backed: pools::backed,
+};
+
+/// # Safety
+///
+/// See [`heapledger_thread::bind`].
+unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
+    // SAFETY: the caller's contract.
+    unsafe { heapledger_thread::bind(stack) }
+}
+
+/// The hook table of this process. Also what hook libraries are given.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

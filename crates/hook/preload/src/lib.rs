@@ -14,7 +14,9 @@ mod environment;
 mod exec;
 mod family;
 mod init;
+mod libraries;
 mod next;
+mod pools;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
 /// in an unknown state.

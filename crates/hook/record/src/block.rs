@@ -3,6 +3,7 @@
 use core::mem::MaybeUninit;
 
 use heapledger_thread::{Block, GATE_UNATTACHED, Head, Pool};
+use heapledger_unwind::context::Contexts;
 use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::WORDS_MAX;
 use heapledger_wire::publish::Producer;
@@ -30,6 +31,7 @@ pub struct ThreadBlock {
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
     pub(crate) walker: Walker,
+    pub(crate) contexts: Contexts,
     /// What verifying stacks takes; null until then.
     pub(crate) workspace: *mut verify::Workspace,
 }
@@ -79,6 +81,7 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn recover(&mut self) -> bool {
+        self.contexts.forget();
         if self.has_ring {
             self.producer().end();
         }

@@ -7,10 +7,13 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
+use heapledger_core::context::{Name, Stack};
+use heapledger_core::hooks::Caller;
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
+use heapledger_unwind::context;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
@@ -24,29 +27,16 @@ use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
 use crate::verify;
 
-/// The frame that made a call. Of two words, so that it is passed in registers.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller {
-    /// The word of the stack that holds the return address of the call; above it is the frame.
-    pub slot: u64,
-    /// The frame's rbp.
-    pub rbp: u64,
-}
+pub mod pools;
 
-impl Caller {
-    fn sp(self) -> u64 {
-        self.slot.wrapping_add(8)
-    }
-
-    /// # Safety
-    ///
-    /// See [`malloc`].
-    #[inline(always)]
-    unsafe fn position(self) -> Position {
-        // SAFETY: by the caller's contract the word is of the thread's stack.
-        let return_address = unsafe { ptr::with_exposed_provenance::<u64>(self.slot as usize).read() };
-        Position { slot: self.slot, return_address, rbp: self.rbp }
-    }
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(always)]
+unsafe fn position(caller: Caller) -> Position {
+    // SAFETY: by the caller's contract the word is of the thread's stack.
+    let return_address = unsafe { ptr::with_exposed_provenance::<u64>(caller.slot as usize).read() };
+    Position { slot: caller.slot, return_address, rbp: caller.rbp }
 }
 
 /// `malloc(size)` returned `address`.
@@ -57,12 +47,9 @@ impl Caller {
 /// same for all functions here that take one.
 #[inline(always)]
 pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
-    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: passed on.
-        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
-    }
+    let is_compact = size < COMPACT_SIZE_END && is_compact_address(address);
     // SAFETY: passed on.
-    if unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
+    if !is_compact || unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
         // SAFETY: passed on.
         unsafe { malloc_rarely(address, size, caller) };
     }
@@ -74,6 +61,13 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
+    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
+    }
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
@@ -110,6 +104,9 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     // SAFETY: passed on.
     if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
@@ -124,6 +121,9 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
 /// See [`malloc`].
 #[inline(never)]
 pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
     if is_unwanted(Kind::Allocation) {
         return;
     }
@@ -135,7 +135,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
     let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
@@ -149,7 +149,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
 #[cold]
 #[inline(never)]
 pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: Caller) {
-    if is_unwanted(Kind::Allocation) {
+    if is_unwanted(Kind::Allocation) || is_ignoring() {
         return;
     }
     let Some(block) = enter(caller.sp()) else {
@@ -160,7 +160,7 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
     block.finish(ticks, written);
 }
@@ -275,21 +275,54 @@ unsafe fn reallocation_ends_rarely(
     if is_unwanted(Kind::Free) {
         return;
     }
+    let is_ignored = outcome == ReallocOutcome::Returned && is_ignoring();
     let Some(block) = enter(caller.sp()) else {
+        if is_ignored {
+            outside(&ended_as_free(api));
+            return outside(&Extended::Ignored { address });
+        }
         let stack = StackId::ROOT;
         return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
     };
+    if is_ignored {
+        block.end_as_free(api);
+        return ignored(address, caller.sp());
+    }
     if process::page().mode() != 0 && outcome == ReallocOutcome::Returned && !block.takes(Kind::Allocation) {
         return block.end_as_free(api);
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let stack = unsafe { block.capture(caller) };
+    let stack = unsafe { block.capture_rarely(caller) };
     let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
     let written = block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count });
+    block.finish(ticks, written);
+}
+
+/// Whether the program wants the allocations of this thread ignored.
+#[inline]
+fn is_ignoring() -> bool {
+    // SAFETY: null or the calling thread's, by the contract of `thread::bind`.
+    unsafe { context::is_ignoring(thread::contexts()) }
+}
+
+/// An allocation that the program wants ignored: the collector is told, so that it knows the free.
+#[cold]
+#[inline(never)]
+fn ignored(address: u64, sp: u64) {
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
+    let event = Extended::Ignored { address };
+    let Some(block) = enter(sp) else { return outside(&event) };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    let ticks = block.begin();
+    let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
 }
 
@@ -394,7 +427,12 @@ unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64;
     let Some(block) = enter_plainly(caller.sp()) else { return false };
     let ticks = block.begin();
     // SAFETY: passed on.
-    let words = event(unsafe { block.capture(caller) });
+    let Some(stack) = (unsafe { block.capture(caller) }) else {
+        block.producer().end();
+        block.head.leave();
+        return false;
+    };
+    let words = event(stack);
     if block.producer().write_plainly(ticks, words) {
         block.finish_plainly(ticks);
     } else {
@@ -418,7 +456,7 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
     }
     let ticks = block.begin();
     // SAFETY: passed on.
-    let mut words = event(unsafe { block.capture(caller) });
+    let mut words = event(unsafe { block.capture_rarely(caller) });
     block.write_and_finish(ticks, &mut words);
     true
 }
@@ -558,35 +596,75 @@ impl ThreadBlock {
         self.producer().ring().add_measured(spent);
     }
 
+    /// The stack, within the context that the thread is in; `None` where the program wants the allocation ignored. In
+    /// the usual mode only.
+    ///
     /// # Safety
     ///
     /// See [`malloc`].
     #[inline(always)]
-    unsafe fn capture(&mut self, caller: Caller) -> StackId {
+    unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
+        // SAFETY: passed on.
+        let id = unsafe { self.walk(caller) };
+        let contexts = thread::contexts();
+        if contexts.is_null() {
+            return Some(id);
+        }
+        // SAFETY: not null, hence this thread's (`thread::bind`).
+        if unsafe { context::is_ignoring(contexts) } {
+            return None;
+        }
+        Some(self.within(contexts, id))
+    }
+
+    /// The same in any mode, where the allocation is not to be ignored.
+    ///
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    unsafe fn capture_rarely(&mut self, caller: Caller) -> StackId {
+        let takes_stacks = process::page().mode() & mode::NO_STACKS == 0;
+        // SAFETY: passed on.
+        let id = if takes_stacks { unsafe { self.walk(caller) } } else { StackId::ROOT };
+        let contexts = thread::contexts();
+        if contexts.is_null() { id } else { self.within(contexts, id) }
+    }
+
+    /// A stack within the context that the thread is in.
+    #[inline(never)]
+    fn within(&mut self, contexts: *const Stack, id: StackId) -> StackId {
+        if process::page().is_without_contexts() {
+            return id;
+        }
+        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; what is on it is static, by that of
+        // `heapledger_core::context`.
+        unsafe { self.contexts.leaf(contexts, id, &mut self.outlet) }
+    }
+
+    /// # Safety
+    ///
+    /// See [`malloc`].
+    #[inline(always)]
+    unsafe fn walk(&mut self, caller: Caller) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
-        let id = unsafe { self.walker.capture(caller.position(), &mut self.outlet) };
+        let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
-            // SAFETY: passed on.
-            unsafe { self.inspect(caller, id) };
+            self.inspect(id);
         }
         id
     }
 
     /// After a capture with a defect; after every one where stacks are verified.
-    ///
-    /// # Safety
-    ///
-    /// See [`malloc`].
     #[cold]
     #[inline(never)]
-    unsafe fn inspect(&mut self, caller: Caller, id: StackId) {
+    fn inspect(&mut self, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
         if self.defects_counted == INSPECT_ALL {
-            // SAFETY: passed on.
-            verify::check(self, &unsafe { caller.position() }, id);
+            // The word below the guard is the return address of the call.
+            verify::check(self, self.head.guard_word, id);
         }
     }
 
@@ -648,7 +726,7 @@ const fn ended_as_free(api: Api) -> Extended<'static> {
 #[cold]
 fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Gone> {
     let kind = match event {
-        Extended::Alloc { .. } | Extended::Failed { .. } => Kind::Allocation,
+        Extended::Alloc { .. } | Extended::Failed { .. } | Extended::Ignored { .. } => Kind::Allocation,
         Extended::Free { .. } | Extended::ReallocBegin { .. } => Kind::Free,
         Extended::ReallocEnd { api, outcome: ReallocOutcome::Returned, .. } => {
             return Ok(Some(if takes(producer, Kind::Allocation)? { event } else { ended_as_free(api) }));
@@ -697,6 +775,28 @@ impl Sink for Outlet {
         if !producer.write_unstamped_plainly(words)
             && producer.write(process::page(), process::is_gone, &words).is_err()
         {
+            process::turn_off();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn text(&mut self, name: &'static Name) {
+        let bytes = name.bytes();
+        // As in `module`.
+        let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
+        let Some(count) = event::pack(bytes, packed) else { return };
+        // SAFETY: null or static, by the contract of `Name`.
+        let category = unsafe { name.category.as_ref() };
+        let event = Extended::Text {
+            address: ptr::from_ref(name) as u64,
+            flags: name.flags,
+            category: category.map_or(0, |category| ptr::from_ref(&category.name) as u64),
+            text: Packed { words: packed.get(..count).unwrap_or(&[]), length: bytes.len() },
+        };
+        // SAFETY: as in `module`.
+        let producer = unsafe { self.producer.assume_init_mut() };
+        if write_extended(producer, arch::ticks(), &event, words).is_err() {
             process::turn_off();
         }
     }

@@ -1,4 +1,4 @@
-//! The thread's one TLS word. One file per architecture.
+//! The thread's two TLS words. One file per architecture.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -1,11 +1,12 @@
 //! What a hook keeps for each thread, and how a thread gets it.
 //!
-//! One TLS word points to the thread's *block*: a mapping that a forked child finds zeroed, with what every hook needs
+//! A TLS word points to the thread's *block*: a mapping that a forked child finds zeroed, with what every hook needs
 //! (the [`Head`], a [`Walker`]) and what its user adds. The word is 0 until the thread's first call, 1 once its block
 //! has been given up. A hook's artefact (the preload library, a program that links Heapledger) has one user of it.
 //!
 //! - [`Block`]: what a user says of its blocks; [`enter`], [`open`]: the way into one.
 //! - [`Head`]: gate and guard.
+//! - [`contexts`]: the other word: where the program keeps the scopes that the thread is in.
 //! - [`Pool`]: blocks whose threads have ended; [`Library`]: how we learn of a thread's end.
 //!
 //! # The guard
@@ -16,6 +17,7 @@
 #![no_std]
 
 mod arch;
+mod contexts;
 mod exit;
 mod head;
 mod pool;
@@ -26,6 +28,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use heapledger_core::sys;
 use heapledger_unwind::walk::Walker;
 
+pub use contexts::{bind, contexts};
 use exit::watch_exit;
 pub use exit::{Library, create_key};
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};

@@ -4,7 +4,7 @@
 //! kept in a process-wide cache ([`rules`]). A thread remembers its previous stack ([`walk`]): as soon as a frame
 //! equals a remembered one, and the saved words that led outwards from there are still in memory, the rest is the same
 //! and is taken over. Frames are interned in a tree shared by all threads ([`tree`]); a remembered frame carries its
-//! node, so only new frames are looked up.
+//! node, so only new frames are looked up. The scopes that the program says it is in are nodes there too ([`context`]).
 //!
 //! What the capture cannot do, it does not guess: a frame without a usable rule ends the stack.
 #![no_std]
@@ -14,18 +14,26 @@ extern crate std;
 
 pub mod arch;
 pub mod bounds;
+pub mod context;
 pub mod modules;
+pub mod nodes;
 mod row;
 pub mod rules;
 pub mod tree;
 pub mod walk;
 
+use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};
 
 /// Where new nodes and modules are announced. An announcement must be on its way to the reader when the call returns.
 pub trait Sink {
-    /// A node has been made.
+    /// A node has been made. Where its kind has a text ([`NodeKind::has_text`]), [`Sink::text`] came before.
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64);
+    /// A node that is about to be announced refers to this name by its address. May be told of more than once. Of no
+    /// interest to who can read the program's memory.
+    fn text(&mut self, name: &'static Name) {
+        let _ = name;
+    }
     /// A module has been seen for the first time in this epoch.
     fn module(&mut self, module: &modules::Module<'_>);
 }

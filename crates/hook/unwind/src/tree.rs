@@ -16,6 +16,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use heapledger_core::context::Name;
 use heapledger_core::lock::Lock;
 use heapledger_core::{NodeKind, StackId, sys};
 
@@ -60,6 +61,12 @@ pub struct Place {
 impl Place {
     /// The empty stack.
     pub const ROOT: Place = Place { id: StackId::ROOT, hash: 0x9e37_79b9 };
+
+    /// A node whose place is not at hand, as a parent: its children are found under it again, and nowhere else.
+    #[inline(always)]
+    pub const fn of(id: StackId) -> Place {
+        Place { id, hash: id.0.wrapping_mul(0x9e37_79b9) }
+    }
 }
 
 /// Maps the first table. Idempotent; false when there is no memory.
@@ -92,6 +99,11 @@ pub fn bytes_mapped() -> u64 {
 pub unsafe fn forget_grower() {
     // SAFETY: with one thread nobody holds the lock or a reference to it; a free lock is all zeroes.
     unsafe { ptr::from_ref(&GROWING).cast_mut().write_volatile(Lock::new()) };
+}
+
+/// The root of the stacks of a module epoch.
+pub fn root(epoch: u32, sink: &mut dyn Sink) -> Place {
+    if epoch == 0 { Place::ROOT } else { child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) }
 }
 
 /// The child of `parent` for `address`: looked up, or made and announced.
@@ -211,6 +223,9 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
         return parent;
     }
     let id = StackId(number);
+    if kind.has_text() {
+        announce(address, sink);
+    }
     sink.node(id, parent.id, kind, address);
     if let Some(slot) = claimed {
         slot.value.store(value(parent.id, id, hash), Ordering::Release);
@@ -219,6 +234,18 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
         grow(table);
     }
     Place { id, hash }
+}
+
+/// Tells of the name at an address, and of its category's before.
+#[cold]
+fn announce(address: u64, sink: &mut dyn Sink) {
+    // SAFETY: nodes of these kinds have the address of a static name (`NodeKind`), which they were given as a pointer.
+    let Some(name) = (unsafe { ptr::with_exposed_provenance::<Name>(address as usize).as_ref() }) else { return };
+    // SAFETY: null or static, by the contract of `Name`.
+    if let Some(category) = unsafe { name.category.as_ref() } {
+        sink.text(&category.name);
+    }
+    sink.text(name);
 }
 
 /// Makes a table four times as large. Old tables stay mapped, since readers may be in them: a third of the newest.

@@ -424,8 +424,7 @@ impl Walker {
     fn start_epoch(&mut self, sink: &mut dyn Sink) {
         let epoch = modules::epoch();
         self.forget();
-        let root =
-            if epoch == 0 { Place::ROOT } else { tree::child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) };
+        let root = tree::root(epoch, sink);
         if let Some(beyond) = self.frames.first_mut() {
             *beyond = Frame { slot: u64::MAX, return_address: 0, place: root };
         }

@@ -137,16 +137,14 @@ pub mod code {
     pub const MODULE: u16 = 11;
     /// [`super::Extended::Text`].
     pub const TEXT: u16 = 12;
-    /// [`super::Extended::Ignores`].
-    pub const IGNORES: u16 = 13;
+    /// [`super::Extended::Ignored`].
+    pub const IGNORED: u16 = 13;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: the declared type of a block.
     pub const STAMP: u16 = 256;
     /// Reserved: a block was reported by a memory reporter.
     pub const REPORT_MARK: u16 = 257;
-    /// Reserved: a scope was entered or left.
-    pub const CONTEXT: u16 = 258;
     /// Reserved: an arena came or went.
     pub const ARENA: u16 = 259;
     /// Reserved: an allocation in a user pool.
@@ -293,8 +291,11 @@ pub enum Extended<'words> {
         /// UTF-8, if the program kept to it.
         text: Packed<'words>,
     },
-    /// From now on there are allocations of the image that are not recorded, because the program wants them ignored.
-    Ignores,
+    /// An allocation that is not to be recorded, because the program wants it ignored; nor is its free.
+    Ignored {
+        /// The block.
+        address: u64,
+    },
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -387,7 +388,10 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(text.words)?;
             code::TEXT
         }
-        Extended::Ignores => code::IGNORES,
+        Extended::Ignored { address } => {
+            writer.put(&[address])?;
+            code::IGNORED
+        }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
             code
@@ -647,7 +651,7 @@ impl<'words> Extended<'words> {
                 let (address, flags, category) = (word(0)?, word(1)? as u32, word(2)?);
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
-            code::IGNORES => Extended::Ignores,
+            code::IGNORED => Extended::Ignored { address: word(0)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

@@ -10,6 +10,9 @@ use heapledger_core::sys;
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
+/// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
+/// preload library.
+pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
 /// The abstract socket address is this followed by the session's name.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
 /// Hexadecimal digits of a session's name, and of its token.
@@ -35,6 +38,8 @@ pub mod mode {
     pub const IDLE: u32 = 4;
     /// Programs compare their stacks with those of their C library. Fixed for the session.
     pub const VERIFIES_STACKS: u32 = 8;
+    /// Stacks are not taken. Fixed for the session.
+    pub const NO_STACKS: u32 = 16;
 }
 
 /// Memory shared by the collector and every process of the session.
@@ -49,6 +54,9 @@ pub struct SessionPage {
     pub sleeping: AtomicU32,
     /// Bits of [`mode`].
     pub mode: AtomicU32,
+    /// Not 0: the contexts that programs declare are left out. Fixed for the session; no bit of `mode`, because in the
+    /// usual case nothing has to look at it.
+    pub without_contexts: AtomicU32,
 }
 
 impl SessionPage {
@@ -64,6 +72,12 @@ impl SessionPage {
     #[inline(always)]
     pub fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Whether the contexts that programs declare are left out.
+    #[inline(always)]
+    pub fn is_without_contexts(&self) -> bool {
+        self.without_contexts.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the session is over.
@@ -173,6 +187,8 @@ pub struct ImageCounters {
     pub lost_nested: AtomicU64,
     /// Events lost because a thread found neither a ring of its own nor the common ring.
     pub lost_no_ring: AtomicU64,
+    /// Events of user pools lost because there were too many pools, or because of their addresses.
+    pub lost_pools: AtomicU64,
     /// Stacks cut because they were deeper than the recorder follows.
     pub stacks_truncated: AtomicU64,
     /// Stacks without their outer frames, because a frame had no usable unwind information.

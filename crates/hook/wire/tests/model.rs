@@ -42,6 +42,7 @@ fn session() -> SessionPage {
         state: AtomicU32::new(state::RECORDING),
         sleeping: AtomicU32::new(0),
         mode: AtomicU32::new(0),
+        without_contexts: AtomicU32::new(0),
     }
 }
 
@@ -59,7 +60,7 @@ enum Owned {
     Thread(u32, [u8; 16]),
     Module(u64, Vec<u8>, Vec<u8>),
     Text(u64, u32, Vec<u8>),
-    Ignores,
+    Ignored(u64),
     Annotation(u16, Vec<u64>),
 }
 
@@ -86,7 +87,7 @@ fn owned() -> impl Strategy<Value = Owned> {
             .prop_map(|(s, b, p)| Owned::Module(s, b, p)),
         (any::<u64>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..250))
             .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
-        Just(Owned::Ignores),
+        any::<u64>().prop_map(Owned::Ignored),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -166,7 +167,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
-        Owned::Ignores => Whole::Extended(Extended::Ignores),
+        Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
     use_it(event)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::amount::{Amount, Metric};
+use crate::contexts::Layer;
 use crate::names::{Frame, FunctionId, Location, Names};
 use crate::profile::Profile;
 use crate::rank::order;
@@ -51,15 +52,19 @@ pub struct CallNode {
 }
 
 impl CallTree {
-    /// The tree of all sites of a profile, the largest nodes first.
-    pub fn new(profile: &Profile, names: &mut Names<'_, '_>, direction: Direction, metric: Metric) -> CallTree {
+    /// The tree of all sites of a profile, the largest nodes first. Its outer levels are of the first layer, and so on:
+    /// scopes and heaps stand there like functions.
+    pub fn new(
+        profile: &Profile,
+        names: &mut Names<'_, '_>,
+        layers: &[Layer],
+        direction: Direction,
+        metric: Metric,
+    ) -> CallTree {
         let mut tree = CallTree { nodes: vec![CallNode::new(None, None, false)] };
         let mut ids: HashMap<(CallId, FunctionId), CallId> = HashMap::new();
         for site in &profile.sites {
-            let mut frames = names.useful_frames(&profile.stacks, site.stack);
-            if direction == Direction::TopDown {
-                frames.reverse();
-            }
+            let frames = names.layers(&profile.stacks, site.stack, layers, direction);
             let mut at = CallId::ROOT;
             tree.node_mut(at).amount += site.amount;
             for frame in frames {

@@ -39,7 +39,7 @@ pub fn growth(before: &Amount, after: &Amount, metric: Metric) -> i128 {
 ///
 /// Functions are the same if they have the same short name in modules of the same name and, where source files are
 /// known, in files of the same name; directories do not count, nor do versions of libraries. Sites are the same if
-/// their useful frames are the same functions one by one. A function without a name is called by its address in its
+/// their useful frames are the same functions one by one, and their contexts and heaps are called the same. A function without a name is called by its address in its
 /// module, and is the same in the same build of it.
 pub fn diff(
     (before, names_before): (&Profile, &mut Names<'_, '_>),
@@ -76,7 +76,13 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> String {
             let frames = frames.iter().map(|frame| {
                 function_label(names, frame.function, frame.location.as_ref().map(|location| &*location.file))
             });
-            frames.collect::<Vec<_>>().join("\n")
+            let frames = frames.collect::<Vec<_>>().join("\n");
+            let (context, heap) = (profile.stacks.context(stack), profile.stacks.heap(stack));
+            format!("{frames}\n\n{}\n{}", names.context(&profile.stacks, context), names.heap(heap))
+        }
+        // What a program calls them is all there is to them.
+        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => {
+            names.function(rank.frame.function).short.to_string()
         }
     }
 }

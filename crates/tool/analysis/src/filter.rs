@@ -29,6 +29,13 @@ pub struct Filter {
     pub modules: Vec<Pattern>,
     /// Not allocated by a function of a module with one of these as its path or file name.
     pub not_modules: Vec<Pattern>,
+    /// Allocated in each of these contexts: with it as a scope, as `name` or `name{value}`, or as the whole of them, as
+    /// [`Names::context`] says it.
+    pub contexts: Vec<Pattern>,
+    /// Allocated in none of these contexts.
+    pub not_contexts: Vec<Pattern>,
+    /// From a heap of one of these names.
+    pub heaps: Vec<Pattern>,
     /// Allocated by one of these threads.
     pub threads: Vec<ThreadPattern>,
     /// Of these requested sizes, in bytes.
@@ -88,8 +95,16 @@ impl Filter {
 
     /// Whether the stacks tell nothing.
     pub(crate) fn is_of_all_stacks(&self) -> bool {
+        self.is_of_all_frames() && self.is_of_all_contexts()
+    }
+
+    fn is_of_all_frames(&self) -> bool {
         let lists = [&self.functions, &self.not_functions, &self.allocated_by, &self.not_allocated_by];
         lists.iter().all(|list| list.is_empty()) && self.modules.is_empty() && self.not_modules.is_empty()
+    }
+
+    fn is_of_all_contexts(&self) -> bool {
+        [&self.contexts, &self.not_contexts, &self.heaps].iter().all(|list| list.is_empty())
     }
 }
 
@@ -147,6 +162,13 @@ impl<'f> StackFilter<'f> {
 }
 
 fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
+    if !filter.is_of_all_contexts() && !passes_context(filter, names, stacks, stack) {
+        return false;
+    }
+    filter.is_of_all_frames() || passes_frames(filter, names, stacks, stack)
+}
+
+fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
     let allocates = names.useful_frame(stacks, stack).function;
     let module = names.module_path(names.function(allocates).module);
     let file = module.rsplit('/').next().unwrap_or_default();
@@ -166,6 +188,19 @@ fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: No
     let frames = names.frames(stacks, stack);
     let is_there = |pattern: &Pattern| frames.iter().any(|frame| names.function(frame.function).matches(pattern));
     filter.functions.iter().all(is_there) && !filter.not_functions.iter().any(is_there)
+}
+
+fn passes_context(filter: &Filter, names: &Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
+    let context = stacks.context(stack);
+    let mut called = vec![names.context(stacks, context)];
+    for scope in stacks.scopes(context) {
+        called.extend([names.text(scope.name), names.scope(scope)]);
+    }
+    let is_there = |pattern: &Pattern| called.iter().any(|name| pattern.matches(name));
+    let heap = names.heap(stacks.heap(stack));
+    filter.contexts.iter().all(is_there)
+        && !filter.not_contexts.iter().any(is_there)
+        && (filter.heaps.is_empty() || filter.heaps.iter().any(|pattern| pattern.matches(&heap)))
 }
 
 /// Which threads a filter lets pass.

@@ -10,7 +10,8 @@
 //! - [`Shares`]: what groups of sites held over time.
 //! - [`diff`]: two profiles side by side.
 //! - [`rewrite`]: recordings made of recordings.
-//! - [`rank`] and [`CallTree`]: sites grouped by function or module, and as a tree of calls.
+//! - [`rank`] and [`CallTree`]: sites grouped by function, module, context or heap, and as a tree of calls.
+//! - [`Stacks`]: of each stack its frames, its context (the scopes that the program declared) and its heap.
 //!
 //! # Where the answers come from
 //!
@@ -31,6 +32,7 @@ mod allocators;
 mod amount;
 mod breakdown;
 mod calls;
+mod contexts;
 mod diff;
 mod error;
 mod events;
@@ -62,6 +64,7 @@ pub use allocators::is_allocator;
 pub use amount::{Amount, Holding, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};
 pub use calls::{CallId, CallNode, CallTree, Direction};
+pub use contexts::Layer;
 pub use diff::{Difference, diff, growth};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
@@ -77,5 +80,5 @@ pub use reallocations::{Reallocating, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};
 pub use replay::Progress;
 pub use shares::Shares;
-pub use stacks::{NodeId, StackFrame, Stacks};
+pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};

@@ -51,9 +51,9 @@ pub struct Location {
     pub line: u32,
 }
 
-/// A module, a short name, and a source file where that is known: debug information that has line tables only knows
-/// inlined functions by their bare names, such as `new`.
-type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>);
+/// A module, a short name, a source file where that is known (debug information that has line tables only knows inlined
+/// functions by their bare names, such as `new`), and whether it is no function but a scope or a heap.
+type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
 
 /// A function of the session: functions of the same short name in one source file of one module are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +72,8 @@ pub struct FunctionName {
     pub allocator: bool,
     /// Whether that is really a name, and not an address.
     pub known: bool,
+    /// Whether it is no function, but what the program calls one of its scopes or heaps.
+    pub declared: bool,
 }
 
 impl<'r, 'a> Names<'r, 'a> {
@@ -193,7 +195,14 @@ impl<'r, 'a> Names<'r, 'a> {
         let Some(reference) = self.module(module) else {
             let name: Arc<str> = format!("{offset:#x}").into();
             let (short, full) = (name.clone(), name);
-            let name = FunctionName { short, full, module: ModuleId::UNKNOWN, allocator: false, known: false };
+            let name = FunctionName {
+                short,
+                full,
+                module: ModuleId::UNKNOWN,
+                allocator: false,
+                known: false,
+                declared: false,
+            };
             let function = self.intern(name, None);
             self.frames.push(Frame { function, location: None, inlined: false });
             return;
@@ -206,6 +215,7 @@ impl<'r, 'a> Names<'r, 'a> {
                 module,
                 allocator: is_allocator(short, frame.file.as_deref()),
                 known: frame.source != NameSource::None,
+                declared: false,
             };
             let function = self.intern(name, frame.file.clone());
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
@@ -219,16 +229,25 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     fn marker(&mut self, name: &str) -> FunctionId {
-        let name: Arc<str> = name.into();
-        let module = ModuleId::UNKNOWN;
-        let (short, full) = (name.clone(), name);
-        self.intern(FunctionName { short, full, module, allocator: false, known: true }, None)
+        self.intern(named(name, false), None)
+    }
+
+    /// What stands for a scope or a heap where there could be a function.
+    pub(crate) fn label(&mut self, name: &str) -> Frame {
+        Frame { function: self.intern(named(name, true), None), location: None, inlined: false }
     }
 
     fn intern(&mut self, name: FunctionName, file: Option<Arc<str>>) -> FunctionId {
-        *self.ids.entry((name.module, name.short.clone(), file)).or_insert_with(|| {
+        *self.ids.entry((name.module, name.short.clone(), file, name.declared)).or_insert_with(|| {
             self.functions.push(name);
             FunctionId(self.functions.len() as u32 - 1)
         })
     }
+}
+
+/// What is in no module.
+fn named(name: &str, declared: bool) -> FunctionName {
+    let name: Arc<str> = name.into();
+    let (short, full) = (name.clone(), name);
+    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator: false, known: true, declared }
 }

@@ -136,6 +136,7 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
         (&mut sum.events_lost_nested, counts.events_lost_nested),
         (&mut sum.events_lost_no_ring, counts.events_lost_no_ring),
         (&mut sum.events_lost_unreadable, counts.events_lost_unreadable),
+        (&mut sum.events_lost_pools, counts.events_lost_pools),
     ] {
         *sum = sum.saturating_add(more);
     }

@@ -2,23 +2,31 @@
 
 use std::collections::HashMap;
 
-use heapledger_recording::ModuleId;
+use heapledger_recording::{ModuleId, TextId};
 
 use crate::amount::{Amount, Metric};
 use crate::names::{Frame, FunctionId, Names};
 use crate::profile::Profile;
-use crate::stacks::NodeId;
+use crate::stacks::{ContextId, NodeId, Scope, Stacks};
 
 /// What sites are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RankBy {
-    /// Not at all: each stack by itself.
+    /// Not at all: each stack by itself, apart by its context and heap.
     #[default]
     Site,
     /// The function that wanted the memory: the innermost one that is no allocator.
     Function,
     /// The module of that function.
     Module,
+    /// The scopes of the program that the thread was in, all of them.
+    Context,
+    /// The name of the innermost of these scopes.
+    Scope,
+    /// The innermost of these scopes that is a task.
+    Task,
+    /// The heap of the program's own.
+    Heap,
 }
 
 /// What the sites of a group have in common.
@@ -30,6 +38,14 @@ pub enum Key {
     Function(FunctionId),
     /// The module.
     Module(ModuleId),
+    /// The context.
+    Context(ContextId),
+    /// The name of a scope. `None`: they were in none.
+    Scope(Option<TextId>),
+    /// The task. `None`: they were in none.
+    Task(Option<Scope>),
+    /// The name of the heap. `None`: they are of none.
+    Heap(Option<TextId>),
 }
 
 /// A group of sites.
@@ -43,7 +59,7 @@ pub struct Rank {
     pub sites: usize,
     /// The stack of the one that holds most.
     pub largest: NodeId,
-    /// The first useful frame of that one.
+    /// The first useful frame of that one; or, of contexts and heaps, what stands for them.
     pub frame: Frame,
 }
 
@@ -56,12 +72,7 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
         if own == 0 && metric != Metric::Bytes {
             continue;
         }
-        let frame = names.useful_frame(&profile.stacks, site.stack);
-        let key = match by {
-            RankBy::Site => Key::Site(site.stack),
-            RankBy::Function => Key::Function(frame.function),
-            RankBy::Module => Key::Module(names.function(frame.function).module),
-        };
+        let (key, frame) = group(names, &profile.stacks, site.stack, by);
         let at = *places.entry(key).or_insert(ranks.len());
         if at == ranks.len() {
             let amount = Amount::default();
@@ -77,6 +88,38 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
     let mut ranks: Vec<Rank> = ranks.into_iter().map(|(rank, _)| rank).collect();
     ranks.sort_by(|a, b| order(&b.amount, &a.amount, metric).then(a.key.cmp(&b.key)));
     ranks
+}
+
+/// The group that a stack is in, and what it is called by.
+pub(crate) fn group(names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, by: RankBy) -> (Key, Frame) {
+    let (key, label) = match by {
+        RankBy::Site | RankBy::Function | RankBy::Module => {
+            let frame = names.useful_frame(stacks, stack);
+            let key = match by {
+                RankBy::Site => Key::Site(stack),
+                RankBy::Function => Key::Function(frame.function),
+                _ => Key::Module(names.function(frame.function).module),
+            };
+            return (key, frame);
+        }
+        RankBy::Context => {
+            let context = stacks.context(stack);
+            (Key::Context(context), names.context(stacks, context))
+        }
+        RankBy::Scope => {
+            let name = stacks.scopes(stacks.context(stack)).last().map(|scope| scope.name);
+            (Key::Scope(name), names.innermost(name))
+        }
+        RankBy::Task => {
+            let task = stacks.task(names, stacks.context(stack));
+            (Key::Task(task), names.task(task))
+        }
+        RankBy::Heap => {
+            let heap = stacks.heap(stack);
+            (Key::Heap(heap), names.heap(heap))
+        }
+    };
+    (key, names.label(&label))
 }
 
 /// By the metric, then by the rest.

@@ -238,6 +238,7 @@ impl<'r> Player<'r> {
                 events_lost_nested: recorded.events_lost_nested,
                 events_lost_no_ring: recorded.events_lost_no_ring,
                 events_lost_unreadable: recorded.events_lost_unreadable,
+                events_lost_pools: recorded.events_lost_pools,
                 events_late: recorded.events_late,
                 stacks: recorded.stacks,
                 ..Counts::default()

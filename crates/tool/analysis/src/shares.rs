@@ -11,7 +11,7 @@ use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
 use crate::moment::{Moment, Selection};
 use crate::names::Names;
 use crate::profile::Profile;
-use crate::rank::{Key, Rank, RankBy, rank};
+use crate::rank::{Key, Rank, RankBy, group, rank};
 use crate::replay::Progress;
 use crate::stacks::MergedStacks;
 
@@ -57,14 +57,7 @@ impl Shares {
             let mut group = |stack: StackId| {
                 *known.entry(stack).or_insert_with(|| {
                     let node = merged.node(image, stack);
-                    let key = match by {
-                        RankBy::Site => Key::Site(node),
-                        RankBy::Function => Key::Function(names.useful_frame(&merged.stacks, node).function),
-                        RankBy::Module => {
-                            let function = names.useful_frame(&merged.stacks, node).function;
-                            Key::Module(names.function(function).module)
-                        }
-                    };
+                    let (key, _) = group(names, &merged.stacks, node, by);
                     numbers.get(&key).copied().unwrap_or(ranks.len())
                 })
             };

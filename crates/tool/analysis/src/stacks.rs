@@ -3,15 +3,36 @@
 use std::collections::HashMap;
 
 use heapledger_core::StackId;
-use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind, Recording, StackTree};
+use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind, Recording, StackTree, TextId};
 
-/// A node of the merged tree: like a [`StackId`], but the same in all images.
+use crate::contexts::Texts;
+
+/// A node of the merged tree: like a [`StackId`], but the same in all images. As a stack, it is the frames, the context
+/// that the stack was in, and the heap that it allocates from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
 impl NodeId {
     /// The empty stack: that of blocks whose stack could not be taken.
     pub const ROOT: NodeId = NodeId(0);
+}
+
+/// A context: the named scopes of the program that a thread was in. The same in all images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContextId(NodeId);
+
+impl ContextId {
+    /// In no scope.
+    pub const NONE: ContextId = ContextId(NodeId::ROOT);
+}
+
+/// A named scope of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope {
+    /// What it is called.
+    pub name: TextId,
+    /// Its value, if it has one.
+    pub value: Option<TextId>,
 }
 
 /// One frame of the merged tree.
@@ -26,6 +47,9 @@ pub struct StackFrame {
 }
 
 /// The stacks of all images. Equal stacks are one, in whichever image and however often the recorder named them.
+///
+/// Beside frames, the tree has the scopes and values of contexts (under the root), and, as the innermost nodes of a
+/// stack, the context (whose offset is its innermost scope or value here) and then the heap (whose offset is its name).
 #[derive(Debug, Default)]
 pub struct Stacks {
     /// Node `n` is at `n - 1`; a parent's number is always lower.
@@ -36,13 +60,62 @@ pub struct Stacks {
 impl Stacks {
     /// The frames of a stack from the innermost to the outermost.
     pub fn frames(&self, node: NodeId) -> impl Iterator<Item = StackFrame> + '_ {
-        let entry = |node: NodeId| Some(self.nodes[node.0.checked_sub(1)? as usize]);
-        let mut next = entry(node);
+        self.path(self.native(node))
+    }
+
+    /// The context of a stack.
+    pub fn context(&self, node: NodeId) -> ContextId {
+        match self.entry(self.without(node, NodeKind::Heap)) {
+            Some((_, frame)) if frame.kind == NodeKind::Context => ContextId(NodeId(frame.offset as u32)),
+            _ => ContextId::NONE,
+        }
+    }
+
+    /// The name of the heap that a stack allocates from; `None` for the allocator's own.
+    pub fn heap(&self, node: NodeId) -> Option<TextId> {
+        let (_, frame) = self.entry(node)?;
+        (frame.kind == NodeKind::Heap).then(|| text(frame))
+    }
+
+    /// The scopes of a context, the outermost first.
+    pub fn scopes(&self, context: ContextId) -> Vec<Scope> {
+        let mut scopes = Vec::new();
+        let mut value = None;
+        for frame in self.path(context.0) {
+            match frame.kind {
+                NodeKind::Value => value = Some(text(frame)),
+                _ => scopes.push(Scope { name: text(frame), value: value.take() }),
+            }
+        }
+        scopes.reverse();
+        scopes
+    }
+
+    fn entry(&self, node: NodeId) -> Option<(NodeId, StackFrame)> {
+        Some(self.nodes[node.0.checked_sub(1)? as usize])
+    }
+
+    /// A node and those that it is under.
+    fn path(&self, node: NodeId) -> impl Iterator<Item = StackFrame> + '_ {
+        let mut next = self.entry(node);
         std::iter::from_fn(move || {
             let (parent, frame) = next?;
-            next = entry(parent);
+            next = self.entry(parent);
             Some(frame)
         })
+    }
+
+    /// The node, or its parent if it is of this kind.
+    fn without(&self, node: NodeId, kind: NodeKind) -> NodeId {
+        match self.entry(node) {
+            Some((parent, frame)) if frame.kind == kind => parent,
+            _ => node,
+        }
+    }
+
+    /// The stack without its context and heap.
+    fn native(&self, node: NodeId) -> NodeId {
+        self.without(self.without(node, NodeKind::Heap), NodeKind::Context)
     }
 
     fn child(&mut self, parent: NodeId, frame: StackFrame) -> NodeId {
@@ -53,16 +126,23 @@ impl Stacks {
     }
 }
 
+/// Of a scope, a value or a heap.
+fn text(frame: StackFrame) -> TextId {
+    TextId(frame.offset as u32)
+}
+
 /// Takes the stacks of one image over.
 #[derive(Debug)]
 struct Merger {
     tree: StackTree,
     known: HashMap<StackId, NodeId>,
+    /// The scopes and values of contexts.
+    known_paths: HashMap<StackId, NodeId>,
 }
 
 impl Merger {
-    /// The merged node of a stack of the image.
-    fn node(&mut self, stacks: &mut Stacks, stack: StackId) -> NodeId {
+    /// The merged node of a stack of the image. What is not where it belongs is left out, as FORMAT.md says.
+    fn node(&mut self, stacks: &mut Stacks, texts: &Texts, stack: StackId) -> NodeId {
         let mut path: Vec<Node> = Vec::new();
         let mut node = NodeId::ROOT;
         for frame in self.tree.frames(stack) {
@@ -73,14 +153,41 @@ impl Merger {
             path.push(*frame);
         }
         for frame in path.into_iter().rev() {
-            // Equal stacks of different epochs are equal: a module's name and offset say all.
-            if frame.kind == NodeKind::Epoch {
-                continue;
-            }
-            node = stacks.child(node, StackFrame { kind: frame.kind, module: frame.module, offset: frame.offset });
+            let Node { kind, module, .. } = frame;
+            let (parent, offset) = match kind {
+                // Equal stacks of different epochs are equal: a module's name and offset say all.
+                NodeKind::Epoch | NodeKind::Scope | NodeKind::Value => continue,
+                NodeKind::Context => (stacks.native(node), self.context(stacks, texts, frame.id).0.0.into()),
+                NodeKind::Heap => (stacks.without(node, NodeKind::Heap), texts.merged(&frame).0.into()),
+                _ => (stacks.native(node), frame.offset),
+            };
+            let is_none = kind == NodeKind::Context && offset == 0;
+            node = if is_none { parent } else { stacks.child(parent, StackFrame { kind, module, offset }) };
             self.known.insert(frame.id, node);
         }
         node
+    }
+
+    /// The merged context that a node of the image leads to.
+    fn context(&mut self, stacks: &mut Stacks, texts: &Texts, context: StackId) -> ContextId {
+        let mut path: Vec<Node> = Vec::new();
+        let mut node = NodeId::ROOT;
+        for step in self.tree.path(context) {
+            if let Some(&known) = self.known_paths.get(&step.id) {
+                node = known;
+                break;
+            }
+            path.push(*step);
+        }
+        for step in path.into_iter().rev() {
+            let above = stacks.entry(node).map(|(_, frame)| frame.kind);
+            if step.kind == NodeKind::Scope || (step.kind == NodeKind::Value && above == Some(NodeKind::Scope)) {
+                let (kind, offset) = (step.kind, texts.merged(&step).0.into());
+                node = stacks.child(node, StackFrame { kind, module: ModuleId::UNKNOWN, offset });
+            }
+            self.known_paths.insert(step.id, node);
+        }
+        ContextId(node)
     }
 }
 
@@ -90,6 +197,7 @@ pub(crate) struct MergedStacks<'r, 'a> {
     recording: &'r Recording<'a>,
     cache: NodeCache,
     mergers: HashMap<ImageId, Merger>,
+    texts: Texts,
     pub(crate) stacks: Stacks,
     /// Nodes that could not be read.
     pub(crate) damage: Vec<Damage>,
@@ -97,8 +205,8 @@ pub(crate) struct MergedStacks<'r, 'a> {
 
 impl<'r, 'a> MergedStacks<'r, 'a> {
     pub(crate) fn new(recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
-        let (cache, mergers) = (NodeCache::default(), HashMap::new());
-        MergedStacks { recording, cache, mergers, stacks: Stacks::default(), damage: Vec::new() }
+        let (cache, mergers, texts) = (NodeCache::default(), HashMap::new(), Texts::new(recording));
+        MergedStacks { recording, cache, mergers, texts, stacks: Stacks::default(), damage: Vec::new() }
     }
 
     /// The merged node of a stack of an image.
@@ -106,9 +214,9 @@ impl<'r, 'a> MergedStacks<'r, 'a> {
         let merger = self.mergers.entry(image).or_insert_with(|| {
             let tree = self.recording.stack_tree(image, &mut self.cache);
             self.damage.extend(tree.damage().copied());
-            Merger { tree, known: HashMap::new() }
+            Merger { tree, known: HashMap::new(), known_paths: HashMap::new() }
         });
-        merger.node(&mut self.stacks, stack)
+        merger.node(&mut self.stacks, &self.texts, stack)
     }
 
     /// Nothing more of this image will be asked.

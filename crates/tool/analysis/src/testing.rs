@@ -6,8 +6,8 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     CheckpointEncoder, Compressor, Counts, EncodedChunk, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer,
     FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, LiveBlock, Module,
-    ModuleId, Node, NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Time,
-    encode_records,
+    ModuleId, Node, NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Text,
+    TextId, Time, encode_records,
 };
 use proptest::prelude::*;
 
@@ -64,6 +64,33 @@ pub(crate) struct Truth {
     pub(crate) counts: Counts,
     /// By time: what was live, by stack name, after all that had happened until then.
     pub(crate) history: Vec<(Time, BTreeMap<u64, Live>)>,
+}
+
+/// The texts of a session, by number from 1.
+const TEXTS: [&str; 5] = ["request", "v=1", "parse", "parse", "arena"];
+
+/// The innermost scope that a stack was in.
+fn innermost_scope(stack: StackId) -> Option<u32> {
+    match stack.0 {
+        9 => Some(1062),
+        10 => Some(1063),
+        11 | 12 => Some(1061),
+        _ => None,
+    }
+}
+
+/// How the context of a stack is called.
+pub(crate) fn context(stack: StackId) -> &'static str {
+    match innermost_scope(stack) {
+        None => "(no context)",
+        Some(1061) => "request{v=1}",
+        Some(_) => "request{v=1} > parse",
+    }
+}
+
+/// The heap that a stack allocates from.
+pub(crate) fn heap(stack: StackId) -> Option<&'static str> {
+    matches!(stack.0, 11 | 12).then_some("arena")
 }
 
 /// The frame that a stack of any image ends in: equal for equal stacks. Ids beyond those explained have no frames.
@@ -275,6 +302,10 @@ impl Model {
             Record::Session(Session { command: vec![b"model".to_vec()], ..Session::default() }),
             Record::Module(Module { module: ModuleId(1), path: b"/bin/model".to_vec(), build_id: vec![] }),
         ];
+        head.extend(TEXTS.iter().zip(1..).map(|(&bytes, text)| {
+            let (bytes, is_task) = (bytes.as_bytes().to_vec(), text == 1);
+            Record::Text(Text { text: TextId(text), bytes, is_task, category: vec![] })
+        }));
         head.extend(self.images.iter().map(|image| Record::ImageStart(image.start.clone())));
         head.extend(self.images.iter().filter_map(|image| image.end).map(Record::ImageEnd));
         let mut chunks = encode_records(&head, compressor).expect("few records");
@@ -414,7 +445,7 @@ impl Image {
     fn nodes(&self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         let mut encoder = NodesEncoder::new(self.start.image);
         let mut push = |id: u32, parent: u32, kind, offset| {
-            let module = if kind == NodeKind::Epoch { ModuleId::UNKNOWN } else { ModuleId(1) };
+            let module = if kind == NodeKind::Frame { ModuleId(1) } else { ModuleId::UNKNOWN };
             let node = Node { id: StackId(id), parent: StackId(parent), kind, module, offset };
             encoder.push(&node).expect("few nodes");
         };
@@ -423,8 +454,24 @@ impl Image {
             push(1010 + epoch, 1000 + epoch, NodeKind::Frame, 1);
         }
         for id in 1..=STACKS {
-            push(id, 1010 + id % 2, NodeKind::Frame, innermost(StackId(id)));
+            let (parent, frame) = (1010 + id % 2, innermost(StackId(id)));
+            match innermost_scope(StackId(id)) {
+                None => push(id, parent, NodeKind::Frame, frame),
+                Some(scope) => {
+                    push(1020 + id, parent, NodeKind::Frame, frame);
+                    let is_in_heap = heap(StackId(id)).is_some();
+                    push(if is_in_heap { 1040 + id } else { id }, 1020 + id, NodeKind::Context, scope.into());
+                    if is_in_heap {
+                        push(id, 1040 + id, NodeKind::Heap, 5);
+                    }
+                }
+            }
         }
+        // request{v=1} > parse, of which the last exists twice.
+        push(1060, 0, NodeKind::Scope, 1);
+        push(1061, 1060, NodeKind::Value, 2);
+        push(1062, 1061, NodeKind::Scope, 3);
+        push(1063, 1061, NodeKind::Scope, 4);
         encoder.finish(compressor)
     }
 }

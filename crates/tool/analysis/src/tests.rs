@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_core::{Blocks, Bytes};
+use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{
     Compressor, Counts, EventKind, EventsBuffer, Footer, FreedBlock, ImageCounts, ImageEndReason, ImageId, ImageStart,
-    Live, NodeCache, Record, Recording, RecordingWriter, Session, Site, SitesEncoder, Time, encode_records,
+    Live, ModuleId, Node, NodeCache, NodeKind, NodesEncoder, Record, Recording, RecordingWriter, Session, Site,
+    SitesEncoder, Text, TextId, Time, encode_records,
 };
 use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
-use crate::testing::{steps, write};
+use crate::testing::{self, steps, write};
 use crate::*;
 
 /// What every stack holds, by its frames.
@@ -49,6 +50,8 @@ struct Life {
     size: u64,
     thread: u32,
     frames: Vec<u64>,
+    context: &'static str,
+    heap: Option<&'static str>,
     born: u64,
     freed: Option<u64>,
     /// How many allocations its thread had made before it; and by the time when it was freed.
@@ -93,7 +96,9 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                 }
                 if let Some((serial, size, stack)) = allocated {
                     places.insert(serial, lives.len());
-                    let frames = tree.frames(stack).map(|node| node.offset).collect();
+                    let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
+                    let frames = tree.frames(stack).filter(is_frame).map(|node| node.offset).collect();
+                    let (context, heap) = (testing::context(stack), testing::heap(stack));
                     let (size, thread, born) = (size.0, event.thread.0, event.time.0);
                     let replaced = match freed {
                         Some(FreedBlock::Known(old)) => Some(lives[places[&old]].size),
@@ -106,6 +111,8 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                         size,
                         thread,
                         frames,
+                        context,
+                        heap,
                         born,
                         freed,
                         made_before,
@@ -119,6 +126,14 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
         }
     }
     lives
+}
+
+/// Whether a pattern is one of a scope of the block, or of all of them.
+fn is_in_context(pattern: &Pattern, life: &Life) -> bool {
+    let scopes = life.context.split(" > ").filter(|_| life.context != "(no context)");
+    pattern.matches(life.context)
+        || scopes.clone().any(|scope| pattern.matches(scope))
+        || scopes.clone().any(|scope| pattern.matches(scope.split('{').next().unwrap_or_default()))
 }
 
 proptest! {
@@ -205,6 +220,7 @@ proptest! {
             a.min(b)..=a.max(b)
         };
         let function = Pattern::new(&format!("/\\+{function:#x}$/")).unwrap();
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text).unwrap()).collect::<Vec<_>>();
         let base = Filter::default();
         let filters = [
             Filter { size: Some(range(0, 1, 300)), ..base.clone() },
@@ -214,6 +230,10 @@ proptest! {
             Filter { not_allocated_by: vec![function.clone()], size: Some(0..=100), ..base.clone() },
             Filter { processes: vec![ProcessPattern::Program(Pattern::new("/^model$/").unwrap())], ..base.clone() },
             Filter { threads: vec![ThreadPattern::Number(thread)], ..base.clone() },
+            Filter { contexts: patterns(&["request*", "parse"]), ..base.clone() },
+            Filter { not_contexts: patterns(&["request{v=1} > *", "(no context)"]), ..base.clone() },
+            Filter { heaps: patterns(&["are", "x"]), contexts: patterns(&["v=1"]), ..base.clone() },
+            Filter { heaps: patterns(&["(no heap)"]), functions: vec![function.clone()], ..base.clone() },
             Filter {
                 allocated: Some(range(0, 1, end)),
                 lifetime: Some(range(2, 3, end)),
@@ -231,6 +251,9 @@ proptest! {
                 && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.born)
                 && is_in(&filter.allocated, life.born)
                 && (filter.threads.is_empty() || life.thread == thread)
+                && filter.contexts.iter().all(|pattern| is_in_context(pattern, life))
+                && !filter.not_contexts.iter().any(|pattern| is_in_context(pattern, life))
+                && (filter.heaps.is_empty() || filter.heaps.iter().any(|it| it.matches(life.heap.unwrap_or("(no heap)"))))
                 && filter.functions.iter().all(is)
                 && !filter.not_functions.iter().chain(&filter.not_allocated_by).any(is)
         };
@@ -345,6 +368,27 @@ proptest! {
         let recording = Recording::open(&finished).unwrap();
         let mut names = names(&recording);
         let profile = load(&recording, None, Moment::Total);
+        let lives = lives(&recording);
+        let innermost = |context: &str| context.rsplit(" > ").next().unwrap().split('{').next().unwrap().to_owned();
+        for (by, called) in [
+            (RankBy::Context, &(|life: &Life| life.context.to_owned()) as &dyn Fn(&Life) -> String),
+            (RankBy::Scope, &|life| innermost(life.context)),
+            (RankBy::Task, &|life| if life.context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
+            (RankBy::Heap, &|life| life.heap.unwrap_or("(no heap)").to_owned()),
+        ] {
+            let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+            for life in &lives {
+                let sum = expected.entry(called(life)).or_default();
+                *sum = (sum.0 + life.size, sum.1 + 1);
+            }
+            let ranks = rank(&profile, &mut names, by, Metric::Bytes);
+            let found = ranks.iter().map(|rank| {
+                let called = names.function(rank.frame.function).short.to_string();
+                (called, (rank.amount.bytes.0, rank.amount.blocks.0))
+            });
+            prop_assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
+            prop_assert!(ranks.len() <= 3);
+        }
         for metric in [Metric::Bytes, Metric::Blocks, Metric::Temporaries] {
             for by in [RankBy::Site, RankBy::Function, RankBy::Module] {
                 let ranks = rank(&profile, &mut names, by, metric);
@@ -355,8 +399,23 @@ proptest! {
                 }
                 prop_assert_eq!(sum, profile.whole.by(metric));
             }
-            for direction in [Direction::TopDown, Direction::BottomUp] {
-                let tree = CallTree::new(&profile, &mut names, direction, metric);
+            let layers: [&[Layer]; 4] = [
+                &[Layer::Stack],
+                &[Layer::Context],
+                &[Layer::Context, Layer::Stack],
+                &[Layer::Stack, Layer::Context, Layer::Heap],
+            ];
+            let ways = [Direction::TopDown, Direction::BottomUp].map(|way| layers.map(|layers| (way, layers)));
+            for (direction, layers) in ways.into_iter().flatten() {
+                let tree = CallTree::new(&profile, &mut names, layers, direction, metric);
+                if direction == Direction::TopDown && layers[0] == Layer::Context {
+                    let outermost = tree.children(CallId::ROOT).iter().filter_map(|&id| tree.node(id).function);
+                    for function in outermost {
+                        let name = names.function(function);
+                        let is_outermost = ["(no context)", "request{v=1}"].contains(&&*name.short);
+                        prop_assert!(name.declared && is_outermost);
+                    }
+                }
                 let mut open = vec![CallId::ROOT];
                 let mut own = 0;
                 while let Some(id) = open.pop() {
@@ -371,6 +430,97 @@ proptest! {
             }
         }
     }
+}
+
+/// Nodes of contexts and heaps where they do not belong are as if they were not there.
+#[test]
+fn what_is_not_where_it_belongs_is_left_out() {
+    use NodeKind::{Context, Frame, Heap, Scope, Value};
+    let compressor = &mut Compressor::new();
+    let texts = ["a", "b", "v", "a"];
+    let mut records = vec![Record::ImageStart(ImageStart::default())];
+    records.extend(
+        (1..)
+            .zip(texts)
+            .map(|(text, bytes)| Record::Text(Text { text: TextId(text), bytes: bytes.into(), ..Text::default() })),
+    );
+    let mut encoder = NodesEncoder::new(ImageId(0));
+    for (id, parent, kind, offset) in [
+        (1, 0, Frame, 100),
+        (2, 1, Frame, 101),
+        // a > b{v}; a value under a value; one under the root; one of a text that is not there.
+        (10, 0, Scope, 1),
+        (11, 10, Scope, 2),
+        (12, 11, Value, 3),
+        (13, 12, Value, 1),
+        (14, 0, Value, 3),
+        (15, 0, Scope, 77),
+        // The same again, by way of a frame and under another number.
+        (16, 0, Scope, 4),
+        (17, 16, Frame, 9),
+        (18, 17, Scope, 2),
+        (19, 18, Value, 3),
+        // Where they belong, and not.
+        (20, 2, Context, 12),
+        (21, 2, Context, 13),
+        (22, 2, Context, 19),
+        (23, 2, Context, 14),
+        (24, 2, Context, 999),
+        (25, 2, Context, 25),
+        (26, 20, Heap, 2),
+        (27, 26, Heap, 3),
+        (28, 26, Context, 10),
+        (29, 26, Frame, 102),
+        (30, 12, Frame, 103),
+        (31, 0, Context, 15),
+        (32, 20, Context, 10),
+        (33, 2, Context, u64::MAX),
+        (34, 2, Heap, u64::MAX),
+    ] {
+        let (id, parent, module) = (StackId(id), StackId(parent), ModuleId::UNKNOWN);
+        encoder.push(&Node { id, parent, kind, module, offset }).unwrap();
+    }
+    let mut writer = RecordingWriter::new();
+    let sites: Vec<Site> = (0..40).map(|id| Site { stack: StackId(id), ..Site::default() }).collect();
+    let mut chunks = encode_records(&records, compressor).unwrap();
+    chunks.extend(encoder.finish(compressor));
+    chunks.extend(SitesEncoder::encode(ImageId(0), &sites, compressor).unwrap());
+    chunks.iter().for_each(|chunk| writer.push(chunk));
+    writer.finish(&Footer::default(), compressor);
+    let bytes = writer.pending().to_vec();
+    let recording = Recording::open(&bytes).unwrap();
+    let names = names(&recording);
+
+    let mut merged = crate::stacks::MergedStacks::new(&recording);
+    let mut said = |id: u32| {
+        let stack = merged.node(ImageId(0), StackId(id));
+        let frames: Vec<u64> = merged.stacks.frames(stack).map(|frame| frame.offset).collect();
+        let heap = merged.stacks.heap(stack).map(|heap| names.text(heap)).unwrap_or_default();
+        (frames, names.context(&merged.stacks, merged.stacks.context(stack)), heap)
+    };
+    let stack = || vec![101, 100];
+    let mut expect = |id: u32, frames: Vec<u64>, context: &str, heap: &str| {
+        assert_eq!(said(id), (frames, context.to_owned(), heap.to_owned()), "{id}");
+    };
+    for id in [20, 21, 22] {
+        expect(id, stack(), "a > b{v}", "");
+    }
+    for id in [23, 24, 25, 33] {
+        expect(id, stack(), "(no context)", "");
+    }
+    expect(26, stack(), "a > b{v}", "b");
+    expect(27, stack(), "a > b{v}", "v");
+    expect(28, stack(), "a", "");
+    expect(29, vec![102, 101, 100], "(no context)", "");
+    expect(30, vec![103], "(no context)", "");
+    expect(31, vec![], "?", "");
+    expect(32, stack(), "a", "");
+    expect(34, stack(), "(no context)", "?");
+    // Equal ones are one.
+    let node = |merged: &mut crate::stacks::MergedStacks<'_, '_>, id| merged.node(ImageId(0), StackId(id));
+    assert_eq!(node(&mut merged, 20), node(&mut merged, 22));
+    assert_ne!(node(&mut merged, 20), node(&mut merged, 2));
+    assert_eq!(node(&mut merged, 24), node(&mut merged, 2));
 }
 
 #[test]

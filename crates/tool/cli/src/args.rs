@@ -36,8 +36,9 @@ const STYLES: Styles =
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
 /// show, because nothing was recorded; 104 `heapledger diff` found more growth
-/// than --fail-above allows. `heapledger record` ends as the program did; 101: it
-/// could not be started, 126: it is not executable, 127: there is no such program.
+/// than --fail-above allows. `heapledger record` and `run` end as the program did;
+/// 101: it could not be started, 126: it is not executable, 127: there is no such
+/// program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -71,6 +72,7 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Record(Record),
+    Run(Run),
     Start(Start),
     Stop(Stop),
     Status(Status),
@@ -189,14 +191,52 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) aggregate: bool,
 
+    /// What to take of the place where a block is allocated
+    #[arg(long, value_name = "MODE", default_value = "mixed")]
+    pub(crate) stacks: Stacks,
+
     /// Compare every captured stack with what the program's C library says
     ///
     /// Each is checked frame by frame against glibc's `backtrace`, at the same place
     /// in the program. That takes 10 microseconds and more for each allocation. How
     /// many are equal is in the report and in `summary`; `info` shows both stacks of
     /// the first that are not.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
+
+    /// Load this hook library too, as `heapledger run` does; may be given several times
+    #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a program with hooks of your own on its allocator, and record nothing
+///
+/// A hook library is told of every call of the malloc family, or takes the place of
+/// the allocator, in the program and in all that it starts. It is written in C or
+/// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
+///
+///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
+///     $ heapledger run --hook ./libfail.so --hook ./libhistogram.so -- make test
+///
+/// The libraries are asked for their hooks in the order given, before the program's
+/// first allocation returns. Ends with the program's exit status, or by the signal
+/// that killed it. Programs that cannot be recorded cannot have hooks either: they
+/// run as always. To record as well: `heapledger record --hook`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Run {
+    /// The hook library; may be given several times
+    #[arg(long, required = true, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// Print nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -292,6 +332,20 @@ pub(crate) enum OnFull {
     Drop,
 }
 
+/// What is taken of the place where a block is allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// The stack, and the context that the program declares
+    #[default]
+    Mixed,
+    /// The stack
+    Native,
+    /// The context that the program declares: cheaper, and of no use to programs that declare none
+    Pseudo,
+    /// Nothing: totals and sizes only
+    None,
+}
+
 /// Show the totals of a recording and of each process in it
 ///
 /// Takes no time, however long the recording is: the totals are at its end. If
@@ -328,6 +382,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
+///     $ heapledger top --by context                for which of the program's own scopes
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
@@ -371,6 +426,14 @@ pub(crate) enum By {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
     /// The thread that allocated
     Thread,
     /// The exact size that was asked for
@@ -387,11 +450,16 @@ pub(crate) enum By {
 ///     $ heapledger tree                            the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
 ///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
+///     $ heapledger tree --by context,stack         by the program's own scopes, and in each by function
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// What the levels are, the outermost first: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// From the functions that allocate to their callers
     #[arg(short, long)]
@@ -414,6 +482,17 @@ pub(crate) struct Tree {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// What levels of a tree are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Levels {
+    /// Functions
+    Stack,
+    /// The scopes that the program declares
+    Context,
+    /// The heaps that the program declares
+    Heap,
 }
 
 /// Show what was live at the end, by stack
@@ -603,6 +682,7 @@ pub(crate) struct Sizes {
 ///     $ heapledger flame -o peak.svg
 ///     $ heapledger flame --total --metric blocks -o calls.svg
 ///     $ heapledger flame --thread "worker*" --at end -o workers.svg
+///     $ heapledger flame --by context,stack -o requests.svg
 ///     $ heapledger flame --collapsed -o - | grep parse
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -614,6 +694,10 @@ pub(crate) struct Flame {
     /// The file to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
+
+    /// What boxes are, from the bottom: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
 
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
     #[arg(long)]
@@ -629,7 +713,8 @@ pub(crate) struct Flame {
 /// Write the sites in the format of another tool
 ///
 /// What each stack ever allocated, and what it holds at a moment, as blocks and
-/// bytes. Functions are named here and now: the file needs nothing else.
+/// bytes. Functions are named here and now: the file needs nothing else. Contexts,
+/// tasks and heaps that the program declares are labels.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
@@ -673,6 +758,7 @@ pub(crate) struct Export {
 ///     $ heapledger timeline --svg live.svg
 ///     $ heapledger timeline --from 10s --to 12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
+///     $ heapledger timeline --by context                   what the program did when it grew
 ///     $ heapledger timeline --by site -n 5 --svg sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///
@@ -790,6 +876,14 @@ pub(crate) enum DiffBy {
     Stack,
     /// The executable or library of that function
     Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
 }
 
 /// Make one recording of several
@@ -839,8 +933,9 @@ pub(crate) struct Trim {
 ///
 /// Removed: command lines, the working directory, options of `record`,
 /// annotations, and the build ids of your own programs and libraries. Replaced:
-/// the paths of these by /own/HASH, and the names of threads by thread-HASH, the
-/// same name by the same hash. Your own are all that are not below /usr (without
+/// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
+/// names of scopes and heaps, and the values of scopes, by text-HASH; the same name
+/// by the same hash. Your own are all that are not below /usr (without
 /// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
 /// /sbin.
 ///
@@ -863,7 +958,7 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes and heaps
     #[arg(long)]
     pub(crate) keep_names: bool,
 

@@ -14,7 +14,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::input::{Input, shown};
-use crate::label::{FrameJson, Labels};
+use crate::label::{DeclaredJson, FrameJson, Labels};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, row};
@@ -379,6 +379,8 @@ struct GroupJson {
     module: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
+    #[serde(flatten)]
+    declared: DeclaredJson,
     /// The stack of the site that holds the most, innermost first.
     stack: Vec<FrameJson>,
 }
@@ -389,8 +391,10 @@ impl GroupJson {
         let (module, frame) = match rank.key {
             Key::Module(module) => (Some(labels.names.module_path(module)), None),
             Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
+            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => (None, None),
         };
-        GroupJson { module, frame, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
+        let declared = DeclaredJson::new(labels, &profile.stacks, rank.key);
+        GroupJson { module, frame, declared, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
     }
 }
 
@@ -402,6 +406,10 @@ impl DiffBy {
             DiffBy::Site => (RankBy::Site, Depth::Callers),
             DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
             DiffBy::Module => (RankBy::Module, Depth::Function),
+            DiffBy::Context => (RankBy::Context, Depth::Function),
+            DiffBy::Scope => (RankBy::Scope, Depth::Function),
+            DiffBy::Task => (RankBy::Task, Depth::Function),
+            DiffBy::Heap => (RankBy::Heap, Depth::Function),
         }
     }
 
@@ -411,6 +419,10 @@ impl DiffBy {
             DiffBy::Site => "site",
             DiffBy::Stack => "stack",
             DiffBy::Module => "module",
+            DiffBy::Context => "context",
+            DiffBy::Scope => "scope",
+            DiffBy::Task => "task",
+            DiffBy::Heap => "heap",
         }
     }
 }

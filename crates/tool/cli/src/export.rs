@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use clap::ValueEnum;
-use heapledger_analysis::{Amount, Metric, Moment, Place, Profile, StackFrame};
+use heapledger_analysis::{Amount, ContextId, Metric, Moment, NodeId, Place, Profile, StackFrame, Stacks};
 use heapledger_profiles::{self as profiles, Amounts, Location, Module, Sample, pprof};
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::BuildId;
@@ -60,6 +60,9 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     out.save(&arguments.output, |out| out.write_all(&bytes))
 }
 
+/// Names and values.
+type LabelList = Vec<(&'static str, String)>;
+
 /// Gathers stacks that are equal once the allocator's own functions are left out.
 struct Exporter<'r, 'a> {
     recording: &'r Recording<'a>,
@@ -69,7 +72,7 @@ struct Exporter<'r, 'a> {
     modules: HashMap<ModuleId, (Option<usize>, u64)>,
     /// By what was recorded, and how many functions are left of it.
     locations: HashMap<(Option<StackFrame>, usize), usize>,
-    samples: HashMap<Vec<usize>, usize>,
+    samples: HashMap<(Vec<usize>, LabelList), usize>,
 }
 
 impl<'r, 'a> Exporter<'r, 'a> {
@@ -101,9 +104,11 @@ impl<'r, 'a> Exporter<'r, 'a> {
         for site in &profile.sites {
             let places = self.labels.names.useful_places(&profile.stacks, site.stack);
             let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
+            let labels = self.declared(&profile.stacks, site.stack);
             let samples = &mut self.profile.samples;
-            let at = *self.samples.entry(locations).or_insert_with_key(|locations| {
-                samples.push(Sample { locations: locations.clone(), amounts: Amounts::default() });
+            let at = *self.samples.entry((locations, labels)).or_insert_with_key(|(locations, labels)| {
+                let (locations, labels) = (locations.clone(), labels.clone());
+                samples.push(Sample { locations, labels, amounts: Amounts::default() });
                 samples.len() - 1
             });
             add(&site.amount, &mut samples[at].amounts);
@@ -114,9 +119,21 @@ impl<'r, 'a> Exporter<'r, 'a> {
         // Sites come in no particular order; the same recording gives the same file.
         self.profile.samples.sort_by(|a, b| {
             let key = |sample: &Sample| (sample.amounts.bytes_live, sample.amounts.bytes_allocated);
-            key(b).cmp(&key(a)).then_with(|| a.locations.cmp(&b.locations))
+            key(b).cmp(&key(a)).then_with(|| (&a.locations, &a.labels).cmp(&(&b.locations, &b.labels)))
         });
         self.profile
+    }
+
+    /// What the program said of a stack.
+    fn declared(&self, stacks: &Stacks, stack: NodeId) -> LabelList {
+        let (names, context) = (&self.labels.names, stacks.context(stack));
+        let mut labels = Vec::new();
+        if context != ContextId::NONE {
+            labels.push(("context", names.context(stacks, context)));
+            labels.extend(stacks.task(names, context).map(|task| ("task", names.scope(task))));
+        }
+        labels.extend(stacks.heap(stack).map(|heap| ("heap", names.text(heap))));
+        labels
     }
 
     fn location(&mut self, place: &Place) -> usize {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_analysis::{Metric, Moment, Profile};
+use heapledger_analysis::{Direction, Layer, Metric, Moment, Profile};
 use heapledger_reports::escape;
 use inferno::flamegraph::{self, Options, color};
 
@@ -13,6 +13,7 @@ use crate::input::Input;
 use crate::label::{Labels, shown_command};
 use crate::output::Output;
 use crate::question::Question;
+use crate::tree::layers;
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
@@ -20,7 +21,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
-    let lines = folded(&profile, &mut question.labels, metric);
+    let lines = folded(&profile, &mut question.labels, &layers(&arguments.by), metric);
     if lines.is_empty() {
         return Err(Failure::new(
             Exit::NothingRecorded,
@@ -52,16 +53,16 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
 }
 
 /// Each stack as `outer;…;inner`, and its figure.
-fn folded(profile: &Profile, labels: &mut Labels<'_, '_>, metric: Metric) -> BTreeMap<String, u64> {
+fn folded(profile: &Profile, labels: &mut Labels<'_, '_>, layers: &[Layer], metric: Metric) -> BTreeMap<String, u64> {
     let mut lines = BTreeMap::new();
     for site in &profile.sites {
         let figure = site.amount.by(metric);
         if figure == 0 {
             continue;
         }
-        let frames = labels.names.useful_frames(&profile.stacks, site.stack);
+        let frames = labels.names.layers(&profile.stacks, site.stack, layers, Direction::TopDown);
         let mut line = String::new();
-        for frame in frames.iter().rev() {
+        for frame in &frames {
             if !line.is_empty() {
                 line.push(';');
             }

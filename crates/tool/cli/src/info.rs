@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heapledger_recording::{
-    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, Pause, Recording, Thread,
+    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Pause, Recording, Text, TextId,
+    Thread,
 };
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             pauses: recording.pauses().iter().map(PauseJson::from).collect(),
             events_lost: recording.footer().map(|footer| LostJson::new(&footer.counts)),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
+            texts: texts(&recording).into_iter().map(|(text, uses)| text_json(text, uses)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
             stack_mismatches: mismatches(&recording),
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
@@ -50,6 +52,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     images(&recording, out)?;
     threads(&recording, out)?;
     modules(&recording, &labels, out)?;
+    declared(&recording, out)?;
     markers(&recording, out)?;
     mismatch::print(&recording, out)?;
     chunks(&input, &recording, out)?;
@@ -217,6 +220,49 @@ fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output)
     and_more(recording.modules().len(), out)
 }
 
+/// The texts of the program, and what each of them is: names of scopes come first, then heaps, then values.
+fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 3])> {
+    let mut uses: BTreeMap<TextId, [bool; 3]> = BTreeMap::new();
+    if !recording.texts().is_empty() {
+        for image in recording.images() {
+            for node in recording.nodes(image.image).nodes() {
+                let Some(text) = node.text() else { continue };
+                let uses = uses.entry(text).or_default();
+                uses[0] |= node.kind == NodeKind::Scope;
+                uses[1] |= node.kind == NodeKind::Heap;
+                uses[2] |= node.kind == NodeKind::Value;
+            }
+        }
+    }
+    let used = |text: &'r Text| (text, uses.get(&text.text).copied().unwrap_or_default());
+    let mut texts: Vec<_> = recording.texts().iter().map(used).collect();
+    texts.sort_by_key(|(text, uses)| (std::cmp::Reverse(*uses), text.text));
+    texts
+}
+
+/// What a text is, for people.
+fn uses_shown(text: &Text, [is_scope, is_heap, is_value]: [bool; 3]) -> String {
+    let scope = if text.is_task { "task" } else { "scope" };
+    let uses = [(is_scope, scope), (is_heap, "heap"), (is_value, "value")];
+    uses.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect::<Vec<_>>().join(", ")
+}
+
+fn declared(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    let texts = texts(recording);
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let mut table = Tree::new(["is a", "category"]);
+    for (text, uses) in texts.iter().take(ROWS_MAX) {
+        let cells = [uses_shown(text, *uses), String::from_utf8_lossy(&text.category).into_owned()];
+        table.push(0, Row::new(String::from_utf8_lossy(&text.bytes)).cells(cells));
+    }
+    out.line("")?;
+    out.title("contexts and heaps")?;
+    out.tree(&table)?;
+    and_more(texts.len(), out)
+}
+
 fn chunks(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     let mut table = Tree::new(["chunks", "bytes", "rows", "bytes per row"]);
     for (kind, sum) in kinds(recording) {
@@ -323,6 +369,9 @@ struct InfoJson {
     events_lost: Option<LostJson>,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
+    /// What the program calls its scopes, their values and its heaps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    texts: Vec<TextJson>,
     stack_mismatches: Vec<Mismatch>,
     annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
@@ -393,6 +442,22 @@ struct ModuleJson {
     names_from: Option<&'static str>,
     problems: Vec<String>,
     hint: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct TextJson {
+    text: String,
+    is_scope: bool,
+    is_task: bool,
+    is_heap: bool,
+    is_value: bool,
+    category: Option<String>,
+}
+
+fn text_json(text: &Text, [is_scope, is_heap, is_value]: [bool; 3]) -> TextJson {
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let category = (!text.category.is_empty()).then(|| lossy(&text.category));
+    TextJson { text: lossy(&text.bytes), is_scope, is_task: text.is_task, is_heap, is_value, category }
 }
 
 fn image_json(recording: &Recording<'_>, image: ImageId) -> ImageJson {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Frame, FunctionId, Location, Names};
+use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
 use heapledger_reports::escape;
 use heapledger_symbols::{Options, Symbolizer};
@@ -12,6 +12,10 @@ use serde::Serialize;
 
 use crate::args::Symbols;
 use crate::output::tell;
+
+/// Scopes of a deep context that are shown.
+const SCOPES_OUTER: usize = 6;
+const SCOPES_INNER: usize = 4;
 
 /// Names functions of a recording as reports do.
 #[derive(Debug)]
@@ -84,6 +88,29 @@ impl<'r, 'a> Labels<'r, 'a> {
         self.hint(functions.into_iter().filter(|&function| !self.names.function(function).known))
     }
 
+    /// How a context is called, without the middle of a very deep one.
+    pub(crate) fn context(&self, stacks: &Stacks, context: ContextId) -> String {
+        let scopes: Vec<String> = stacks.scopes(context).into_iter().map(|scope| self.names.scope(scope)).collect();
+        let Some(left_out) = scopes.len().checked_sub(SCOPES_OUTER + SCOPES_INNER).filter(|&left_out| left_out > 1)
+        else {
+            return self.names.context(stacks, context);
+        };
+        let (outer, inner) = (&scopes[..SCOPES_OUTER], &scopes[SCOPES_OUTER + left_out..]);
+        format!("{} > [{left_out} more] > {}", outer.join(" > "), inner.join(" > "))
+    }
+
+    /// What the program said of a stack, if it did: a line for its context, and one for its heap.
+    pub(crate) fn declared(&self, stacks: &Stacks, stack: NodeId) -> Vec<String> {
+        let context = stacks.context(stack);
+        let context = (context != ContextId::NONE).then(|| format!("in {}", self.context(stacks, context)));
+        let heap = stacks.heap(stack).map(|heap| format!("of heap {}", self.names.text(heap)));
+        context.into_iter().chain(heap).collect()
+    }
+
+    fn scope(&self, scope: Scope) -> ScopeJson {
+        ScopeJson { name: self.names.text(scope.name), value: scope.value.map(|value| self.names.text(value)) }
+    }
+
     /// A function for JSON.
     pub(crate) fn label(&self, function: FunctionId) -> LabelJson {
         let name = self.names.function(function);
@@ -91,6 +118,7 @@ impl<'r, 'a> Labels<'r, 'a> {
             function: name.short.to_string(),
             full: (name.full != name.short).then(|| name.full.to_string()),
             module: Some(self.names.module_path(name.module)).filter(|path| !path.is_empty()),
+            declared: name.declared,
         }
     }
 
@@ -115,6 +143,52 @@ pub(crate) struct LabelJson {
     full: Option<String>,
     /// Path of the executable or library.
     module: Option<String>,
+    /// Whether it is no function, but a scope or a heap that the program declared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    declared: bool,
+}
+
+/// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct DeclaredJson {
+    /// The scopes, the outermost first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<Vec<ScopeJson>>,
+    /// `null`: in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<Option<String>>,
+    /// `null`: in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<Option<ScopeJson>>,
+    /// `null`: of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<Option<String>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ScopeJson {
+    name: String,
+    value: Option<String>,
+}
+
+impl DeclaredJson {
+    pub(crate) fn new(labels: &Labels<'_, '_>, stacks: &Stacks, key: Key) -> DeclaredJson {
+        let context = |context| Some(stacks.scopes(context).into_iter().map(|scope| labels.scope(scope)).collect());
+        let mut declared = DeclaredJson::default();
+        match key {
+            Key::Function(_) | Key::Module(_) => {}
+            Key::Context(id) => declared.context = context(id),
+            Key::Scope(name) => declared.scope = Some(name.map(|name| labels.names.text(name))),
+            Key::Task(task) => declared.task = Some(task.map(|task| labels.scope(task))),
+            Key::Heap(heap) => declared.heap = Some(heap.map(|heap| labels.names.text(heap))),
+            Key::Site(stack) => {
+                let id = stacks.context(stack);
+                declared.context = context(id).filter(|_| id != ContextId::NONE);
+                declared.heap = stacks.heap(stack).map(|heap| Some(labels.names.text(heap)));
+            }
+        }
+        declared
+    }
 }
 
 /// A frame for JSON.

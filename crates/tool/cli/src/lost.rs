@@ -12,6 +12,7 @@ pub(crate) struct LostJson {
     signal_handler: u64,
     no_ring: u64,
     unreadable: u64,
+    user_pools: u64,
 }
 
 impl LostJson {
@@ -21,6 +22,7 @@ impl LostJson {
             signal_handler: counts.events_lost_nested,
             no_ring: counts.events_lost_no_ring,
             unreadable: counts.events_lost_unreadable,
+            user_pools: counts.events_lost_pools,
         }
     }
 }
@@ -35,6 +37,7 @@ pub(crate) fn told(counts: &Counts) -> Option<String> {
         (counts.events_lost_nested, "of signal handlers that interrupted the recorder"),
         (counts.events_lost_no_ring, "of threads or processes without a ring"),
         (counts.events_lost_unreadable, "because the program had written over its ring"),
+        (counts.events_lost_pools, "of user pools beyond 65,535, or of addresses of 2^47 and more in one"),
     ];
     let known: Vec<(u64, &str)> = causes.into_iter().filter(|(events, _)| *events > 0).collect();
     let causes = match known[..] {

@@ -187,6 +187,9 @@ fn shown(filter: &Filter) -> Vec<String> {
     add("not allocated by", texts(&filter.not_allocated_by), " or ");
     add("module", texts(&filter.modules), " or ");
     add("not module", texts(&filter.not_modules), " or ");
+    add("context", texts(&filter.contexts), " and ");
+    add("not context", texts(&filter.not_contexts), " or ");
+    add("heap", texts(&filter.heaps), " or ");
     add("thread", filter.threads.iter().map(ToString::to_string).collect(), " or ");
     let size = |size: u64| bytes(size);
     let time = |ns: u64| duration(Duration::from_nanos(ns));
@@ -234,6 +237,9 @@ impl SelectionJson {
         add("not_allocated_by", texts(&filter.not_allocated_by));
         add("modules", texts(&filter.modules));
         add("not_modules", texts(&filter.not_modules));
+        add("contexts", texts(&filter.contexts));
+        add("not_contexts", texts(&filter.not_contexts));
+        add("heaps", texts(&filter.heaps));
         add("threads", filter.threads.iter().map(ToString::to_string).collect());
         let bounds = |range: &Option<RangeInclusive<u64>>, value: fn(u64) -> Value| match range {
             None => Value::Null,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::format::{bytes, count, share};
-use crate::label::{FrameJson, Labels};
+use crate::label::{DeclaredJson, FrameJson, Labels};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 
@@ -139,6 +139,12 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
         let name = labels.module(module);
         return Row::new(if name.is_empty() { "(unknown module)".to_owned() } else { name });
     }
+    if let Key::Context(context) = rank.key {
+        return Row::new(labels.context(stacks, context));
+    }
+    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_)) {
+        return Row::new(labels.function(rank.frame.function));
+    }
     let line = |labels: &Labels<'_, '_>, row: Row, frame: &Frame| {
         row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
     };
@@ -148,7 +154,7 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
     }
     let frames = labels.names.useful_frames(stacks, rank.largest);
     let callers = &frames[1.min(frames.len())..];
-    match depth {
+    let row = match depth {
         Depth::Stack(usize::MAX) => callers.iter().fold(row, |row, frame| line(labels, row, frame)),
         Depth::Stack(most) => {
             let (mut row, mut lines, mut at) = (row, 1, 0);
@@ -176,7 +182,9 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
             let more = if at < callers.len() { " ← …" } else { "" };
             row.line("", format!("← {}{more}", names.join(" ← ")))
         }
-    }
+    };
+    let declared = labels.declared(stacks, rank.largest);
+    declared.into_iter().fold(row, |row, said| row.line("", said))
 }
 
 /// An amount for JSON.
@@ -251,6 +259,8 @@ pub(crate) struct RankJson {
     module: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
+    #[serde(flatten)]
+    declared: DeclaredJson,
     /// How many sites it has.
     sites: usize,
     /// The stack of the site that holds the most, innermost first.
@@ -264,12 +274,14 @@ impl RankJson {
         let (module, frame) = match rank.key {
             Key::Module(module) => (Some(labels.names.module_path(module)), None),
             Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
+            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => (None, None),
         };
         RankJson {
             amount: AmountJson::new(&rank.amount, moment),
             share: rank.amount.share(&profile.whole, metric),
             module,
             frame,
+            declared: DeclaredJson::new(labels, &profile.stacks, rank.key),
             sites: rank.sites,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }

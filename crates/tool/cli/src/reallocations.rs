@@ -12,7 +12,7 @@ use crate::args::{ReallocationOrder, Reallocations};
 use crate::error::Result;
 use crate::format::{bytes, count, counted, percent};
 use crate::input::Input;
-use crate::label::FrameJson;
+use crate::label::{DeclaredJson, FrameJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{Depth, limit, row};
@@ -95,6 +95,8 @@ struct SiteJson {
     figures: ReallocatingJson,
     #[serde(flatten)]
     frame: FrameJson,
+    #[serde(flatten)]
+    declared: DeclaredJson,
     /// Innermost first.
     stack: Vec<FrameJson>,
 }
@@ -125,12 +127,13 @@ impl From<&Reallocating> for ReallocatingJson {
 
 fn json(question: &mut Question<'_, '_>, found: &Found, rows: usize) -> ReallocationsJson {
     let shown = found.sites.iter().take(limit(rows));
-    let rows = shown.map(|(stack, site)| {
-        let frame = question.labels.names.useful_frame(&found.stacks, *stack);
-        let stack = question.labels.names.useful_frames(&found.stacks, *stack);
+    let rows = shown.map(|(id, site)| {
+        let frame = question.labels.names.useful_frame(&found.stacks, *id);
+        let stack = question.labels.names.useful_frames(&found.stacks, *id);
         SiteJson {
             figures: site.into(),
             frame: question.labels.frame(&frame),
+            declared: DeclaredJson::new(&question.labels, &found.stacks, Key::Site(*id)),
             stack: stack.iter().map(|frame| question.labels.frame(frame)).collect(),
         }
     });

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{FileLimit, OnFull, Record};
+use crate::args::{FileLimit, OnFull, Record, Stacks};
 use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
+use crate::hook;
 use crate::output::{tell, warn};
 use crate::preload::LIBRARY;
 use crate::report;
@@ -17,13 +18,20 @@ use crate::target::{Effect, Finding, Target};
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-    say(&target, arguments.quiet)?;
+    say(&target, "record", "it will not be recorded", arguments.quiet)?;
+    let hooks = hook::libraries(&arguments.hook)?;
 
     let mut options = Options::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    options.stacks = match arguments.stacks {
+        Stacks::Mixed => collect::Stacks::Mixed,
+        Stacks::Native => collect::Stacks::Native,
+        Stacks::Pseudo => collect::Stacks::Pseudo,
+        Stacks::None => collect::Stacks::None,
+    };
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -37,6 +45,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     };
     options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
+    options.hooks = hooks;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
         if arguments.quiet {
@@ -79,18 +88,18 @@ fn rotation(arguments: &Record) -> Option<Rotation> {
     (!arguments.rotate.is_empty()).then_some(rotation)
 }
 
-/// Says before the program runs what of it will not be recorded.
-fn say(target: &Target, is_quiet: bool) -> Result<()> {
+/// Says before the program runs what of it cannot be seen: what cannot be done to it, and what it misses.
+pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> Result<()> {
     for finding in &target.findings {
         let Finding { code, effect, hint, .. } = finding;
         let what_follows = match effect {
             Effect::Refused => {
-                let failure = Failure::new(Exit::NotStarted, format_args!("cannot record: {finding}"));
+                let failure = Failure::new(Exit::NotStarted, format_args!("cannot {what}: {finding}"));
                 return Err(failure.code(*code).hint(hint));
             }
             // It runs as always.
-            Effect::Unrecorded => ": it will not be recorded",
-            Effect::Partial => "",
+            Effect::Unrecorded => format!(": {misses}"),
+            Effect::Partial => String::new(),
         };
         if !is_quiet {
             warn(*code, format_args!("{finding}{what_follows}\n{}", hint_lines(hint)));
@@ -129,14 +138,21 @@ fn options_text(arguments: &Record) -> String {
     if arguments.aggregate {
         options.push("--aggregate".to_owned());
     }
+    match arguments.stacks {
+        Stacks::Mixed => {}
+        Stacks::Native => options.push("--stacks native".to_owned()),
+        Stacks::Pseudo => options.push("--stacks pseudo".to_owned()),
+        Stacks::None => options.push("--stacks none".to_owned()),
+    }
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());
     }
+    options.extend(arguments.hook.iter().map(|hook| format!("--hook {}", hook.display())));
     options.join(" ")
 }
 
 /// Why the program was not started.
-fn failure(error: collect::Error) -> Failure {
+pub(crate) fn failure(error: collect::Error) -> Failure {
     use collect::Error;
     let (exit, hint) = match &error {
         Error::CommandNotFound { program } if !program.as_encoded_bytes().contains(&b'/') => {

@@ -46,6 +46,21 @@ pub(crate) struct Which {
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_module: Vec<Pattern>,
 
+    /// Only blocks allocated in such a context: a scope's `name` or `name{value}`, or all of them, `outer > inner`
+    ///
+    /// Of several, in each. A program declares its scopes; `(no context)` is what it
+    /// allocates in none of them.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new, verbatim_doc_comment)]
+    context: Vec<Pattern>,
+
+    /// Only blocks allocated in no such context
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    not_context: Vec<Pattern>,
+
+    /// Only blocks of such a heap, or of one of several, that the program declares; `(no heap)`: the allocator's own
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    heap: Vec<Pattern>,
+
     /// Only blocks allocated by this thread: its id, a pattern of its name, or #N for the N-th of its process, from 0
     #[arg(long, value_name = "THREAD", value_parser = thread)]
     thread: Vec<ThreadPattern>,
@@ -134,6 +149,9 @@ impl Which {
             not_allocated_by: self.not_allocated_by.clone(),
             modules: self.module.clone(),
             not_modules: self.not_module.clone(),
+            contexts: self.context.clone(),
+            not_contexts: self.not_context.clone(),
+            heaps: self.heap.clone(),
             threads: self.thread.clone(),
             size: self.size.clone(),
             lifetime: self.lifetime.clone(),

@@ -12,8 +12,8 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Compressor, Counts, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
     ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, MemoryEncoder, MemorySample, Module, ModuleId, Node,
-    NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Thread, Time,
-    encode_records,
+    NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Text, TextId, Thread,
+    Time, encode_records,
 };
 
 use crate::args::Arguments;
@@ -25,11 +25,14 @@ const BLOCKS: u64 = 10;
 
 /// A process allocates ten blocks of 1000 bytes from one stack, and frees half of them at once; then one of 3000 bytes
 /// from another, deeper one, which it keeps. No file of the modules is there, so no name is known.
-fn recording() -> Vec<u8> {
+///
+/// `is_declared`: of the ten, the program allocates four in one context, three in another one, and the rest in none; the
+/// last block is of a heap of its own.
+fn recording(is_declared: bool) -> Vec<u8> {
     let compressor = &mut Compressor::new();
     let mut writer = RecordingWriter::new();
     let (start, end) = (Time(1_000_000), Time(2_500_000_000));
-    let records = [
+    let mut records = vec![
         Record::Session(Session {
             tool_version: "0.1.0".into(),
             start_unix_ns: 1_795_225_955_000_000_000,
@@ -56,6 +59,13 @@ fn recording() -> Vec<u8> {
             exit: Some(ExitStatus::Code(3)),
         }),
     ];
+    if is_declared {
+        let texts = ["request", "route=/a", "route=/b", "par\x1bse", "arena"];
+        records.extend((1..).zip(texts).map(|(text, bytes)| {
+            let (bytes, category) = (bytes.into(), if text == 4 { b"cpu".to_vec() } else { vec![] });
+            Record::Text(Text { text: TextId(text), bytes, is_task: text == 1, category })
+        }));
+    }
     let put = |writer: &mut RecordingWriter, records: &[Record], compressor: &mut Compressor| {
         encode_records(records, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
     };
@@ -69,7 +79,27 @@ fn recording() -> Vec<u8> {
             Node { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, module: ModuleId(module), offset };
         nodes.push(&node).unwrap();
     }
+    let declared = [
+        (10, 0, NodeKind::Scope, 1),
+        (11, 10, NodeKind::Value, 2),
+        (12, 10, NodeKind::Value, 3),
+        (13, 12, NodeKind::Scope, 4),
+        (14, 2, NodeKind::Context, 11),
+        (15, 2, NodeKind::Context, 13),
+        (16, 5, NodeKind::Heap, 5),
+    ];
+    for (id, parent, kind, offset) in declared.into_iter().filter(|_| is_declared) {
+        let (id, parent, module) = (StackId(id), StackId(parent), ModuleId::UNKNOWN);
+        nodes.push(&Node { id, parent, kind, module, offset }).unwrap();
+    }
     writer.push(&nodes.finish(compressor).unwrap());
+    let stack_of = |block: u64| match block {
+        0..4 if is_declared => StackId(14),
+        4..7 if is_declared => StackId(15),
+        BLOCKS if is_declared => StackId(16),
+        BLOCKS => StackId(5),
+        _ => StackId(2),
+    };
 
     let mut events = EventsEncoder::new(IMAGE);
     let mut live = Live::default();
@@ -90,12 +120,12 @@ fn recording() -> Vec<u8> {
     };
     for block in 0..BLOCKS {
         let serial = Serial(block);
-        push(&mut events, 10 + block, EventKind::Alloc { serial, size: Bytes(1000), stack: StackId(2) });
+        push(&mut events, 10 + block, EventKind::Alloc { serial, size: Bytes(1000), stack: stack_of(block) });
         if block % 2 == 0 {
             push(&mut events, 10 + block, EventKind::Free { block: FreedBlock::Known(serial) });
         }
     }
-    push(&mut events, 2000, EventKind::Alloc { serial: Serial(BLOCKS), size: Bytes(3000), stack: StackId(5) });
+    push(&mut events, 2000, EventKind::Alloc { serial: Serial(BLOCKS), size: Bytes(3000), stack: stack_of(BLOCKS) });
     writer.push(&events.finish(compressor).unwrap());
 
     let memory = [(10, 700_000), (1_000, 9_000)].map(|(milliseconds, resident)| MemorySample {
@@ -117,7 +147,15 @@ fn recording() -> Vec<u8> {
         live_at_image_peak: live,
         live_at_session_peak: live,
     };
-    let sites = [site(2, BLOCKS, 10_000, 5, holds(5000, 5)), site(5, 1, 3000, 0, holds(3000, 1))];
+    let sites = match is_declared {
+        false => vec![site(2, BLOCKS, 10_000, 5, holds(5000, 5)), site(5, 1, 3000, 0, holds(3000, 1))],
+        true => vec![
+            site(14, 4, 4000, 2, holds(2000, 2)),
+            site(15, 3, 3000, 2, holds(1000, 1)),
+            site(2, 3, 3000, 1, holds(2000, 2)),
+            site(16, 1, 3000, 0, holds(3000, 1)),
+        ],
+    };
     SitesEncoder::encode(IMAGE, &sites, compressor).unwrap().iter().for_each(|chunk| writer.push(chunk));
     let counts = Counts {
         allocations: Blocks(11),
@@ -153,11 +191,11 @@ fn recording() -> Vec<u8> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Scratch {
+    fn new(is_declared: bool) -> Scratch {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("heapledger-snapshot-{}-{number}.hl", std::process::id()));
-        fs::write(&path, recording()).unwrap();
+        fs::write(&path, recording(is_declared)).unwrap();
         Scratch(path)
     }
 }
@@ -183,7 +221,16 @@ impl Write for Captured {
 
 /// What `heapledger LINE` prints, with the recording's name in the place of FILE.
 fn printed(line: &str) -> String {
-    let file = Scratch::new();
+    printed_of(line, false)
+}
+
+/// The same of a program that declares contexts and heaps.
+fn declared(line: &str) -> String {
+    printed_of(line, true)
+}
+
+fn printed_of(line: &str, is_declared: bool) -> String {
+    let file = Scratch::new(is_declared);
     let words = line.split_whitespace().map(|word| match word {
         word if word.starts_with("FILE") => word.replace("FILE", &file.0.to_string_lossy()),
         word => word.to_owned(),
@@ -461,7 +508,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 2.0
+       file  FILE, format 2.1
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC
@@ -579,6 +626,227 @@ change        before  after
     let json: serde_json::Value = serde_json::from_str(&printed("diff FILE@1s FILE --json --fail-above 3KiB")).unwrap();
     assert_eq!((&json["growth"], &json["exceeded"]), (&serde_json::json!(3000), &serde_json::json!(false)));
     assert_eq!(json["rows"][0]["stack"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn groups_that_the_program_declares() {
+    assert_eq!(
+        declared("top FILE --by context"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       3  (no context)
+2.0 KiB  25.0 %       2  request{route=/a}
+ 1000 B  12.5 %       1  request{route=/b} > par\\u{1b}se
+"
+    );
+    assert_eq!(
+        declared("top FILE --by scope -n 2"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       3  (no context)
+2.0 KiB  25.0 %       2  request
+and 1 more with 1000 B in all: -n 0 shows them
+"
+    );
+    assert_eq!(
+        declared("top FILE --by task --total"),
+        "
+12.7 KiB in 11 blocks allocated in all
+
+  bytes   share  allocations
+5.9 KiB  46.2 %            4  (no task)
+3.9 KiB  30.8 %            4  request{route=/a}
+2.9 KiB  23.1 %            3  request{route=/b}
+"
+    );
+    assert_eq!(
+        declared("top FILE --by heap --at 1s"),
+        "
+4.9 KiB in 5 blocks live at 1.0 s
+
+  bytes    share  blocks
+4.9 KiB  100.0 %       5  (no heap)
+"
+    );
+    let json = |line: &str| serde_json::from_str::<serde_json::Value>(&declared(line)).unwrap();
+    let context = |at: usize| json("top FILE --by context --json")["rows"][at]["context"].clone();
+    assert_eq!(context(0), serde_json::json!([]));
+    let outer = serde_json::json!({ "name": "request", "value": "route=/b" });
+    assert_eq!(context(2), serde_json::json!([outer, { "name": "par\u{1b}se", "value": null }]));
+    assert_eq!(json("top FILE --by task --json")["rows"][0]["task"], serde_json::Value::Null);
+    assert_eq!(json("top FILE --by task --json")["rows"][2]["task"], outer);
+    assert_eq!(json("top FILE --by scope --json")["rows"][1]["scope"], "request");
+    assert_eq!(json("top FILE --by heap --json")["rows"][1]["heap"], "arena");
+    // What is not asked by context does not say one, but of stacks.
+    assert_eq!(json("top FILE --json")["rows"][0].get("context"), None);
+    let leaks = json("leaks FILE --json");
+    assert_eq!((leaks["rows"][0].get("context"), &leaks["rows"][0]["heap"]), (None, &serde_json::json!("arena")));
+    assert_eq!(leaks["rows"][2]["context"][0]["value"], "route=/a");
+}
+
+/// Without being asked for contexts, only those verbs show them that list stacks.
+#[test]
+fn stacks_say_their_context_and_heap() {
+    for line in ["top FILE", "top FILE --by module", "tree FILE", "sizes FILE", "timeline FILE", "callers 0x20 FILE"] {
+        assert_eq!(declared(line), printed(line));
+    }
+    assert_eq!(
+        declared("top FILE --by site"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+2.9 KiB  37.5 %       1  server+0x50
+                         ← [2 in libx.so] ← server+0x10
+                         of heap arena
+2.0 KiB  25.0 %       2  server+0x20
+                         ← server+0x10
+2.0 KiB  25.0 %       2  server+0x20
+                         ← server+0x10
+                         in request{route=/a}
+ 1000 B  12.5 %       1  server+0x20
+                         ← server+0x10
+                         in request{route=/b} > par\\u{1b}se
+"
+    );
+    assert_eq!(
+        declared("leaks FILE --context request* --not-context par*"),
+        "
+2.0 KiB in 2 blocks live at the end
+only: context request* · not context par* (leaves out 5.9 KiB in 4 blocks)
+Live at the end does not mean unreachable: the program may have used it until then.
+
+  bytes    share  blocks
+2.0 KiB  100.0 %       2  server+0x20
+                          server+0x10
+                          in request{route=/a}
+"
+    );
+    assert!(declared("temporary FILE --context route=/b").contains("2 of 3 allocations were temporary (67 %)"));
+    assert!(declared("sizes FILE --heap arena").contains("only: heap arena (leaves out 4.9 KiB in 5 blocks)"));
+    assert!(declared("callers 0x20 FILE --context /a.$/").contains("2.0 KiB in 2 blocks"));
+    assert!(declared("top FILE --by size --heap arena").contains("3,000 bytes (2.9 KiB)"));
+}
+
+#[test]
+fn trees_of_contexts() {
+    assert_eq!(
+        declared("tree FILE --by context,stack"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       3  (no context)
+                         server+0x10
+2.9 KiB  37.5 %       1  ├─ libx.so+0x30
+                         │  libx.so+0x40
+                         │  server+0x50
+2.0 KiB  25.0 %       2  └─ server+0x20
+2.0 KiB  25.0 %       2  request{route=/a}
+                         server+0x10
+                         server+0x20
+ 1000 B  12.5 %       1  request{route=/b}
+                         par\\u{1b}se
+                         server+0x10
+                         server+0x20
+"
+    );
+    assert_eq!(
+        declared("tree FILE --by stack,context --bottom-up --function 0x20"),
+        "
+4.9 KiB in 5 blocks live at the peak (2.0 s)
+only: function 0x20 (leaves out 2.9 KiB in 1 block)
+
+  bytes    share  blocks
+4.9 KiB  100.0 %       5  server+0x20
+                          server+0x10
+2.0 KiB   40.0 %       2  ├─ request{route=/a}
+2.0 KiB   40.0 %       2  ├─ (no context)
+ 1000 B   20.0 %       1  └─ par\\u{1b}se
+                             request{route=/b}
+"
+    );
+    assert_eq!(
+        declared("tree FILE --by heap"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  (no heap)
+2.9 KiB  37.5 %       1  arena
+"
+    );
+    assert_eq!(
+        declared("flame FILE --collapsed --by context,stack -o - --not-function 0x50"),
+        "
+(no context);server+0x10;server+0x20 2000
+request{route=/a};server+0x10;server+0x20 2000
+request{route=/b};par\\u{1b}se;server+0x10;server+0x20 1000
+"
+    );
+    let tree: serde_json::Value = serde_json::from_str(&declared("tree FILE --by context --json")).unwrap();
+    assert_eq!(tree["nodes"][3]["function"], "par\u{1b}se");
+    assert_eq!((&tree["nodes"][3]["declared"], &tree["nodes"][3]["depth"]), (&serde_json::json!(true), &1.into()));
+}
+
+#[test]
+fn contexts_over_time() {
+    assert_eq!(
+        declared("diff FILE@1s FILE --by heap"),
+        "
++2.9 KiB (+60.0 %)
+before: 4.9 KiB live at 1.0 s of FILE
+after:  7.8 KiB live at the peak (2.0 s) of FILE
+
+  change       before    after
++2.9 KiB  new     0 B  2.9 KiB  arena
+"
+    );
+    let diff = declared("diff FILE@11ms FILE --by context");
+    assert!(diff.contains("+4.9 KiB       new     0 B  4.9 KiB  (no context)"), "{diff}");
+    // The same stack in two contexts is two sites.
+    let sites = declared("diff FILE@11ms FILE --by site");
+    assert!(sites.contains("+1000 B  +100.0 %  1000 B  2.0 KiB  server+0x20"), "{sites}");
+    assert!(sites.contains("+1000 B       new     0 B   1000 B  server+0x20"), "{sites}");
+    let timeline: serde_json::Value = serde_json::from_str(&declared("timeline FILE --by context --json")).unwrap();
+    let groups = timeline["groups"].as_array().unwrap();
+    let most = |at: usize| groups[at]["bytes"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).max().unwrap();
+    assert_eq!((&groups[1]["name"], most(1), most(0)), (&serde_json::json!("request{route=/a}"), 2000, 5000));
+}
+
+#[test]
+fn what_was_declared_is_summed_up() {
+    let summary = declared("summary FILE");
+    let lines = summary.lines().skip_while(|line| !line.contains("contexts")).take(4).collect::<Vec<_>>().join("\n");
+    assert_eq!(
+        lines,
+        "  contexts at the peak  4.9 KiB  62.5 % (no context)
+                        2.0 KiB  25.0 % request{route=/a}
+                        1000 B  12.5 % request{route=/b} > par\\u{1b}se
+      heaps at the end  2.9 KiB  in 1 block of arena, 2.9 KiB at the peak"
+    );
+    let json: serde_json::Value = serde_json::from_str(&declared("summary FILE --json")).unwrap();
+    assert_eq!(
+        (&json["contexts"][1]["context"], &json["heaps"][0]["bytes_live_end"]),
+        (&"request{route=/a}".into(), &3000.into())
+    );
+    let json: serde_json::Value = serde_json::from_str(&printed("summary FILE --json")).unwrap();
+    assert_eq!((json.get("contexts"), json.get("heaps")), (None, None));
+    let info = declared("info FILE");
+    let table = info.split("contexts and heaps\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert_eq!(
+        table,
+        " is a  category
+ task            request
+scope       cpu  par\\u{1b}se
+ heap            arena
+value            route=/a
+value            route=/b"
+    );
 }
 
 #[test]

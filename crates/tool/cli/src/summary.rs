@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::{self, Symbols};
+use crate::declared::Declared;
 use crate::error::Result;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
@@ -34,7 +35,12 @@ pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out
         overview(&recording, &mut |done, all| progress.events(done, all)).map_err(|error| input.unanswered(error))?;
     drop(progress);
     input.warn_of(&totals.damage);
-    if arguments.json { out.json(&json_of(&recording, &totals)) } else { print(&input, &recording, &totals, out) }
+    let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
+    let declared = Declared::find(&mut question)?;
+    match arguments.json {
+        true => out.json(&json_of(&recording, &totals, declared)),
+        false => print(&input, &recording, &totals, &declared, out),
+    }
 }
 
 /// The totals of a selection.
@@ -169,6 +175,8 @@ struct SessionJson {
     duration_seconds: Option<f64>,
     exit: Option<Value>,
     costs: Option<CostsJson>,
+    #[serde(flatten)]
+    declared: Declared,
     processes: Vec<ProcessJson>,
     damage: Vec<DamageJson>,
 }
@@ -221,7 +229,7 @@ impl From<&heapledger_recording::Damage> for DamageJson {
     }
 }
 
-fn json_of(recording: &Recording<'_>, totals: &Overview) -> SessionJson {
+fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> SessionJson {
     let footer = recording.footer();
     let session = recording.session();
     let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
@@ -243,6 +251,7 @@ fn json_of(recording: &Recording<'_>, totals: &Overview) -> SessionJson {
             ring_bytes: footer.costs.ring_bytes.map(|bytes| bytes.0),
             target_private_bytes: footer.costs.target_private_bytes.map(|bytes| bytes.0),
         }),
+        declared,
         processes: totals.processes.iter().map(|process| process_json(recording, process)).collect(),
         damage: recording.damage().iter().chain(&totals.damage).map(DamageJson::from).collect(),
     }
@@ -307,7 +316,13 @@ pub(crate) fn last_image<'r>(
 /// More processes than this are not listed.
 const PROCESSES_MAX: usize = 20;
 
-fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut Output) -> Result<()> {
+fn print(
+    input: &Input,
+    recording: &Recording<'_>,
+    totals: &Overview,
+    declared: &Declared,
+    out: &mut Output,
+) -> Result<()> {
     let counts = &totals.counts;
     let running = match recording.footer() {
         Some(footer) => format!(", {}", duration(Duration::from_nanos(footer.time.0))),
@@ -342,6 +357,7 @@ fn print(input: &Input, recording: &Recording<'_>, totals: &Overview, out: &mut 
     fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
     fact("threads", count(counts.threads), String::new());
     stacks(&counts.stacks, &mut fact);
+    declared.tell(&mut fact);
     out.tree(&facts)?;
 
     if !totals.processes.is_empty() {

@@ -21,6 +21,10 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
         By::Site => (RankBy::Site, Depth::Callers),
         By::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
         By::Module => (RankBy::Module, Depth::Function),
+        By::Context => (RankBy::Context, Depth::Function),
+        By::Scope => (RankBy::Scope, Depth::Function),
+        By::Task => (RankBy::Task, Depth::Function),
+        By::Heap => (RankBy::Heap, Depth::Function),
         By::Thread | By::Size => {
             let by = if arguments.by == By::Thread { Parts::Thread } else { Parts::Size };
             let parts = parts::load(&mut question, by)?;
@@ -46,6 +50,10 @@ fn name(by: By) -> &'static str {
         By::Site => "site",
         By::Stack => "stack",
         By::Module => "module",
+        By::Context => "context",
+        By::Scope => "scope",
+        By::Task => "task",
+        By::Heap => "heap",
         By::Thread => "thread",
         By::Size => "size",
     }

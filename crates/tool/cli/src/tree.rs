@@ -1,10 +1,10 @@
 //! `heapledger tree`: who holds or allocates how much, as a tree of calls.
 
-use heapledger_analysis::{Amount, CallId, CallTree, Direction, Metric, Profile};
+use heapledger_analysis::{Amount, CallId, CallTree, Direction, Layer, Metric, Profile};
 use heapledger_reports::Row;
 use serde::Serialize;
 
-use crate::args::Tree;
+use crate::args::{Levels, Tree};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
-    let tree = CallTree::new(&profile, &mut question.labels.names, direction, metric);
+    let tree = CallTree::new(&profile, &mut question.labels.names, &layers(&arguments.by), direction, metric);
     let limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
@@ -34,6 +34,22 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     question.allocated(profile.allocated, out)?;
     let columns = Columns::new(metric, question.selection.moment);
     print(&question.labels, &tree, &limits, columns, metric, out)
+}
+
+/// What stands where functions do, each once.
+pub(crate) fn layers(levels: &[Levels]) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for level in levels {
+        let layer = match level {
+            Levels::Stack => Layer::Stack,
+            Levels::Context => Layer::Context,
+            Levels::Heap => Layer::Heap,
+        };
+        if !layers.contains(&layer) {
+            layers.push(layer);
+        }
+    }
+    layers
 }
 
 /// What is left out.

@@ -33,6 +33,7 @@ use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::source::{Key, Now, Order, Source};
+use crate::texts::Texts;
 use crate::tree::{Modules, Tree};
 use crate::writer::{self, Job, Writer};
 
@@ -187,6 +188,7 @@ impl Collector {
         let shared = Shared {
             session: LedgerSession::new(),
             modules: Modules::default(),
+            texts: Texts::default(),
             forks: Forks::default(),
             timeline: Timeline::new(),
             compressor: Compressor::new(),
@@ -727,6 +729,7 @@ impl Collector {
         shared.records.push(Record::Session(self.session.clone()));
         shared.records.extend(self.pauses.iter().copied().map(Record::Pause));
         shared.records.extend(shared.modules.all().map(Record::Module));
+        shared.records.extend(shared.texts.used().map(Record::Text));
         for slot in &mut self.slots {
             let noted = slot.noted();
             match &mut slot.stage {

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
 use crate::memory::{Prober, Samples};
+use crate::texts::Texts;
 use crate::tree::{Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
@@ -23,6 +24,7 @@ use crate::writer::{Job, Writer};
 pub(crate) struct Shared {
     pub(crate) session: heapledger_ledger::Session,
     pub(crate) modules: Modules,
+    pub(crate) texts: Texts,
     pub(crate) forks: Forks,
     pub(crate) timeline: Timeline,
     pub(crate) compressor: Compressor,
@@ -223,6 +225,7 @@ impl Image {
                 self.finish_realloc(shared, moment, Api::Realloc, address, size, stack, &Extras::NONE);
             }
             Event::Node { id, parent, kind, address } => {
+                let address = if kind.has_text() { self.text(shared, address) } else { address };
                 self.add_node(shared, NewNode { id, parent, kind, address })?;
             }
             Event::Nothing => {}
@@ -272,6 +275,14 @@ impl Image {
                     }
                     Api::PoolReset => self.reset_pool(shared, moment, Key(address).pool()),
                     _ => self.free(shared, moment, api, address, &extras),
+                }
+            }
+            Extended::Ignored { address } => {
+                let moment = self.moment(line, time);
+                match self.ledger.ignore(&mut shared.session, Key(address)) {
+                    Ok(None) => {}
+                    Ok(Some(block)) => self.push_freed(shared, moment, Api::Free, known(block), &Extras::NONE),
+                    Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
                 }
             }
             Extended::ReallocBegin { address, .. } => {
@@ -346,6 +357,10 @@ impl Image {
                 shared.records.extend(new.map(Record::Module));
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
+            }
+            Extended::Text { address, flags, category, text } => {
+                let bytes = text.bytes().collect();
+                self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
             }
             // Of the verification's there are few.
             Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
@@ -491,8 +506,7 @@ impl Image {
     /// An address was handed out whose block was live: its free was not seen, but must have been before.
     #[cold]
     fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Bytes) {
-        let freed = if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) };
-        let (block, freed_size) = name(freed);
+        let (block, freed_size) = name(known(block));
         // The new block is in the ledger already.
         let Live { bytes, blocks } = self.live();
         let live = Live { bytes: Bytes(bytes.0.wrapping_sub(new.0)), blocks: Blocks(blocks.0.wrapping_sub(1)) };
@@ -601,6 +615,14 @@ impl Image {
             }
             self.free_threads.push(id);
         }
+    }
+
+    /// The number of a text that a node refers to by its address.
+    #[cold]
+    fn text(&mut self, shared: &mut Shared, address: u64) -> u64 {
+        let text = self.tree.texts.get(address);
+        shared.records.extend(shared.texts.use_text(text).map(Record::Text));
+        text.0.into()
     }
 
     fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
@@ -842,6 +864,11 @@ impl Image {
 /// No allocator returns it, and the register has no room for it.
 fn check_address(address: u64) -> Result<(), Corrupt> {
     if address == u64::MAX { Err(Corrupt) } else { Ok(()) }
+}
+
+/// What a block was whose free was not seen.
+fn known(block: Block) -> Freed {
+    if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) }
 }
 
 /// How the recording names a released block; its size where the recording does not know it.

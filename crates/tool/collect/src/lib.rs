@@ -5,6 +5,8 @@
 //! compresses and writes, and one waits for the command (`command`). In between is the *collector*
 //! (`collector`).
 //!
+//! [`run`] starts a command in the same way, with hook libraries, and records nothing.
+//!
 //! Nothing is printed. Besides the command's exit status everything is in the [`Outcome`].
 
 use std::borrow::Cow;
@@ -38,9 +40,11 @@ mod memory;
 mod outcome;
 mod output;
 mod process;
+mod run;
 mod session;
 mod shared;
 mod source;
+mod texts;
 mod tree;
 mod unix;
 mod writer;
@@ -62,6 +66,7 @@ use writer::{Job, Writer};
 pub use control::{Request, Running, Status};
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
+pub use run::run;
 pub use unix::die_by;
 
 /// What to record, and how.
@@ -89,9 +94,13 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// The preload library. It is put into a private directory for the time of the session.
     pub library: Cow<'static, [u8]>,
+    /// Hook libraries, by absolute paths: loaded beside the preload library, in this order.
+    pub hooks: Vec<PathBuf>,
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
+    /// What is taken of an allocation's place.
+    pub stacks: Stacks,
     /// Have every stack compared with what the program's C library says.
     pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
@@ -113,6 +122,20 @@ pub enum OnFull {
     /// would otherwise have no stacks from then on: for the nodes of one that is new and larger than a quarter of the
     /// ring.
     Drop,
+}
+
+/// What is taken of an allocation's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stacks {
+    /// The stack, and the context that the program declares.
+    #[default]
+    Mixed,
+    /// The stack.
+    Native,
+    /// The context that the program declares.
+    Pseudo,
+    /// Nothing.
+    None,
 }
 
 /// When to go on in another file. Each can be read alone: it begins with what was live then. They are named by numbers
@@ -153,7 +176,9 @@ impl Options {
             duration: None,
             totals_only: false,
             library: library.into(),
+            hooks: Vec::new(),
             ring_capacity: 256 << 10,
+            stacks: Stacks::Mixed,
             verify_stacks: false,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -168,7 +193,11 @@ impl Options {
             OnFull::Drop => mode::DROPS,
         };
         let begin = if self.begin == Begin::AtOnce { 0 } else { mode::PAUSED | mode::IDLE };
-        on_full | begin | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
+        let stacks = match self.stacks {
+            Stacks::Mixed | Stacks::Native => 0,
+            Stacks::Pseudo | Stacks::None => mode::NO_STACKS,
+        };
+        on_full | begin | stacks | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
     }
 
     fn ring_capacity(&self) -> usize {
@@ -191,10 +220,12 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let file = output.file()?;
     let destination = if options.totals_only { Destination::replaced(file) } else { Destination::appended(file) };
     let writer = Writer::start(destination)?;
-    let library = Library::place(&options.library)?;
+    let library = Library::place(&options.library, &options.hooks)?;
     let session = Session::new()?;
     let environment = session.to_environment();
     let page = Arc::new(session::page(options.mode())?);
+    let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
+    page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();
@@ -204,7 +235,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let record = session_record(options);
 
     let first_reading = Reading::now();
-    let pid = launch.start(library.path(), &environment)?;
+    let pid = launch.start(&library, Some(&environment))?;
     let started = Instant::now();
     let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
     let command = command.inspect_err(|_| give_up_command(pid))?;

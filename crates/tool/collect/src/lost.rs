@@ -14,6 +14,8 @@ pub(crate) struct Lost {
     nested: u64,
     /// Of threads and processes for which there was no ring.
     no_ring: u64,
+    /// Of user pools beyond the largest number of them, or with addresses too large.
+    pools: u64,
     /// Of producers gone wild, by estimate.
     pub(crate) unreadable: u64,
 }
@@ -21,8 +23,9 @@ pub(crate) struct Lost {
 impl Lost {
     /// The same with what the image itself has counted.
     pub(crate) fn with(self, counters: &ImageCounters) -> Lost {
-        let (nested, no_ring) = (&counters.lost_nested, &counters.lost_no_ring);
-        Lost { nested: nested.load(Ordering::Relaxed), no_ring: no_ring.load(Ordering::Relaxed), ..self }
+        let [nested, no_ring, pools] = [&counters.lost_nested, &counters.lost_no_ring, &counters.lost_pools]
+            .map(|counter| counter.load(Ordering::Relaxed));
+        Lost { nested, no_ring, pools, ..self }
     }
 
     pub(crate) fn add_full(&mut self, events: u64) {
@@ -39,18 +42,20 @@ impl Lost {
             full: self.full.saturating_sub(before.full),
             nested: self.nested.saturating_sub(before.nested),
             no_ring: self.no_ring.saturating_sub(before.no_ring),
+            pools: self.pools.saturating_sub(before.pools),
             unreadable: self.unreadable.saturating_sub(before.unreadable),
         }
     }
 
     /// Enters the figures among an image's totals.
     pub(crate) fn enter(self, counts: &mut Counts) {
-        let Lost { full, nested, no_ring, unreadable } = self;
+        let Lost { full, nested, no_ring, pools, unreadable } = self;
         // Some of these a program gone wild can write.
-        counts.events_lost = [nested, no_ring, unreadable].into_iter().fold(full, u64::saturating_add);
+        counts.events_lost = [nested, no_ring, pools, unreadable].into_iter().fold(full, u64::saturating_add);
         counts.events_lost_full = full;
         counts.events_lost_nested = nested;
         counts.events_lost_no_ring = no_ring;
+        counts.events_lost_pools = pools;
         counts.events_lost_unreadable = unreadable;
     }
 }

@@ -181,6 +181,7 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     lost(&mut total.events_lost_nested, counts.events_lost_nested);
     lost(&mut total.events_lost_no_ring, counts.events_lost_no_ring);
     lost(&mut total.events_lost_unreadable, counts.events_lost_unreadable);
+    lost(&mut total.events_lost_pools, counts.events_lost_pools);
     total.frees_paused.0 += counts.frees_paused.0;
     total.events_late += counts.events_late;
     total.threads += counts.threads;

@@ -11,6 +11,8 @@ use heapledger_core::{NodeKind, StackId};
 use heapledger_recording as recording;
 use recording::{ImageId, Mapping, Module, ModuleId, Node};
 
+use crate::texts::Addresses;
+
 /// How far beyond the largest id so far a new one may be. Programs number their nodes consecutively, if not in order.
 const GAP_MAX: usize = 1 << 20;
 
@@ -51,12 +53,15 @@ pub(crate) struct NewNode {
     pub(crate) id: StackId,
     pub(crate) parent: StackId,
     pub(crate) kind: NodeKind,
+    /// Of what has a text: its number.
     pub(crate) address: u64,
 }
 
 /// An image's stack tree, as far as it is needed to find the modules of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
+    /// Where the program has texts.
+    pub(crate) texts: Addresses,
     epochs: Rc<Epochs>,
     mapped: Vec<Mapped>,
     /// Where in `mapped` the latest node was found.
@@ -116,12 +121,24 @@ impl Tree {
     pub(crate) fn fork(&self, base: StackId) -> Tree {
         let (own, kept) = (RefCell::default(), RefCell::default());
         let epochs = Epochs { parent: Some(Rc::clone(&self.epochs)), base: base.0 as usize, own, kept };
-        Tree { epochs: Rc::new(epochs), mapped: self.mapped.clone(), latest: self.latest, open: Vec::new() }
+        Tree {
+            epochs: Rc::new(epochs),
+            mapped: self.mapped.clone(),
+            latest: self.latest,
+            open: Vec::new(),
+            texts: self.texts.clone(),
+        }
     }
 
     /// The tree as it is now, to be forked later.
     pub(crate) fn snapshot(&self) -> Tree {
-        Tree { epochs: Rc::clone(&self.epochs), mapped: self.mapped.clone(), latest: self.latest, open: Vec::new() }
+        Tree {
+            epochs: Rc::clone(&self.epochs),
+            mapped: self.mapped.clone(),
+            latest: self.latest,
+            open: Vec::new(),
+            texts: self.texts.clone(),
+        }
     }
 
     /// Remembers a node for [`Tree::kept`].
@@ -238,7 +255,10 @@ fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
         NodeKind::Frame => recording::NodeKind::Frame,
         NodeKind::Epoch => recording::NodeKind::Epoch,
         NodeKind::Truncated => recording::NodeKind::Truncated,
-        kind => recording::NodeKind::Other(kind as u8),
+        NodeKind::Scope => recording::NodeKind::Scope,
+        NodeKind::Value => recording::NodeKind::Value,
+        NodeKind::Context => recording::NodeKind::Context,
+        NodeKind::Heap => recording::NodeKind::Heap,
     };
     Node { id: node.id, parent: node.parent, kind, module, offset }
 }

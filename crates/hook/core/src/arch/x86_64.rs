@@ -14,6 +14,7 @@ pub mod nr {
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const ACCESS: usize = 21;
@@ -95,6 +96,23 @@ pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8
         );
     }
     answer
+}
+
+/// The address of the observer's table, null where there is none: a weak reference, which stable Rust cannot make. Through
+/// the global offset table, so that it stays weak in programs that are not position-independent.
+#[inline(always)]
+pub fn bridge() -> *const crate::bridge::Bridge {
+    let table: usize;
+    // SAFETY: reads an entry of the global offset table, which the dynamic linker has written and nobody writes again.
+    unsafe {
+        asm!(
+            ".weak heapledger_bridge_v1",
+            "mov {}, qword ptr [rip + heapledger_bridge_v1@GOTPCREL]",
+            out(reg) table,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    core::ptr::with_exposed_provenance(table)
 }
 
 /// The time stamp counter; may be read before earlier loads have finished.

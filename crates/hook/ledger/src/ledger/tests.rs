@@ -5,10 +5,12 @@ extern crate std;
 use std::collections::{BTreeMap, HashMap};
 use std::vec::Vec;
 
+use heapledger_core::Blocks;
 use proptest::prelude::*;
 
 use super::*;
 use crate::mapped::backing::standard::with_mappings;
+use crate::register::SERIAL_MAX;
 
 /// Bytes and blocks.
 type Amount = (u64, u64);
@@ -125,7 +127,7 @@ impl ImageModel {
         let site = self.sites.entry(stack).or_default();
         site.allocations += 1;
         site.bytes_allocated += size.0;
-        self.blocks.insert(key, Block { size, stack, serial: Serial(serial), inherited: false });
+        self.blocks.insert(key, Block { size, stack, serial: Serial(serial), inherited: false, set_aside: false });
         self.latest.insert(thread, Some(serial));
     }
 }
@@ -390,7 +392,8 @@ proptest! {
 
 #[test]
 fn serials_end() {
-    let (mut session, mut ledger) = (Session::new(), Ledger { serials: SERIAL_MAX.0, ..Ledger::new() });
+    let (mut session, mut ledger) = (Session::new(), Ledger::new());
+    ledger.books.serials = SERIAL_MAX.0;
     let mut allocate = |key| ledger.allocate(&mut session, Time(0), ThreadId(0), key, Bytes(1), StackId(1));
     assert_eq!(allocate(Key(16)), Ok(Allocated { serial: SERIAL_MAX, displaced: None }));
     assert_eq!(allocate(Key(32)), Err(OutOfMemory));

@@ -12,8 +12,9 @@ fn block(size: u64) -> Block {
     Block {
         size: Bytes(size),
         stack: StackId(size as u32 & StackId::MAX.0),
-        serial: Serial(size.wrapping_mul(77) & SERIAL_MAX.0),
+        serial: Serial(size.wrapping_mul(77) % SERIAL_MAX.0),
         inherited: size.is_multiple_of(5),
+        set_aside: false,
     }
 }
 
@@ -126,7 +127,7 @@ proptest! {
                     }
                 }
                 Step::Suspend(key) => {
-                    let block = register.suspend(key);
+                    let block = register.suspend(key).map(|(block, ())| block);
                     prop_assert_eq!(block, model.remove(&key));
                     suspended.extend(block.map(|block| (key, block)));
                 }
@@ -137,7 +138,7 @@ proptest! {
                     let (key, block) = suspended.swap_remove(which % suspended.len());
                     if !back {
                         register.forget();
-                    } else if with_mappings(0, || register.restore(key, block)).is_ok() {
+                    } else if with_mappings(0, || register.restore(key, block, ())).is_ok() {
                         prop_assert_eq!(model.insert(key, block), None);
                     } else {
                         prop_assert!(model.contains_key(&key));
@@ -161,9 +162,12 @@ proptest! {
 
     #[test]
     fn blocks_keep_every_bit(
-        size: u64, stack in 0..=StackId::MAX.0, serial in 0..=SERIAL_MAX.0, inherited: bool, key: u64,
+        size: u64, stack in 0..=StackId::MAX.0, serial in 0..=SERIAL_MAX.0, inherited: bool, set_aside: bool,
+        key: u64,
     ) {
-        let block = Block { size: Bytes(size), stack: StackId(stack), serial: Serial(serial), inherited };
+        let serial = Serial(if set_aside { 0 } else { serial });
+        let inherited = inherited | set_aside;
+        let block = Block { size: Bytes(size), stack: StackId(stack), serial, inherited, set_aside };
         let mut register = Register::new();
         prop_assert_eq!(register.insert(Key(key), block), Ok(None));
         prop_assert_eq!(register.get(Key(key)), Some(block));
@@ -173,13 +177,14 @@ proptest! {
 
 #[test]
 fn an_entry_is_24_bytes_and_a_header_16() {
-    assert_eq!((size_of::<Entry>(), size_of::<Chunk>(), size_of::<Header>()), (24, 360, 16));
+    assert_eq!((size_of::<Entry<()>>(), size_of::<Chunk<()>>(), size_of::<Header>()), (24, 360, 16));
 }
 
 #[test]
 fn values_beyond_their_bits_are_cut() {
     let mut register = Register::new();
-    let large = Block { size: Bytes(1), stack: StackId(u32::MAX), serial: Serial(u64::MAX), inherited: false };
+    let (stack, serial) = (StackId(u32::MAX), Serial(u64::MAX));
+    let large = Block { size: Bytes(1), stack, serial, inherited: false, set_aside: false };
     register.insert(Key(1), large).unwrap();
     assert_eq!(register.get(Key(1)), Some(Block { stack: StackId::MAX, serial: SERIAL_MAX, ..large }));
 }
@@ -218,7 +223,7 @@ fn suspended_blocks_come_back_without_memory() {
     for n in 0..2000_u64 {
         register.insert(Key(n * 16), block(n)).unwrap();
         if n % 3 == 0 {
-            suspended.push((Key(n * 16), register.suspend(Key(n * 16)).unwrap()));
+            suspended.push((Key(n * 16), register.suspend(Key(n * 16)).unwrap().0));
         }
     }
     with_mappings(0, || {
@@ -228,7 +233,7 @@ fn suspended_blocks_come_back_without_memory() {
             key += 16;
         }
         for (key, block) in &suspended {
-            assert!(register.restore(*key, *block).is_ok());
+            assert!(register.restore(*key, *block, ()).is_ok());
         }
     });
     assert_eq!(register.reserved, 0);

@@ -1,10 +1,11 @@
 //! A recording without what tells whose it is.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Record, Recording, Session,
-    Thread,
+    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind, Record,
+    Recording, Session, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -14,7 +15,8 @@ use super::{Draft, Error};
 /// What [`anonymize`] keeps beyond what it always keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// The file names of the user's own programs and libraries, without their directories, and the names of threads.
+    /// The file names of the user's own programs and libraries, without their directories, and the names of threads,
+    /// scopes and heaps.
     pub names: bool,
     /// The build ids of the user's own programs and libraries: who has the same files finds function names by them.
     pub build_ids: bool,
@@ -39,6 +41,8 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// | paths of modules | those below the distribution's directories | all others: `/own/HASH` or, with [`Kept::names`], `/own/NAME` |
 /// | build ids | those of modules whose path is kept; with [`Kept::build_ids`] all | all others |
 /// | threads | ids, times | names: `thread-HASH` or, with [`Kept::names`], kept |
+/// | names of scopes and heaps, categories | which of them are tasks | `text-HASH` or, with [`Kept::names`], kept |
+/// | values of scopes | | `text-HASH`: they are data |
 /// | annotations | | all: their contents are the program's |
 /// | events, nodes, checkpoints, sites, timelines, memory, totals, costs | all: numbers only | |
 /// | chunks of a newer version | | all |
@@ -87,6 +91,11 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         let build_id = if is_kept { module.build_id.clone() } else { Vec::new() };
         Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
     }));
+    let values = values(recording);
+    records.extend(recording.texts().iter().map(|text| {
+        let bytes = names.text(&text.bytes, values.contains(&text.text));
+        Record::Text(Text { bytes, category: names.text(&text.category, false), ..text.clone() })
+    }));
     for start in recording.images() {
         let executable = names.path(&start.executable);
         let name = executable.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
@@ -103,6 +112,20 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
     }
     records.extend(recording.process_counts().iter().copied().map(Record::ProcessCounts));
     records
+}
+
+/// The texts that are values of scopes, and so what the program works on. What nobody refers to is taken for one.
+fn values(recording: &Recording<'_>) -> HashSet<TextId> {
+    let mut values: HashSet<TextId> = recording.texts().iter().map(|text| text.text).collect();
+    if values.is_empty() {
+        return values;
+    }
+    let tables: Vec<_> = recording.images().iter().map(|start| recording.nodes(start.image)).collect();
+    let nodes = || tables.iter().flat_map(|table| table.nodes());
+    let is_value = |node: &&Node| node.kind == NodeKind::Value;
+    nodes().filter(|node| !is_value(node)).filter_map(Node::text).for_each(|name| _ = values.remove(&name));
+    values.extend(nodes().filter(is_value).filter_map(Node::text));
+    values
 }
 
 fn is_system(path: &[u8]) -> bool {
@@ -134,6 +157,13 @@ impl Names<'_> {
             return name.to_vec();
         }
         format!("thread-{}", self.hash(b"thread", name)).into_bytes()
+    }
+
+    fn text(&self, text: &[u8], is_value: bool) -> Vec<u8> {
+        if text.is_empty() || (self.kept.names && !is_value) {
+            return text.to_vec();
+        }
+        format!("text-{}", self.hash(b"text", text)).into_bytes()
     }
 
     /// Twelve digits. Names of different kinds have nothing to do with each other.

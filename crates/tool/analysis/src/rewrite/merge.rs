@@ -7,7 +7,7 @@ use heapledger_core::Bytes;
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Error as RecordingError, Footer,
     ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample, Module, ModuleId, Node, Pause,
-    Record, Recording, RunCosts, Session, Thread, Time,
+    Record, Recording, RunCosts, Session, Text, TextId, Thread, Time,
 };
 
 use super::{Draft, Error};
@@ -16,7 +16,7 @@ use super::{Draft, Error};
 /// it with and, of each recording, what could not be read beyond what opening the recordings found.
 ///
 /// Times are counted from the beginning of the earliest, by the clocks of the machines that recorded. Images and modules
-/// are numbered anew; modules with the same path and build id are one. Pids stay as they are, so two processes may have
+/// are numbered anew; modules with the same path and build id are one, and so are equal texts. Pids stay as they are, so two processes may have
 /// the same. A pause in one of them is one of all. Chunks of a newer version are left out.
 ///
 /// Fails for recordings that begin in mid-run, and for those without events.
@@ -41,13 +41,13 @@ pub fn merge<W: Write>(
         let options = format!("merged from {} recordings", recordings.len());
         records.push(Record::Session(Session { options, ..session.clone() }));
     }
-    let mut modules = HashMap::new();
+    let mut known = Known::default();
     let mut images = 0;
     let sources: Vec<Source<'_, '_>> = recordings
         .iter()
         .map(|recording| {
             let shift = start(recording).saturating_sub(earliest);
-            Source::new(recording, shift, &mut images, &mut modules, &mut records)
+            Source::new(recording, shift, &mut images, &mut known, &mut records)
         })
         .collect();
     for source in &sources {
@@ -81,18 +81,25 @@ struct Source<'r, 'a> {
     shift: u64,
     images: HashMap<ImageId, ImageId>,
     modules: HashMap<ModuleId, ModuleId>,
+    texts: HashMap<TextId, TextId>,
 }
 
-/// By path and build id.
-type Modules = HashMap<(Vec<u8>, Vec<u8>), ModuleId>;
+/// What has a number already.
+#[derive(Default)]
+struct Known {
+    /// By path and build id.
+    modules: HashMap<(Vec<u8>, Vec<u8>), ModuleId>,
+    /// By the text, whether it names a task, and its category.
+    texts: HashMap<(Vec<u8>, bool, Vec<u8>), TextId>,
+}
 
 impl<'r, 'a> Source<'r, 'a> {
-    /// Gives numbers to its images and modules.
+    /// Gives numbers to its images, modules and texts.
     fn new(
         recording: &'r Recording<'a>,
         shift: u64,
         next_image: &mut u32,
-        known: &mut Modules,
+        known: &mut Known,
         records: &mut Vec<Record>,
     ) -> Source<'r, 'a> {
         let mut images = HashMap::new();
@@ -102,14 +109,24 @@ impl<'r, 'a> Source<'r, 'a> {
         }
         let mut modules = HashMap::new();
         for module in recording.modules() {
-            let next = ModuleId(known.len() as u32 + 1);
-            let id = *known.entry((module.path.clone(), module.build_id.clone())).or_insert(next);
+            let next = ModuleId(known.modules.len() as u32 + 1);
+            let id = *known.modules.entry((module.path.clone(), module.build_id.clone())).or_insert(next);
             if id == next {
                 records.push(Record::Module(Module { module: id, ..module.clone() }));
             }
             modules.insert(module.module, id);
         }
-        Source { recording, shift, images, modules }
+        let mut texts = HashMap::new();
+        for text in recording.texts() {
+            let next = TextId(known.texts.len() as u32 + 1);
+            let key = (text.bytes.clone(), text.is_task, text.category.clone());
+            let id = *known.texts.entry(key).or_insert(next);
+            if id == next {
+                records.push(Record::Text(Text { text: id, ..text.clone() }));
+            }
+            texts.insert(text.text, id);
+        }
+        Source { recording, shift, images, modules, texts }
     }
 
     fn time(&self, time: Time) -> Time {
@@ -118,6 +135,14 @@ impl<'r, 'a> Source<'r, 'a> {
 
     fn module(&self, module: ModuleId) -> ModuleId {
         self.modules.get(&module).copied().unwrap_or(ModuleId::UNKNOWN)
+    }
+
+    fn node(&self, node: &Node) -> Node {
+        let offset = match node.text() {
+            Some(text) => self.texts.get(&text).copied().unwrap_or(TextId::UNKNOWN).0.into(),
+            None => node.offset,
+        };
+        Node { module: self.module(node.module), offset, ..*node }
     }
 
     fn counts(&self, counts: &Counts) -> Counts {
@@ -162,8 +187,7 @@ impl<'r, 'a> Source<'r, 'a> {
             let image = self.images[&start.image];
             let table = self.recording.nodes(start.image);
             damage.extend_from_slice(table.damage());
-            let nodes = table.nodes().iter().map(|node| Node { module: self.module(node.module), ..*node });
-            draft.nodes(image, nodes)?;
+            draft.nodes(image, table.nodes().iter().map(|node| self.node(node)))?;
             self.copy_annotations(start.image, image, draft, damage)?;
             let memory = self.recording.memory(start.image);
             damage.extend(memory.damage);

@@ -9,7 +9,7 @@ use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Error as RecordingError, Event,
     EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
     ImageEndReason, ImageStart, Live, LiveBlock, MemoryEncoder, Module, ModuleId, Node, NodeCache, Record, Recording,
-    Session, Time,
+    Session, TextId, Time,
 };
 
 use super::{Draft, Error};
@@ -45,6 +45,7 @@ pub fn trim<W: Write>(
     let mut events = (0, all.map(|chunk| u64::from(chunk.head().rows)).sum());
     let mut damage = Vec::new();
     let mut cache = NodeCache::default();
+    let mut texts = BTreeSet::new();
     for start in images {
         let mut cut = Cut::new(recording, start, (from, to));
         cut.events(draft, &mut |done| {
@@ -58,7 +59,10 @@ pub fn trim<W: Write>(
         let samples: Vec<_> = memory.rows.into_iter().filter(|sample| part.contains(&sample.time)).collect();
         draft.put(|compressor| MemoryEncoder::encode(start.image, &samples, compressor))?;
         damage.append(&mut cut.damage);
+        texts.append(&mut cut.texts);
     }
+    let texts = texts.into_iter().filter_map(|text| recording.text(text)).cloned().map(Record::Text);
+    draft.records(&texts.collect::<Vec<_>>())?;
     let exit = recording.footer().filter(|footer| footer.time <= to).and_then(|footer| footer.exit);
     let complete = recording.complete() && damage.is_empty();
     Ok((Footer { time: to, complete, exit, ..Footer::default() }, damage))
@@ -90,6 +94,8 @@ struct Cut<'r, 'a> {
     next_serial: Serial,
     has_begun: bool,
     stacks: BTreeSet<StackId>,
+    /// Those that its nodes refer to.
+    texts: BTreeSet<TextId>,
     damage: Vec<Damage>,
 }
 
@@ -107,6 +113,7 @@ impl<'r, 'a> Cut<'r, 'a> {
             next_serial: Serial(0),
             has_begun: false,
             stacks: BTreeSet::new(),
+            texts: BTreeSet::new(),
             damage: Vec::new(),
         }
     }
@@ -251,6 +258,7 @@ impl<'r, 'a> Cut<'r, 'a> {
                 events_lost_nested: counts.events_lost_nested,
                 events_lost_no_ring: counts.events_lost_no_ring,
                 events_lost_unreadable: counts.events_lost_unreadable,
+                events_lost_pools: counts.events_lost_pools,
                 ..Counts::default()
             };
             Record::ImageCounts(ImageCounts { image, counts })
@@ -301,13 +309,17 @@ impl<'r, 'a> Cut<'r, 'a> {
         self.damage.extend(tree.damage().copied());
         let mut nodes: BTreeMap<StackId, Node> = BTreeMap::new();
         for &stack in &self.stacks {
-            let mut next = stack;
-            while let Some(node) = tree.get(next)
-                && nodes.insert(next, *node).is_none()
-            {
-                next = node.parent;
+            let mut open = vec![stack];
+            while let Some(id) = open.pop() {
+                if let Some(node) = tree.get(id)
+                    && nodes.insert(id, *node).is_none()
+                {
+                    open.push(node.parent);
+                    open.extend(tree.path(id).next().map(|scope| scope.id));
+                }
             }
         }
+        self.texts.extend(nodes.values().filter_map(Node::text));
         draft.nodes(self.start.image, nodes.into_values())
     }
 

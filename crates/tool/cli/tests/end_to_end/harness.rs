@@ -68,8 +68,9 @@ fn compile(name: &str, how: Build) -> PathBuf {
         Build::Module => format!("{name}.so"),
     });
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let newest_header = fs::read_dir(&sources)
-        .unwrap()
+    let newest_header = [&sources, &headers().join("heapledger")]
+        .into_iter()
+        .flat_map(|directory| fs::read_dir(directory).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension() == Some(OsStr::new("h")))
         .map(|path| changed(&path))
@@ -88,6 +89,9 @@ fn compile(name: &str, how: Build) -> PathBuf {
             _ => "-std=c++17",
         }),
     };
+    if source.extension() != Some(OsStr::new("rs")) {
+        compiler.arg("-I").arg(headers());
+    }
     match how {
         Build::Program | Build::Musl => {}
         Build::Static => _ = compiler.arg("-static"),
@@ -98,6 +102,11 @@ fn compile(name: &str, how: Build) -> PathBuf {
     assert!(done.status.success(), "{compiler:?} failed:\n{}", String::from_utf8_lossy(&done.stderr));
     fs::rename(&fresh, &output).unwrap();
     output
+}
+
+/// Where `heapledger/heapledger.h` is.
+pub(crate) fn headers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include")
 }
 
 /// Where an optional program is, or `None` after saying so.
@@ -412,6 +421,15 @@ impl Job {
     /// Starts the recording and returns while it runs.
     pub(crate) fn start(&self, output: Option<&Path>) -> Running {
         let line = self.recording_line(output);
+        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
+    }
+
+    /// Starts it by a verb of the command's, with hook libraries.
+    pub(crate) fn launched(&self, verb: &str, libraries: &[&Path]) -> Running {
+        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into()];
+        line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
+        line.push("--".into());
+        line.extend(self.line.iter().cloned());
         Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
     }
 

@@ -7,12 +7,15 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod agreement;
+mod c;
 mod command;
+mod contexts;
 mod diff;
 mod export;
 mod foreseen;
 mod harness;
 mod hazards;
+mod hooks;
 mod modes;
 mod processes;
 mod questions;

@@ -129,3 +129,9 @@ fn behind_another_preloaded_allocator() {
 fn blocks_of_very_many_stacks() {
     agrees(|work| Job::fixture("stacks", work), "65536");
 }
+
+/// The memory of a pool is not counted twice, blocks of a pool are blocks, a reset frees all of them.
+#[test]
+fn user_pools() {
+    agrees(|work| Job::fixture("pools", work), "300");
+}

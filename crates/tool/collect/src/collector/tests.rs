@@ -41,6 +41,10 @@ const TID: u32 = 700;
 
 impl Bench {
     fn new() -> Bench {
+        Bench::of(SessionRecord::default())
+    }
+
+    fn of(record: SessionRecord) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
         let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap())).unwrap();
@@ -48,7 +52,6 @@ impl Bench {
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
-        let record = SessionRecord::default();
         let mut collector = Collector::new(page, Arc::default(), Arc::default(), writer, clock, record, 100);
         collector.patience = Duration::from_millis(20);
         // Room for the stamps that tests make up, before the moment that is not yet settled.
@@ -135,6 +138,13 @@ impl Line {
             self.put(&event::sync(units(ticks)));
             0
         })
+    }
+
+    fn text(&mut self, at: u64, address: u64, flags: u32, category: u64, text: &str) {
+        let mut words = [0; 8];
+        let count = event::pack(text.as_bytes(), &mut words).unwrap();
+        let text = Packed { words: &words[..count], length: text.len() };
+        self.extended(at, &Extended::Text { address, flags, category, text });
     }
 
     fn malloc(&mut self, at: u64, address: u64, size: u64, stack: u32) {
@@ -782,6 +792,113 @@ fn what_waits_to_be_merged_is_bounded() {
     let (finished, _) = bench.finish();
     let counts = finished.footer.counts;
     assert_eq!((counts.allocations.0, counts.events_late, counts.events_lost), (written + 1, 0, 0));
+}
+
+/// What a stack is in: scopes with values, and the heap.
+fn said(recording: &Recording<'_>, image: ImageId, stack: u32) -> (Vec<String>, Option<String>) {
+    let tree = recording.stack_tree(image, &mut NodeCache::default());
+    let text = |node: &heapledger_recording::Node| {
+        let text = recording.text(node.text().unwrap()).unwrap();
+        format!("{}{}", if text.is_task { "task " } else { "" }, String::from_utf8_lossy(&text.bytes))
+    };
+    let kind = heapledger_recording::NodeKind::Heap;
+    let heap = tree.frames(StackId(stack)).find(|node| node.kind == kind).map(text);
+    let kind = heapledger_recording::NodeKind::Context;
+    let context = tree.frames(StackId(stack)).find(|node| node.kind == kind).map(|node| node.id);
+    (context.map_or(vec![], |context| tree.path(context).map(text).collect()), heap)
+}
+
+/// Two threads that name the same scopes, a child that has them from its parent, a file that begins later, and one of
+/// totals alone.
+#[test]
+fn contexts_and_heaps_have_their_texts() {
+    for record in [
+        SessionRecord::default(),
+        SessionRecord { part: 1, ..SessionRecord::default() },
+        SessionRecord { totals_only: true, ..SessionRecord::default() },
+    ] {
+        let (is_rotated, totals_only) = (record.part > 0, record.totals_only);
+        let mut bench = Bench::of(record);
+        let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
+        let mut other = bench.ring(parent, false, TID + 1, 32 << 10);
+        line.thread(0, TID, "main");
+        line.node(1, 0, NodeKind::Epoch, 0);
+        line.node(2, 1, NodeKind::Frame, 0x1010);
+        line.text(1, 0x7000, 0, 0, "net");
+        line.text(1, 0x7100, 1, 0x7000, "request");
+        line.node(3, 1, NodeKind::Scope, 0x7100);
+        line.text(2, 0x7200, 0, 0, "route=/");
+        line.node(4, 3, NodeKind::Value, 0x7200);
+        line.node(5, 2, NodeKind::Context, 4);
+        line.malloc(3, 0x1000, 10, 5);
+        line.text(4, 0x7300, 0, 0, "arena");
+        line.node(6, 5, NodeKind::Heap, 0x7300);
+        line.malloc(5, 0x2000, 20, 6);
+        // Equal ones, known by other addresses.
+        other.thread(6, TID + 1, "other");
+        other.text(7, 0x8000, 0, 0, "net");
+        other.text(7, 0x8100, 1, 0x8000, "request");
+        other.node(7, 1, NodeKind::Scope, 0x8100);
+        other.node(8, 0, NodeKind::Context, 7);
+        other.malloc(8, 0x3000, 30, 8);
+        // The memory of a text is used again.
+        line.text(9, 0x7200, 0, 0, "route=/other");
+        line.node(9, 3, NodeKind::Value, 0x7200);
+        line.node(10, 2, NodeKind::Context, 9);
+        line.malloc(10, 0x4000, 40, 10);
+        // One of which nobody has told.
+        line.node(11, 1, NodeKind::Scope, 0x9999);
+        line.node(12, 2, NodeKind::Context, 11);
+        line.extended(20, &Extended::Fork { sequence: 1 });
+        let fork = NewFork { parent, sequence: 1, node_base: 13 };
+        let FakeImage { id: child, own: mut child_line, .. } = bench.image(101, Some(fork));
+        child_line.thread(21, TID + 2, "child");
+        child_line.node(13, 3, NodeKind::Value, 0x7300);
+        child_line.node(14, 2, NodeKind::Context, 13);
+        child_line.malloc(22, 0x5000, 50, 14);
+        child_line.malloc(23, 0x6000, 60, 5);
+        line.text(24, 0x7300, 0, 0, "too late for the child");
+        bench.round();
+        let next = bench.file.with_extension("next");
+        let rotated = is_rotated.then(|| {
+            let file = std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap();
+            bench.collector.rotate(file);
+            bench.file.clone()
+        });
+        line.malloc(60_000, 0x7000, 70, 6);
+        bench.round();
+        for image in [parent, child] {
+            bench.end(image, ImageEndReason::Exit);
+        }
+        bench.round();
+        bench.collector.end_session();
+        let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
+        bench.collector.finish(&end);
+        let files = if let Some(first) = rotated { vec![first, next] } else { vec![bench.file] };
+        for file in files {
+            let bytes = std::fs::read(file).unwrap();
+            let recording = open(&bytes);
+            let texts: Vec<_> = recording.texts().iter().map(|text| (&text.bytes[..], &text.category[..])).collect();
+            let expected: [(&[u8], &[u8]); 4] =
+                [(b"request", b"net"), (b"route=/", b""), (b"arena", b""), (b"route=/other", b"")];
+            assert_eq!(texts, expected, "the category is no text of a node");
+            let expect = |image, stack, path: &[&str], heap: Option<&str>| {
+                let path = path.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+                assert_eq!(said(&recording, image, stack), (path, heap.map(str::to_owned)), "{image:?} {stack}");
+            };
+            expect(parent, 5, &["route=/", "task request"], None);
+            expect(parent, 6, &["route=/", "task request"], Some("arena"));
+            expect(parent, 8, &["task request"], None);
+            expect(parent, 10, &["route=/other", "task request"], None);
+            expect(child, 5, &["route=/", "task request"], None);
+            expect(child, 14, &["arena", "task request"], None);
+            let tree = recording.stack_tree(parent, &mut NodeCache::default());
+            assert_eq!(tree.get(StackId(11)).unwrap().text(), Some(heapledger_recording::TextId::UNKNOWN));
+            assert_eq!(recording.event_chunks(parent).count() == 0, totals_only);
+            let held: u64 = recording.sites(parent).rows.iter().map(|site| site.live_end.bytes.0).sum();
+            assert!(held >= 100, "{held}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! The bridge: how a program that links Heapledger, in Rust or in C, finds whoever observes it.
+//!
+//! The observer exports one data symbol, `heapledger_bridge_v1`: a table that says its size and version, followed by
+//! functions. Programs refer to it weakly ([`find`]): where nobody observes, its address is null. Functions are only ever
+//! appended; a user checks the size. `heapledger.h` declares the same table.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::context::Stack;
+use crate::pool::Pool;
+
+macro_rules! bridge {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        /// The table behind `heapledger_bridge_v1`.
+        #[repr(C)]
+        #[derive(Debug)]
+        pub struct Bridge {
+            /// Bytes of this table.
+            pub size: u32,
+            /// 1.
+            pub version: u32,
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        impl Found {
+            $(
+                /// The function of this name, if this observer has it: see [`Bridge`].
+                #[inline]
+                pub fn $name(self) -> Option<$type> {
+                    let end = offset_of!(Bridge, $name) + size_of::<$type>();
+                    // SAFETY: whoever defines the symbol defines such a table, of `size` bytes, which does not change and
+                    // stays: the observer is never unloaded. Reads are within these bytes.
+                    unsafe {
+                        let table = self.0.as_ptr();
+                        if (*table).size as usize >= end { Some((&raw const (*table).$name).read()) } else { None }
+                    }
+                }
+            )*
+        }
+    };
+}
+
+bridge! {
+    /// Whether events are being recorded now: not 0 then.
+    is_recording: extern "C" fn() -> c_int,
+    /// Writes an annotation: a code of 256 or more and at most 256 words. 0 when it was written.
+    annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
+    /// Proposes a stack of scopes for the calling thread: memory that lives as long as the thread. Returns the one to
+    /// use: the first that was proposed.
+    contexts: unsafe extern "C" fn(*mut Stack) -> *mut Stack,
+    /// A pool gave out a block: its address, below 2⁴⁷, and bytes.
+    pool_allocated: unsafe extern "C" fn(*const Pool, u64, u64),
+    /// A pool takes the block at an address back.
+    pool_freed: unsafe extern "C" fn(*const Pool, u64),
+    /// A pool takes all its blocks back.
+    pool_reset: unsafe extern "C" fn(*const Pool),
+    /// The same, and the pool is gone.
+    pool_closed: unsafe extern "C" fn(*const Pool),
+    /// A block of the allocator becomes memory of a pool: the pool's blocks stand for it.
+    pool_backed: unsafe extern "C" fn(*const Pool, u64),
+}
+
+// SAFETY: functions, which may be called in any thread, and numbers.
+unsafe impl Sync for Bridge {}
+
+/// The bridge of whoever observes this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Found(NonNull<Bridge>);
+
+/// The ledger of this program, which serves where no other process observes it.
+static OWN: AtomicPtr<Bridge> = AtomicPtr::new(ptr::null_mut());
+
+/// Offers a bridge to the code of this program that is linked with this crate: [`find`] finds it unless there is a
+/// recorder.
+pub fn offer(bridge: &'static Bridge) {
+    OWN.store(ptr::from_ref(bridge).cast_mut(), Ordering::Release);
+}
+
+/// The bridge, if anybody observes this process: the recorder's before that of the program's own ledger. A load or two,
+/// and as many tests.
+#[inline(always)]
+pub fn find() -> Option<Found> {
+    let recorder = NonNull::new(crate::arch::bridge().cast_mut());
+    recorder.or_else(|| NonNull::new(OWN.load(Ordering::Acquire))).map(Found)
+}

@@ -1,0 +1,152 @@
+//! User pools, as a program declares them and hooks know them.
+//!
+//! All of it is C's layout: `heapledger.h` declares the same structure.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::context::Name;
+
+/// The largest id of a pool.
+pub const ID_MAX: u32 = (1 << 16) - 1;
+/// Addresses of a pool's blocks, or whatever it names them by, are below this.
+pub const ADDRESS_END: u64 = 1 << 47;
+
+/// A heap of the program's own: an arena, a slab, memory of a device.
+///
+/// It stays where it is from its first use to [`Pool::close`]. Pools may share a name.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Pool {
+    /// What it is called. Null: nobody knows.
+    name: AtomicPtr<Name>,
+    /// Its number in the process, from 1 to [`ID_MAX`]. 0: none yet.
+    id: AtomicU32,
+    /// 0.
+    reserved: u32,
+}
+
+impl Pool {
+    /// A pool that nobody has heard of yet.
+    pub const fn new(name: &'static Name) -> Pool {
+        Pool { name: AtomicPtr::new(ptr::from_ref(name).cast_mut()), ..Pool::nameless() }
+    }
+
+    /// The same, to be [named](Pool::set_name) before its first block.
+    pub const fn nameless() -> Pool {
+        Pool { name: AtomicPtr::new(ptr::null_mut()), id: AtomicU32::new(0), reserved: 0 }
+    }
+
+    /// What it is called.
+    #[inline]
+    pub fn name(&self) -> Option<&'static Name> {
+        // SAFETY: null, or static: in Rust by the types above and below, in C by the contract of `heapledger.h`.
+        unsafe { self.name.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Says what it is called.
+    pub fn set_name(&self, name: &'static Name) {
+        self.name.store(ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Its number, and a new one if it has none. `None`: there are as many pools as there can be.
+    #[inline]
+    pub fn id(&self) -> Option<u32> {
+        match self.id.load(Ordering::Acquire) {
+            0 => self.number(),
+            id => Some(id),
+        }
+    }
+
+    /// Its number, if it has one.
+    #[inline]
+    pub fn known_id(&self) -> Option<u32> {
+        Some(self.id.load(Ordering::Acquire)).filter(|&id| id != 0)
+    }
+
+    #[cold]
+    fn number(&self) -> Option<u32> {
+        let id = take_id()?;
+        match self.id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(id),
+            Err(other) => {
+                give_id(id);
+                Some(other)
+            }
+        }
+    }
+
+    /// Gives its number back, after `before` was called with that: another pool may get it.
+    pub fn close(&self, before: impl FnOnce(u32)) {
+        if let Some(id) = self.known_id() {
+            before(id);
+            if self.id.swap(0, Ordering::AcqRel) == id {
+                give_id(id);
+            }
+        }
+    }
+}
+
+/// A bit for each number, set while it is taken. Static, so that it is there in a forked child, and wherever this runs.
+static TAKEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+fn take_id() -> Option<u32> {
+    for (index, word) in TAKEN.iter().enumerate() {
+        loop {
+            // 0 is no number.
+            let taken = word.load(Ordering::Relaxed) | u64::from(index == 0);
+            if taken == u64::MAX {
+                break;
+            }
+            let bit = taken.trailing_ones();
+            if word.fetch_or(1 << bit, Ordering::AcqRel) & 1 << bit == 0 {
+                return Some(index as u32 * 64 + bit);
+            }
+        }
+    }
+    None
+}
+
+fn give_id(id: u32) {
+    if let Some(word) = TAKEN.get(id as usize / 64) {
+        word.fetch_and(!(1 << (id % 64)), Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    use super::*;
+
+    static NAME: Name = Name::new("pool");
+
+    /// One test, for there is one table: numbers are distinct, all are given out, and come back.
+    #[test]
+    fn numbers_are_given_out_and_taken_back() {
+        let pools: Vec<Pool> = (0..ID_MAX).map(|_| Pool::new(&NAME)).collect();
+        let ids: BTreeSet<u32> = std::thread::scope(|scope| {
+            let parts =
+                pools.chunks(20_000).map(|part| scope.spawn(move || part.iter().map(|pool| pool.id().unwrap())));
+            parts.collect::<Vec<_>>().into_iter().flat_map(|part| part.join().unwrap()).collect()
+        });
+        assert_eq!((ids.len() as u32, ids.first(), ids.last()), (ID_MAX, Some(&1), Some(&ID_MAX)));
+        let late = Pool::new(&NAME);
+        assert_eq!(late.id(), None);
+        let mut closed = 0;
+        pools[7].close(|id| closed = id);
+        assert_eq!((pools[7].known_id(), late.id()), (None, Some(closed)));
+        pools.iter().for_each(|pool| pool.close(|_| {}));
+        late.close(|_| {});
+        assert_eq!(Pool::new(&NAME).id(), Some(1));
+    }
+
+    /// What `heapledger.h` declares.
+    #[test]
+    fn layout() {
+        assert_eq!((size_of::<Pool>(), core::mem::offset_of!(Pool, id)), (16, 8));
+    }
+}

@@ -1,0 +1,300 @@
+//! The books: everything that is counted about one process image. The same for every ledger, whatever its register.
+//!
+//! Whoever keeps them enters a block in this order: room in the register, [`Books::enter`], which may fail and then has
+//! changed nothing, and [`Books::allocate`] with what the register displaced, which cannot fail.
+
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
+
+use crate::live::{Live, Meter, Over, Time};
+use crate::mapped::{OutOfMemory, Vector};
+use crate::register::{Block, SERIAL_MAX};
+use crate::sites::{Epochs, Site, Sites};
+
+/// What happened in an image so far; the [crate documentation](crate) has the rules. [`Live`] has the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that returned a block.
+    pub allocations: Blocks,
+    /// Requested bytes of all these blocks.
+    pub bytes_allocated: Bytes,
+    /// Blocks freed: `allocations - frees` are live.
+    pub frees: Blocks,
+    /// Successful reallocations: how many of the allocations were one.
+    pub reallocations: Blocks,
+    /// Temporary blocks: how many of the freed ones were.
+    pub temporaries: Blocks,
+    /// Calls that returned no block although one was asked for; counted nowhere else.
+    pub failed: Blocks,
+    /// Frees that never came: the block's address was handed out again. Counted in `frees` or `frees_inherited` too.
+    pub frees_missing: Blocks,
+    /// Frees of blocks inherited at the fork, not in `frees`.
+    pub frees_inherited: Blocks,
+    /// Frees of addresses at which nothing was live, not in `frees`.
+    pub frees_unknown: Blocks,
+    /// Inherited blocks that are not freed yet. Never in the live totals.
+    pub blocks_inherited: Blocks,
+    /// Their requested bytes.
+    pub bytes_inherited: Bytes,
+}
+
+impl Counts {
+    const NONE: Counts = Counts {
+        allocations: Blocks(0),
+        bytes_allocated: Bytes(0),
+        frees: Blocks(0),
+        reallocations: Blocks(0),
+        temporaries: Blocks(0),
+        failed: Blocks(0),
+        frees_missing: Blocks(0),
+        frees_inherited: Blocks(0),
+        frees_unknown: Blocks(0),
+        blocks_inherited: Blocks(0),
+        bytes_inherited: Bytes(0),
+    };
+}
+
+/// What a call released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// A live block of this image.
+    Known(Block),
+    /// A block that was live when the image was forked.
+    Inherited(Block),
+    /// The memory of a user pool, which left the totals when it became that, or a block that was never in them: no event.
+    /// See [`crate::Ledger::back`] and [`crate::Ledger::ignore`].
+    Backing,
+    /// Nothing that the ledger knows.
+    Unknown,
+}
+
+impl Freed {
+    #[inline(always)]
+    pub(crate) fn new(block: Option<Block>) -> Freed {
+        match block {
+            Some(block) if !block.inherited => Freed::Known(block),
+            Some(block) if !block.set_aside => Freed::Inherited(block),
+            Some(_) => Freed::Backing,
+            None => Freed::Unknown,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Books {
+    sites: Sites,
+    /// By thread: one more than the serial of the block that its latest allocator event returned; zero if that event
+    /// was a free.
+    latest: Vector<u64>,
+    pub(crate) serials: u64,
+    meter: Meter,
+    counts: Counts,
+    /// When the image ended, in epochs of the session.
+    ended: Option<u64>,
+}
+
+impl Books {
+    pub(crate) const fn new() -> Books {
+        Books {
+            sites: Sites::new(),
+            latest: Vector::new(),
+            serials: 0,
+            meter: Meter::new(),
+            counts: Counts::NONE,
+            ended: None,
+        }
+    }
+
+    /// Makes sure that an allocation of this thread and stack can be counted. Returns the serial it will have.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, thread: ThreadId, stack: StackId) -> Result<Serial, OutOfMemory> {
+        let serial = Serial(self.serials);
+        if serial > SERIAL_MAX {
+            return Err(OutOfMemory);
+        }
+        self.latest.grow_to(thread.0 as usize + 1)?;
+        self.sites.enter(stack)?;
+        Ok(serial)
+    }
+
+    /// How much more memory [`Books::enter`] would have mapped in the end.
+    #[inline(always)]
+    pub(crate) fn bytes_to_enter(&self, thread: ThreadId, stack: StackId) -> usize {
+        let threads = thread.0 as usize + 1;
+        let thread = if threads <= self.latest.len() { 0 } else { self.latest.bytes_to_grow(threads) };
+        thread + self.sites.bytes_to_enter(stack)
+    }
+
+    /// The same for [`Books::move_block`].
+    pub(crate) fn bytes_to_move(&self, to: StackId) -> usize {
+        self.sites.bytes_to_enter(to)
+    }
+
+    /// Counts an allocation for which there was room. `displaced`: the block that was live under its key.
+    #[inline(always)]
+    pub(crate) fn allocate(
+        &mut self,
+        over: &mut impl Over,
+        time: Time,
+        thread: ThreadId,
+        size: Bytes,
+        stack: StackId,
+        displaced: Option<Block>,
+    ) {
+        if let Some(block) = displaced {
+            self.lose(over, block);
+        }
+        self.serials += 1;
+        if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
+            *latest = self.serials;
+        }
+        self.counts.allocations.0 += 1;
+        self.counts.bytes_allocated.0 = self.counts.bytes_allocated.0.wrapping_add(size.0);
+        self.sites.allocate(stack, size, &self.meter, over);
+        self.meter.rise(time, size);
+        if self.ended.is_none() {
+            over.rise(time, size);
+        }
+    }
+
+    /// The latest allocation was the end of a reallocation; none is counted of a block that was not.
+    #[inline(always)]
+    pub(crate) fn reallocated(&mut self, is_event: bool) {
+        self.counts.reallocations.0 += u64::from(is_event);
+    }
+
+    /// Counts what a call of this thread released.
+    #[inline(always)]
+    pub(crate) fn free(&mut self, over: &mut impl Over, thread: ThreadId, freed: Freed) {
+        let mut latest = || self.latest.get_mut(thread.0 as usize).map_or(0, core::mem::take);
+        match freed {
+            Freed::Known(block) | Freed::Inherited(block) => {
+                let latest = latest();
+                self.release(over, block, Some(latest));
+            }
+            Freed::Backing => {}
+            Freed::Unknown => {
+                latest();
+                self.counts.frees_unknown.0 += 1;
+            }
+        }
+    }
+
+    /// Counts a block whose free was not seen: another one has its key.
+    #[inline(always)]
+    pub(crate) fn lose(&mut self, over: &mut impl Over, block: Block) {
+        if !block.set_aside {
+            self.counts.frees_missing.0 += 1;
+            self.release(over, block, None);
+        }
+    }
+
+    /// Takes a block out of the totals that has become the memory of a pool. As a free, but of no temporary block.
+    pub(crate) fn back(&mut self, over: &mut impl Over, thread: ThreadId, freed: Freed) -> Freed {
+        self.end_thread(thread);
+        self.free(over, thread, freed);
+        freed
+    }
+
+    /// Counts a live block as one of another site, as if it had been allocated there. What a site had at a peak stays
+    /// what it was. On error nothing has changed.
+    pub(crate) fn move_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
+        if !block.set_aside && !block.inherited {
+            self.sites.enter(to)?;
+            self.sites.move_block(block.stack, to, block.size, &self.meter, over);
+        }
+        Ok(())
+    }
+
+    /// A call returned no block although one was asked for.
+    pub(crate) fn fail(&mut self) {
+        self.counts.failed.0 += 1;
+    }
+
+    /// A block of the image that this one was forked from.
+    pub(crate) fn inherit(&mut self, block: Block) {
+        if !block.set_aside {
+            self.counts.blocks_inherited.0 += 1;
+            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_add(block.size.0);
+        }
+    }
+
+    pub(crate) fn end_thread(&mut self, thread: ThreadId) {
+        if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
+            *latest = 0;
+        }
+    }
+
+    pub(crate) fn restart(&mut self, time: Time) {
+        let Counts { blocks_inherited, bytes_inherited, .. } = self.counts;
+        self.counts = Counts { blocks_inherited, bytes_inherited, ..Counts::NONE };
+        for thread in 0..self.latest.len() {
+            self.end_thread(ThreadId(thread as u32));
+        }
+        self.meter.restart(time);
+        self.sites.restart();
+    }
+
+    pub(crate) fn end(&mut self, over: &mut impl Over) {
+        if self.ended.is_none() {
+            self.ended = Some(over.epoch());
+            over.fall(self.meter.live.bytes_live, self.meter.live.blocks_live);
+        }
+    }
+
+    /// Fetches what an allocation with this stack touches.
+    #[inline(always)]
+    pub(crate) fn prefetch_site(&self, stack: StackId) {
+        self.sites.prefetch(stack);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn live(&self) -> Live {
+        self.meter.live
+    }
+
+    pub(crate) fn site(&self, over: &impl Over, stack: StackId) -> Option<Site> {
+        self.sites.get(stack, self.epochs(over))
+    }
+
+    pub(crate) fn sites(&self, over: &impl Over) -> impl Iterator<Item = Site> {
+        self.sites.iter(self.epochs(over))
+    }
+
+    /// The totals of a site by its number, from 0 in the order of first allocations. The inner `None`: that site has
+    /// nothing to tell.
+    pub(crate) fn site_by_number(&self, over: &impl Over, number: usize) -> Option<Option<Site>> {
+        (number < self.sites.len()).then(|| self.sites.by_number(number, self.epochs(over)))
+    }
+
+    pub(crate) fn bytes_mapped(&self) -> usize {
+        self.sites.bytes_mapped() + self.latest.bytes_mapped()
+    }
+
+    fn epochs(&self, over: &impl Over) -> Epochs {
+        let epoch = over.epoch();
+        Epochs { image: self.meter.epoch, session: self.ended.is_none_or(|ended| ended == epoch).then_some(epoch) }
+    }
+
+    /// Takes a block, which is out of the register, out of the totals. `latest`: as in the field, of the freeing
+    /// thread, if a call freed the block.
+    #[inline(always)]
+    fn release(&mut self, over: &mut impl Over, block: Block, latest: Option<u64>) {
+        if block.inherited {
+            self.counts.frees_inherited.0 += 1;
+            self.counts.blocks_inherited.0 = self.counts.blocks_inherited.0.wrapping_sub(1);
+            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_sub(block.size.0);
+            return;
+        }
+        let temporary = latest == Some(block.serial.0 + 1);
+        self.counts.frees.0 += 1;
+        self.counts.temporaries.0 += u64::from(temporary);
+        self.sites.free(block.stack, block.size, temporary, &self.meter, over);
+        self.meter.fall(block.size, Blocks(1));
+        if self.ended.is_none() {
+            over.fall(block.size, Blocks(1));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a program's own ledger knows of a block beyond what a recording's does.
+
+use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
+
+use crate::live::Time;
+use crate::mapped::Zeroed;
+use crate::register::{Block, Key};
+
+/// A live block, with all that is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// Its address, and its pool.
+    pub key: Key,
+    /// Requested size.
+    pub size: Bytes,
+    /// What of the block may be used: at least the requested size, and at most 4 GiB more.
+    pub usable: Bytes,
+    /// The site.
+    pub stack: StackId,
+    /// The ordinal of its allocation.
+    pub serial: Serial,
+    /// The type declared for it.
+    pub stamp: TypeId,
+    /// The thread that allocated it. Numbers beyond 2²⁴ − 1 are kept as that.
+    pub thread: ThreadId,
+    /// When it was allocated, rounded down to a multiple of [`LiveBlock::TIME_STEP`].
+    pub time: Time,
+    /// The block is the memory of the pool with this id, and in no total itself; it has no serial and no stamp.
+    pub backs: Option<u32>,
+}
+
+impl LiveBlock {
+    /// How finely times of blocks are kept: a quarter of a millisecond if the unit of [`Time`] is a nanosecond. They
+    /// last for 2⁵⁸ units, nine years.
+    pub const TIME_STEP: u64 = 1 << TIME_SHIFT;
+
+    /// Whether an address, of the block's own pool, is in the block. Of a block of no bytes that is its own address.
+    #[inline(always)]
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.key.address()) < self.usable.0.max(1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn new(key: Key, block: Block, details: Details) -> LiveBlock {
+        let backs = block.set_aside.then_some(details.stamp);
+        LiveBlock {
+            key,
+            size: block.size,
+            usable: details.usable(block),
+            stack: block.stack,
+            serial: block.serial,
+            stamp: if block.set_aside { TypeId::NONE } else { TypeId(details.stamp) },
+            thread: ThreadId((details.thread_and_time >> TIME_BITS) as u32),
+            time: Time((details.thread_and_time & TIME_MAX) << TIME_SHIFT),
+            backs,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn details(&self) -> Details {
+        let slop = u32::try_from(self.usable.0.saturating_sub(self.size.0)).unwrap_or(u32::MAX);
+        let thread = u64::from(self.thread.0.min(THREAD_MAX)) << TIME_BITS;
+        let stamp = self.backs.unwrap_or(self.stamp.0);
+        Details { slop, stamp, thread_and_time: thread | (self.time.0 >> TIME_SHIFT).min(TIME_MAX) }
+    }
+}
+
+/// 2¹⁸ units.
+const TIME_SHIFT: u32 = 18;
+const TIME_BITS: u32 = 40;
+const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
+const THREAD_MAX: u32 = (1 << (64 - TIME_BITS)) - 1;
+
+/// The same as kept beside the block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Details {
+    /// Usable less requested size.
+    slop: u32,
+    /// Of a block that is set aside: the pool that it is the memory of.
+    pub(crate) stamp: u32,
+    thread_and_time: u64,
+}
+
+// SAFETY: the details are integers only.
+unsafe impl Zeroed for Details {}
+
+impl Details {
+    #[inline(always)]
+    fn usable(&self, block: Block) -> Bytes {
+        Bytes(block.size.0.saturating_add(u64::from(self.slop)))
+    }
+
+    /// How many addresses the block has.
+    #[inline(always)]
+    pub(crate) fn extent(&self, block: Block) -> u64 {
+        self.usable(block).0.max(1)
+    }
+}

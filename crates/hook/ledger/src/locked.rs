@@ -1,0 +1,75 @@
+//! A value that is reached under its lock only.
+
+use core::cell::UnsafeCell;
+use core::mem;
+use core::ops::{Deref, DerefMut};
+
+use heapledger_core::lock::{self, Lock};
+
+/// On a cache line of its own, away from its neighbours' locks; two, since processors fetch them in pairs.
+#[repr(align(128))]
+pub(crate) struct Locked<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value goes from thread to thread under the lock, one at a time.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    pub(crate) const fn new(value: T) -> Locked<T> {
+        Locked { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let held = self.lock.lock();
+        // SAFETY: the lock is held as long as the guard lives, and this is the only place that makes a reference.
+        Guard { value: unsafe { &mut *self.value.get() }, _held: held }
+    }
+
+    /// Takes the lock until [`Locked::release`].
+    pub(crate) fn hold(&self) {
+        mem::forget(self.lock.lock());
+    }
+
+    /// # Safety
+    ///
+    /// The calling thread, or before a fork the one that it is a copy of, called [`Locked::hold`] last.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: `hold` took the lock and forgot the guard; by whom is the caller's promise.
+        unsafe { self.lock.unlock() };
+    }
+
+    /// The value of a lock that is held.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has called [`Locked::hold`], and uses no other reference to the value before the release.
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the lock, which is held")]
+    pub(crate) unsafe fn held(&self) -> &mut T {
+        // SAFETY: under the lock, and the only reference by the caller's promise.
+        unsafe { &mut *self.value.get() }
+    }
+}
+
+pub(crate) struct Guard<'l, T> {
+    value: &'l mut T,
+    _held: lock::Guard<'l>,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value
+    }
+}

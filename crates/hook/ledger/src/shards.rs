@@ -1,0 +1,587 @@
+//! The register for many threads at once: usable by itself, inside `malloc`.
+//!
+//! Blocks are spread over [`SHARDS`] registers, each under a lock, by the page that they start in: neighbours, which
+//! one thread tends to use, meet the same lock and the same memory, and the places before an address where a narrow
+//! block can start are in one shard, or two. Wide blocks are in an index besides ([`crate::wide`]).
+//!
+//! Locks are taken in one order: shards by number, then the index or whatever the caller of an operation takes inside.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::Bytes;
+
+use crate::details::{Details, LiveBlock};
+use crate::locked::{Guard, Locked};
+use crate::mapped::{OutOfMemory, Zeroed};
+use crate::register::{Block, Key, Register, Taken};
+use crate::wide::{WIDE, Wide};
+
+#[cfg(test)]
+mod tests;
+
+/// How many registers, and locks, there are.
+pub const SHARDS: usize = 32;
+
+/// The live blocks of a process, for all its threads: `&self` throughout, `const` to make, so that it can be a static.
+///
+/// Never allocates or panics, and calls nothing of the C library; memory comes from the kernel, between pages that
+/// nobody may touch. A signal handler must not call it that interrupts a call of it on the same thread.
+///
+/// An operation takes one lock of [`SHARDS`], for a fraction of a microsecond, or when a shard's table grows (by a
+/// quarter) for as long as it takes to move it. Blocks of at least 4 KiB take the lock of the index as well.
+pub struct SharedRegister {
+    shards: [Locked<Shard>; SHARDS],
+    wide: Locked<Wide>,
+    pools: Pools,
+    budget: Budget,
+}
+
+impl SharedRegister {
+    /// An empty register; it maps no memory.
+    pub const fn new() -> SharedRegister {
+        SharedRegister {
+            shards: [const { Locked::new(Shard::new()) }; SHARDS],
+            wide: Locked::new(Wide::new()),
+            pools: Pools::new(),
+            budget: Budget::new(),
+        }
+    }
+
+    /// Enters a block, in place of the one that had its key, which is returned. With no room for it (see
+    /// [`SharedRegister::set_bytes_max`]) nothing has changed.
+    pub fn insert(&self, block: &LiveBlock) -> Result<Option<LiveBlock>, OutOfMemory> {
+        let details = block.details();
+        self.insert_with(block.key, details, block.size, |displaced| Ok((own(block), displaced)))
+            .map(|displaced| displaced.map(|(old, details)| LiveBlock::new(block.key, old, details)))
+    }
+
+    /// Takes a block out. A key that is not there, the null pointer among them, is none.
+    pub fn remove(&self, key: Key) -> Option<LiveBlock> {
+        self.remove_with(key, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
+    }
+
+    /// The block with this key.
+    pub fn get(&self, key: Key) -> Option<LiveBlock> {
+        self.shard(key).register.at(key).map(|(block, details)| LiveBlock::new(key, block, details))
+    }
+
+    /// The block around an address: whichever pool has one there, else the main heap. Within a block that is the
+    /// memory of a pool, the pool's own block is the answer, or that one where the pool has none.
+    pub fn block_at(&self, address: u64) -> Option<LiveBlock> {
+        let mut found = self.block_in(0, address);
+        if found.is_none_or(|block| block.backs.is_none()) {
+            let inner = self.pools.iter().find_map(|pool| self.block_in(pool, address));
+            found = inner.or(found);
+        }
+        // From the memory of a pool to its block, and on, as long as that is the memory of another one.
+        for _ in 0..NESTED_MAX {
+            let Some(pool) = found.and_then(|block| block.backs) else { break };
+            let Some(inner) = self.block_in(pool, address) else { break };
+            found = Some(inner);
+        }
+        found
+    }
+
+    /// The block that the pool with this id, or with 0 the main heap, has around an address.
+    pub fn block_in(&self, pool: u32, address: u64) -> Option<LiveBlock> {
+        let key = Key::in_pool(pool, address);
+        self.narrow_around(key).or_else(|| self.wide_around(key)).filter(|block| block.backs != Some(IGNORED))
+    }
+
+    /// The live blocks, in no useful order, those of all pools. Takes one lock at a time, for a few blocks, and none
+    /// between two calls of `next`: what the iteration finds is no snapshot. A block that is live all the while is found
+    /// exactly once; one that was allocated, freed or reallocated meanwhile, at most once, or once before and once
+    /// after. Blocks that are the memory of a pool are left out.
+    pub fn blocks(&self) -> LiveBlocks<'_> {
+        LiveBlocks { register: self, shard: 0, from: 0, piece: Piece::new(), next: 0 }
+    }
+
+    /// How many blocks there are, those included that are the memory of a pool or ignored. A sum over the shards, one
+    /// after the other.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().register.len()).sum()
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is mapped, touched or not. While a table grows, the one that it replaces is mapped too, but is given back
+    /// as it is read, and not counted.
+    pub fn bytes_mapped(&self) -> Bytes {
+        Bytes(self.budget.mapped.load(Ordering::Relaxed))
+    }
+
+    /// The most that may be mapped: what would take more is refused with [`OutOfMemory`]. What is mapped already stays.
+    pub fn set_bytes_max(&self, bytes: Bytes) {
+        self.budget.max.store(bytes.0, Ordering::Relaxed);
+    }
+
+    /// Takes all blocks out and gives the memory back, all at once.
+    pub fn clear(&self) {
+        self.clear_with(|| {});
+    }
+
+    /// To be called before the process forks: waits until no other thread is at work here, and holds every lock, so that
+    /// the child gets a whole register. To be followed by [`SharedRegister::after_fork`].
+    pub fn before_fork(&self) {
+        self.shards.iter().for_each(Locked::hold);
+        self.wide.hold();
+    }
+
+    /// To be called after the fork, in the parent and in the child, which goes on with the same blocks in a register of
+    /// its own.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the one that called [`SharedRegister::before_fork`], or its copy in the child.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: every one was held by `before_fork`; by whom is the caller's promise.
+        unsafe {
+            self.wide.release();
+            self.shards.iter().rev().for_each(|shard| shard.release());
+        }
+    }
+
+    /// Enters a block with what `make` makes of the one that it displaces, under the lock of its shard, once there is
+    /// room. On error nothing has changed.
+    #[inline(always)]
+    pub(crate) fn insert_with<R>(
+        &self,
+        key: Key,
+        details: Details,
+        size: Bytes,
+        make: impl FnOnce(Option<(Block, Details)>) -> Result<(Block, R), OutOfMemory>,
+    ) -> Result<R, OutOfMemory> {
+        let mut shard = self.shard(key);
+        let extent = details.extent(Block { size, ..Block::IGNORED });
+        if shard.register.is_full()
+            && let Err(error) = self.budget.grow(&mut shard.register)
+            && shard.register.at(key).is_none()
+        {
+            return Err(error);
+        }
+        shard.note(key, extent);
+        if key.pool() != 0 {
+            self.pools.note(key.pool());
+        }
+        let place = shard.register.place(key);
+        let displaced = shard.register.at_place(place);
+        let wide_displaced = displaced.map(|(block, details)| details.extent(block)).filter(|&extent| extent >= WIDE);
+        if extent >= WIDE || wide_displaced.is_some() {
+            self.widen(key, extent, wide_displaced)?;
+        }
+        match make(displaced) {
+            Ok((block, result)) => {
+                shard.register.fill(place, key, block, details);
+                Ok(result)
+            }
+            Err(error) => {
+                self.unwiden(key, extent, wide_displaced);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a block out, and tells `then` under the lock of its shard.
+    #[inline(always)]
+    pub(crate) fn remove_with<R>(&self, key: Key, then: impl FnOnce(Option<(Block, Details)>) -> R) -> R {
+        let mut shard = self.shard(key);
+        let taken = shard.register.take(key);
+        if let Some((block, details)) = taken
+            && details.extent(block) >= WIDE
+        {
+            self.wide.lock().remove(key, details.extent(block));
+        }
+        then(taken)
+    }
+
+    /// Changes a block, under the lock of its shard, unless there is none or `change` says so. Its extent stays.
+    pub(crate) fn change<R>(
+        &self,
+        key: Key,
+        change: impl FnOnce(&mut Block, &mut Details) -> Result<R, OutOfMemory>,
+    ) -> Result<Option<R>, OutOfMemory> {
+        let mut shard = self.shard(key);
+        let place = shard.register.place(key);
+        let Some((mut block, mut details)) = shard.register.at_place(place) else { return Ok(None) };
+        let result = change(&mut block, &mut details)?;
+        shard.register.fill(place, key, block, details);
+        Ok(Some(result))
+    }
+
+    /// Takes a block out that may come back.
+    #[inline(always)]
+    pub(crate) fn suspend(&self, key: Key) -> Option<Suspended> {
+        let mut shard = self.shard(key);
+        let (block, details) = shard.register.suspend(key)?;
+        let extent = details.extent(block);
+        let in_index = extent >= WIDE && self.wide.lock().suspend(key, extent);
+        Some(Suspended { key, block, details, in_index })
+    }
+
+    /// A suspended block does not come back: tells `then` under the lock of its shard.
+    #[inline(always)]
+    pub(crate) fn forget<R>(&self, suspended: &Suspended, then: impl FnOnce() -> R) -> R {
+        let mut shard = self.shard(suspended.key);
+        shard.register.forget();
+        if suspended.in_index {
+            self.wide.lock().starts.forget();
+        }
+        then()
+    }
+
+    /// Puts a suspended block back, or tells `lost` under the lock of its shard that another one is there. Where it is no
+    /// longer `wanted`, as is asked under that lock, it is forgotten.
+    pub(crate) fn restore(&self, suspended: &Suspended, wanted: impl FnOnce() -> bool, lost: impl FnOnce()) {
+        let &Suspended { key, block, details, in_index } = suspended;
+        let mut shard = self.shard(key);
+        if !wanted() {
+            return;
+        }
+        let restored = shard.register.restore(key, block, details);
+        if in_index {
+            let mut wide = self.wide.lock();
+            match restored {
+                Ok(()) => wide.restore(key, details.extent(block)),
+                Err(Taken) => wide.starts.forget(),
+            }
+        }
+        if let Err(Taken) = restored {
+            lost();
+        }
+    }
+
+    /// Empties the register while nobody else is at work here or holds a lock that operations take inside; calls `then`
+    /// before that ends.
+    pub(crate) fn clear_with(&self, then: impl FnOnce()) {
+        self.before_fork();
+        for shard in &self.shards {
+            // SAFETY: this thread holds the lock, and the reference is gone with the statement.
+            unsafe { *shard.held() = Shard::new() };
+        }
+        // SAFETY: as above.
+        unsafe { *self.wide.held() = Wide::new() };
+        self.pools.clear();
+        self.budget.mapped.store(0, Ordering::Relaxed);
+        then();
+        // SAFETY: this thread called `before_fork`.
+        unsafe { self.after_fork() };
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    #[inline(always)]
+    fn shard(&self, key: Key) -> Guard<'_, Shard> {
+        self.shards[shard_of(key)].lock()
+    }
+
+    #[cold]
+    fn widen(&self, key: Key, extent: u64, displaced: Option<u64>) -> Result<(), OutOfMemory> {
+        let mut wide = self.wide.lock();
+        if extent >= WIDE && wide.starts.is_full() {
+            self.budget.grow(&mut wide.starts)?;
+        }
+        if let Some(displaced) = displaced {
+            wide.remove(key, displaced);
+        }
+        if extent >= WIDE { wide.insert(key, extent) } else { Ok(()) }
+    }
+
+    /// Undoes the same.
+    #[cold]
+    fn unwiden(&self, key: Key, extent: u64, displaced: Option<u64>) {
+        let mut wide = self.wide.lock();
+        if extent >= WIDE {
+            wide.remove(key, extent);
+        }
+        if let Some(displaced) = displaced {
+            // There is room: it was there before.
+            let _ = wide.insert(key, displaced);
+        }
+    }
+
+    /// Asks the index, from the smallest class on. A shard's lock comes before the index's: so one after the other.
+    fn wide_around(&self, key: Key) -> Option<LiveBlock> {
+        let mut classes = self.wide.lock().classes();
+        while classes != 0 {
+            let class = classes.trailing_zeros();
+            classes &= classes - 1;
+            let starts = self.wide.lock().around(key, class);
+            let blocks = starts.into_iter().flatten().filter_map(|start| self.get(start));
+            let around = |block: &LiveBlock| block.key.pool() == key.pool() && block.contains(key.address());
+            if let Some(block) = { blocks }.find(around) {
+                return Some(block);
+            }
+        }
+        None
+    }
+
+    /// Tries the places where a narrow block around the key can start, from the nearest on.
+    fn narrow_around(&self, key: Key) -> Option<LiveBlock> {
+        let mut end = key.0;
+        loop {
+            // In pieces of one page, and of so many tries under a lock.
+            let shard = self.shard(Key(end));
+            let first = end & !(PAGE - 1);
+            let reach = key.0.saturating_sub(shard.extent_max.saturating_sub(1));
+            let step = shard.step(key);
+            let mut start = end & !(step - 1);
+            for _ in 0..TRIES_MAX {
+                if start < first.max(reach) {
+                    break;
+                }
+                if let Some((block, details)) = shard.register.at(Key(start)) {
+                    let block = LiveBlock::new(Key(start), block, details);
+                    if block.contains(key.address()) {
+                        return Some(block);
+                    }
+                }
+                start = start.checked_sub(step)?;
+            }
+            // On from the last place before those tried, on this page or the one before, as far as blocks reach.
+            end = if start >= first.max(reach) { start } else { first.checked_sub(1)? };
+            if end < key.0.saturating_sub(WIDE) {
+                return None;
+            }
+        }
+    }
+}
+
+impl Default for SharedRegister {
+    fn default() -> SharedRegister {
+        SharedRegister::new()
+    }
+}
+
+impl fmt::Debug for SharedRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRegister").field("bytes_mapped", &self.bytes_mapped()).finish_non_exhaustive()
+    }
+}
+
+/// The live blocks of a register, see [`SharedRegister::blocks`].
+pub struct LiveBlocks<'r> {
+    register: &'r SharedRegister,
+    shard: usize,
+    /// The hash from which the shard is still to be seen.
+    from: u64,
+    piece: Piece,
+    next: usize,
+}
+
+impl Iterator for LiveBlocks<'_> {
+    type Item = LiveBlock;
+
+    fn next(&mut self) -> Option<LiveBlock> {
+        loop {
+            if let Some(&(key, block, details)) = self.piece.entries.get(self.next..self.piece.length)?.first() {
+                self.next += 1;
+                if !block.set_aside {
+                    return Some(LiveBlock::new(key, block, details));
+                }
+                continue;
+            }
+            let shard = self.register.shards.get(self.shard)?;
+            self.next = 0;
+            match self.piece.fill(&shard.lock().register, self.from) {
+                Some(from) => self.from = from,
+                None => (self.shard, self.from) = (self.shard + 1, 0),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LiveBlocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveBlocks").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}
+
+/// What an iteration takes under a lock.
+struct Piece {
+    entries: [(Key, Block, Details); PIECE],
+    length: usize,
+}
+
+/// Blocks, a few more than there are slots in so many chunks, since some stand further on.
+const PIECE: usize = 64;
+const PIECE_CHUNKS: usize = 4;
+
+impl Piece {
+    fn new() -> Piece {
+        Piece { entries: [(Key(0), Block::IGNORED, Details::default()); PIECE], length: 0 }
+    }
+
+    /// Takes the next blocks from a hash on. Returns where to go on.
+    fn fill(&mut self, register: &Register<Details>, from: u64) -> Option<u64> {
+        let mut until = register.hash_after(from, PIECE_CHUNKS);
+        loop {
+            self.length = 0;
+            let mut found = 0;
+            register.visit(from, until, |key, block, details| {
+                if let Some(entry) = self.entries.get_mut(found) {
+                    *entry = (key, block, details);
+                }
+                found += 1;
+            });
+            if found <= PIECE {
+                self.length = found;
+                return until;
+            }
+            // More than fit. This ends, for no two keys have the same hash.
+            until = Some(from + (until.unwrap_or(u64::MAX) - from) / 2);
+        }
+    }
+}
+
+/// A block out of the register that may come back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspended {
+    pub(crate) key: Key,
+    pub(crate) block: Block,
+    pub(crate) details: Details,
+    in_index: bool,
+}
+
+struct Shard {
+    register: Register<Details>,
+    /// The largest extent that a narrow block here ever had.
+    extent_max: u64,
+    /// All bits that addresses ever had, of the main heap and of pools: the lowest says how they are aligned.
+    address_bits: [u64; 2],
+}
+
+/// A block that is set aside, but for no pool.
+const IGNORED: u32 = 0;
+const PAGE: u64 = 4096;
+/// Places tried under one lock.
+const TRIES_MAX: usize = 256;
+/// How deeply pools may lie in one another.
+const NESTED_MAX: usize = 16;
+/// No allocator's blocks are further apart without a reason.
+const STEP_MAX: u64 = 16;
+
+impl Shard {
+    const fn new() -> Shard {
+        Shard { register: Register::new(), extent_max: 0, address_bits: [0; 2] }
+    }
+
+    #[inline(always)]
+    fn note(&mut self, key: Key, extent: u64) {
+        let is_pool = usize::from(key.pool() != 0);
+        self.address_bits[is_pool] |= key.0;
+        if extent < WIDE {
+            self.extent_max = self.extent_max.max(extent);
+        }
+    }
+
+    /// The distance between two places where blocks of the key's pool can start.
+    fn step(&self, key: Key) -> u64 {
+        let is_pool = usize::from(key.pool() != 0);
+        1 << (self.address_bits[is_pool] | STEP_MAX).trailing_zeros()
+    }
+}
+
+#[inline(always)]
+fn shard_of(key: Key) -> usize {
+    // The top bits of a product depend on all bits of the page's number.
+    let hash = (key.0 / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (64 - SHARDS.trailing_zeros())) as usize % SHARDS
+}
+
+/// A block as somebody else describes it.
+fn own(block: &LiveBlock) -> Block {
+    let &LiveBlock { size, stack, serial, backs, .. } = block;
+    Block { size, stack, serial, inherited: backs.is_some(), set_aside: backs.is_some() }
+}
+
+/// Which pools ever had a block.
+struct Pools {
+    words: [AtomicU64; Pools::WORDS],
+    /// One more than the largest.
+    end: AtomicU32,
+}
+
+impl Pools {
+    const WORDS: usize = 1 << (16 - 6);
+
+    const fn new() -> Pools {
+        Pools { words: [const { AtomicU64::new(0) }; Pools::WORDS], end: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    fn note(&self, pool: u32) {
+        if let Some(word) = self.words.get(pool as usize / 64) {
+            let bit = 1 << (pool % 64);
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+                self.end.fetch_max(pool + 1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        let used = self.end.load(Ordering::Relaxed).div_ceil(64) as usize;
+        self.words.iter().take(used).zip(0_u32..).flat_map(|(word, number)| {
+            let word = word.load(Ordering::Relaxed);
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 64 + bit)
+        })
+    }
+
+    fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.end.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What may be mapped.
+pub(crate) struct Budget {
+    mapped: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Budget {
+    const fn new() -> Budget {
+        Budget { mapped: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Takes so many bytes, if there are.
+    fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
+        let bytes = bytes as u64;
+        let mapped = self.mapped.fetch_add(bytes, Ordering::Relaxed);
+        if mapped.saturating_add(bytes) > self.max.load(Ordering::Relaxed) {
+            self.give(bytes as usize);
+            return Err(OutOfMemory);
+        }
+        Ok(())
+    }
+
+    /// Lets something be done that will map so many bytes, if there are.
+    #[inline(always)]
+    pub(crate) fn within<R>(
+        &self,
+        bytes: usize,
+        map: impl FnOnce() -> Result<R, OutOfMemory>,
+    ) -> Result<R, OutOfMemory> {
+        if bytes == 0 {
+            return map();
+        }
+        self.take(bytes)?;
+        map().inspect_err(|_| self.give(bytes))
+    }
+
+    fn give(&self, bytes: usize) {
+        self.mapped.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Makes room in a table.
+    #[cold]
+    fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
+        self.within(register.bytes_grown() - register.bytes_mapped(), || register.grow())
+    }
+}

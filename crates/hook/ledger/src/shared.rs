@@ -1,0 +1,442 @@
+//! The ledger inside a program: the same rules for all its threads at once.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
+
+use crate::arch::prefetch;
+use crate::books::{Books, Counts, Freed};
+use crate::details::{Details, LiveBlock};
+use crate::ledger::Allocated;
+use crate::live::{Alone, Live, Time};
+use crate::locked::Locked;
+use crate::mapped::OutOfMemory;
+use crate::pools::Pools;
+use crate::register::{Block, Key};
+use crate::shards::{LiveBlocks, SharedRegister, Suspended};
+use crate::sites::Site;
+
+#[cfg(test)]
+mod tests;
+
+/// A call that returned a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The address, or with [`Key::in_pool`] a pool's.
+    pub key: Key,
+    /// Requested size.
+    pub size: Bytes,
+    /// What of the block may be used; the requested size where that is not known.
+    pub usable: Bytes,
+    /// The site. Beyond [`StackId::MAX`] it counts as [`StackId::ROOT`].
+    pub stack: StackId,
+    /// The calling thread.
+    pub thread: ThreadId,
+    /// When. The ledger only hands it back; blocks keep it in steps of [`LiveBlock::TIME_STEP`].
+    pub time: Time,
+    /// The type declared for the block.
+    pub stamp: TypeId,
+}
+
+/// A reallocation between its call and its return, as [`crate::Pending`] is.
+#[derive(Debug)]
+#[must_use = "the old block is out of the register until the reallocation is finished or cancelled"]
+pub struct SharedPending {
+    thread: ThreadId,
+    /// How often the ledger had been cleared when it began.
+    clears: u64,
+    suspended: Option<Suspended>,
+}
+
+impl SharedPending {
+    /// The block that the call was given; freed only if the reallocation is finished.
+    pub fn old(&self) -> Freed {
+        Freed::new(self.suspended.map(|suspended| suspended.block))
+    }
+
+    /// The same with all that is known of it.
+    pub fn old_block(&self) -> Option<LiveBlock> {
+        self.suspended.map(|suspended| LiveBlock::new(suspended.key, suspended.block, suspended.details))
+    }
+}
+
+/// The state of the process it is in, which all its threads enter: a [`crate::Ledger`] by its rules, with more known of
+/// each block ([`LiveBlock`]).
+///
+/// `&self` throughout and `const` to make, so that it can be a static; runs inside `malloc`, like [`SharedRegister`],
+/// whose promises about locks, signals and memory it shares. An event takes the lock of a shard, and inside that the one
+/// of the books, each for a fraction of a microsecond. So what a query answers about one block or about the totals is
+/// true of one moment; blocks and totals together only while nothing happens.
+///
+/// With `bytes_max` of memory mapped, allocations that would take more are refused and [counted](SharedLedger::dropped);
+/// what is known stays right. The frees of refused blocks count as unknown.
+pub struct SharedLedger {
+    register: SharedRegister,
+    books: Locked<Books>,
+    /// Taken before the lock of a shard, by events of pools only.
+    pools: Locked<Pools>,
+    dropped: AtomicU64,
+    /// How often it was cleared: counted while all locks are held.
+    clears: AtomicU64,
+}
+
+impl SharedLedger {
+    /// The ledger of a process in which nothing has happened. Maps no memory.
+    pub const fn new() -> SharedLedger {
+        SharedLedger {
+            register: SharedRegister::new(),
+            books: Locked::new(Books::new()),
+            pools: Locked::new(Pools::new()),
+            dropped: AtomicU64::new(0),
+            clears: AtomicU64::new(0),
+        }
+    }
+
+    /// A call returned a block. Also for `realloc` of a null pointer. To be called before another thread can have the
+    /// block.
+    #[inline]
+    pub fn allocate(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
+        self.enter(new, |_| {})
+    }
+
+    /// A call is about to release a block. Not for `free` of a null pointer, which is no event.
+    #[inline]
+    pub fn free(&self, thread: ThreadId, key: Key) -> Freed {
+        self.leave(thread, key, true)
+    }
+
+    /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
+    #[inline]
+    pub fn free_if_known(&self, thread: ThreadId, key: Key) -> Freed {
+        self.leave(thread, key, false)
+    }
+
+    /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
+    /// before the reallocation is finished, finished as a free, or cancelled.
+    #[inline]
+    pub fn begin_realloc(&self, thread: ThreadId, key: Key) -> SharedPending {
+        let clears = self.clears.load(Ordering::Relaxed);
+        SharedPending { thread, clears, suspended: self.register.suspend(key) }
+    }
+
+    /// The reallocation returned a block: a free and an allocation, both by the thread that began it. On error the old
+    /// block is freed all the same.
+    #[inline]
+    pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
+        let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
+        self.finish_as_free(pending);
+        self.enter(&Allocation { thread, ..*new }, |books| books.reallocated(is_event))
+    }
+
+    /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
+    #[inline]
+    pub fn finish_as_free(&self, pending: SharedPending) {
+        let free = || self.books.lock().free(&mut Alone, pending.thread, pending.old());
+        match &pending.suspended {
+            Some(suspended) => self.register.forget(suspended, || {
+                if self.is_of_now(&pending) {
+                    free();
+                }
+            }),
+            None => free(),
+        }
+    }
+
+    /// The reallocation failed: its block stays live, nothing has happened. Count the failed call with
+    /// [`SharedLedger::fail`].
+    ///
+    /// Should the key have been given to another block meanwhile, that one stays, and the old block counts as freed
+    /// without a free having been seen.
+    pub fn cancel_realloc(&self, pending: SharedPending) {
+        if let Some(suspended) = &pending.suspended {
+            let is_of_now = || self.is_of_now(&pending);
+            self.register.restore(suspended, is_of_now, || self.books.lock().lose(&mut Alone, suspended.block));
+        }
+    }
+
+    /// Whether a reallocation began since the ledger was cleared last. Exact under a lock of the register.
+    fn is_of_now(&self, pending: &SharedPending) -> bool {
+        self.clears.load(Ordering::Relaxed) == pending.clears
+    }
+
+    /// A call returned no block although one was asked for.
+    pub fn fail(&self) {
+        self.books.lock().fail();
+    }
+
+    /// A block becomes the memory of the user pool with this id, as [`crate::Ledger::back`] says. Look-ups find the
+    /// pool by it.
+    pub fn back(&self, thread: ThreadId, key: Key, pool: u32) -> Freed {
+        let backed = self.register.change(key, |block, details| {
+            let freed = Freed::new(Some(*block));
+            (block.inherited, block.set_aside, details.stamp) = (true, true, pool);
+            Ok(self.books.lock().back(&mut Alone, thread, freed))
+        });
+        match backed {
+            Ok(Some(freed)) => freed,
+            _ => self.books.lock().back(&mut Alone, thread, Freed::Unknown),
+        }
+    }
+
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. Other events of pools wait until it is
+    /// done. Returns how many there were.
+    pub fn reset_pool(&self, thread: ThreadId, pool: u32) -> Blocks {
+        let mut pools = self.pools.lock();
+        let mut blocks = Blocks(0);
+        while let Some(key) = pools.pop(pool) {
+            if self.release(thread, key, false) != Freed::Unknown {
+                pools.freed(key);
+                blocks.0 += 1;
+            }
+        }
+        blocks
+    }
+
+    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
+    pub fn ignore(&self, key: Key) -> Result<Option<Block>, OutOfMemory> {
+        let entered = self.register.insert_with(key, Details::default(), Bytes(0), |displaced| {
+            let displaced = displaced.map(|(block, _)| block).filter(|block| !block.set_aside);
+            if let Some(block) = displaced {
+                self.books.lock().lose(&mut Alone, block);
+            }
+            Ok((Block::IGNORED, displaced))
+        });
+        entered.inspect_err(|_| self.drop_event())
+    }
+
+    /// The live block with this key is one of another site, as if it had been allocated there: what declares its
+    /// context came after it. What a site had at a peak stays what it was. Whether there was such a block.
+    pub fn move_block(&self, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
+        let to = to.or_root();
+        let changed = self.register.change(key, |block, _| {
+            let mut books = self.books.lock();
+            let bytes = books.bytes_to_move(to);
+            self.register.budget().within(bytes, || books.move_block(&Alone, *block, to))?;
+            block.stack = to;
+            Ok(())
+        });
+        changed.map(|changed| changed.is_some()).inspect_err(|_| self.drop_event())
+    }
+
+    /// Declares a type for the live block with this key. Whether there was such a block.
+    pub fn stamp(&self, key: Key, stamp: TypeId) -> bool {
+        let stamped = self.register.change(key, |block, details| {
+            if !block.set_aside {
+                details.stamp = stamp.0;
+            }
+            Ok(!block.set_aside)
+        });
+        stamped == Ok(Some(true))
+    }
+
+    /// A thread is over: its number may be given to another one.
+    pub fn end_thread(&self, thread: ThreadId) {
+        self.books.lock().end_thread(thread);
+    }
+
+    /// Counts calls and maxima anew from this moment on. What is live stays, and is the first peak; serials go on; no
+    /// block from before is a temporary one.
+    pub fn restart(&self, time: Time) {
+        self.books.lock().restart(time);
+    }
+
+    /// Forgets everything, as if nothing had happened yet, and gives the memory back. Of a reallocation that is pending
+    /// and finished after it, only the new block is entered.
+    pub fn clear(&self) {
+        let mut pools = self.pools.lock();
+        self.register.clear_with(|| {
+            *pools = Pools::new();
+            *self.books.lock() = Books::new();
+            self.dropped.store(0, Ordering::Relaxed);
+            self.clears.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.books.lock().counts()
+    }
+
+    /// What is live, and the maxima.
+    pub fn live(&self) -> Live {
+        self.books.lock().live()
+    }
+
+    /// Counts and what is live, of the same moment.
+    pub fn totals(&self) -> (Counts, Live) {
+        let books = self.books.lock();
+        (books.counts(), books.live())
+    }
+
+    /// Events that could not be entered for want of memory: allocations, and changes of blocks to a new site.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// The totals of one site, if it ever allocated. There is no session around this ledger: the shares in its peak are
+    /// all zero.
+    pub fn site(&self, stack: StackId) -> Option<Site> {
+        self.books.lock().site(&Alone, stack)
+    }
+
+    /// The totals of every site, in the order of their first allocations. Each is of a moment of its own: takes the lock
+    /// for each, and holds none in between.
+    pub fn sites(&self) -> Sites<'_> {
+        Sites { ledger: self, next: 0 }
+    }
+
+    /// The live block with this key.
+    pub fn get(&self, key: Key) -> Option<LiveBlock> {
+        self.register.get(key).filter(|block| block.backs.is_none())
+    }
+
+    /// See [`SharedRegister::block_at`].
+    pub fn block_at(&self, address: u64) -> Option<LiveBlock> {
+        self.register.block_at(address)
+    }
+
+    /// See [`SharedRegister::block_in`].
+    pub fn block_in(&self, pool: u32, address: u64) -> Option<LiveBlock> {
+        self.register.block_in(pool, address)
+    }
+
+    /// See [`SharedRegister::blocks`]. A block in a pending reallocation is not found.
+    pub fn blocks(&self) -> LiveBlocks<'_> {
+        self.register.blocks()
+    }
+
+    /// What is mapped, touched or not.
+    pub fn bytes_mapped(&self) -> Bytes {
+        self.register.bytes_mapped()
+    }
+
+    /// The most that may be mapped, see the type.
+    pub fn set_bytes_max(&self, bytes: Bytes) {
+        self.register.set_bytes_max(bytes);
+    }
+
+    /// To be called before the process forks, see [`SharedRegister::before_fork`]. The child goes on with the same
+    /// ledger, and with blocks that are as much its own as the parent's are.
+    pub fn before_fork(&self) {
+        self.pools.hold();
+        self.register.before_fork();
+        self.books.hold();
+    }
+
+    /// To be called after the fork, in the parent and in the child.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the one that called [`SharedLedger::before_fork`], or its copy in the child.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
+        unsafe {
+            self.books.release();
+            self.register.after_fork();
+            self.pools.release();
+        }
+    }
+
+    #[inline(always)]
+    fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+        let entered = if new.key.pool() == 0 { self.enter_block(new, then) } else { self.enter_in_pool(new, then) };
+        entered.inspect_err(|_| self.drop_event())
+    }
+
+    #[cold]
+    fn enter_in_pool(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+        let mut pools = self.pools.lock();
+        let bytes = pools.bytes_to_reserve(new.key);
+        self.register.budget().within(bytes, || pools.reserve(new.key))?;
+        let allocated = self.enter_block(new, then)?;
+        let is_live = |key, serial| self.register.get(key).is_some_and(|block| block.serial.0 == serial);
+        pools.enter(new.key, allocated.serial.0, allocated.displaced.is_some(), is_live);
+        Ok(allocated)
+    }
+
+    #[inline(always)]
+    fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+        prefetch(&raw const self.books);
+        let &Allocation { key, size, usable, thread, time, stamp, .. } = new;
+        let stack = new.stack.or_root();
+        let known = LiveBlock { key, size, usable, stack, serial: Serial(0), stamp, thread, time, backs: None };
+        self.register.insert_with(key, known.details(), size, |displaced| {
+            let displaced = displaced.map(|(block, _)| block);
+            let mut books = self.books.lock();
+            let bytes = books.bytes_to_enter(thread, stack);
+            let serial = self.register.budget().within(bytes, || books.enter(thread, stack))?;
+            books.allocate(&mut Alone, time, thread, size, stack, displaced);
+            then(&mut books);
+            let block = Block { size, stack, serial, inherited: false, set_aside: false };
+            Ok((block, Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) }))
+        })
+    }
+
+    #[inline(always)]
+    fn leave(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        if key.pool() == 0 { self.release(thread, key, is_event) } else { self.leave_pool(thread, key, is_event) }
+    }
+
+    #[cold]
+    fn leave_pool(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        let mut pools = self.pools.lock();
+        let freed = self.release(thread, key, is_event);
+        if freed != Freed::Unknown {
+            pools.freed(key);
+        }
+        freed
+    }
+
+    /// `is_event`: even if the block is unknown.
+    #[inline(always)]
+    fn release(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+        prefetch(&raw const self.books);
+        self.register.remove_with(key, |taken| {
+            let freed = Freed::new(taken.map(|(block, _)| block));
+            if is_event || freed != Freed::Unknown {
+                self.books.lock().free(&mut Alone, thread, freed);
+            }
+            freed
+        })
+    }
+
+    #[cold]
+    fn drop_event(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for SharedLedger {
+    fn default() -> SharedLedger {
+        SharedLedger::new()
+    }
+}
+
+impl fmt::Debug for SharedLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (counts, live) = self.totals();
+        f.debug_struct("SharedLedger").field("counts", &counts).field("live", &live).finish_non_exhaustive()
+    }
+}
+
+/// The sites of a ledger, see [`SharedLedger::sites`].
+#[derive(Debug)]
+pub struct Sites<'l> {
+    ledger: &'l SharedLedger,
+    next: usize,
+}
+
+impl Iterator for Sites<'_> {
+    type Item = Site;
+
+    fn next(&mut self) -> Option<Site> {
+        loop {
+            let site = self.ledger.books.lock().site_by_number(&Alone, self.next)?;
+            self.next += 1;
+            if let Some(site) = site {
+                return Some(site);
+            }
+        }
+    }
+}

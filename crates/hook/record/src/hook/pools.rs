@@ -1,0 +1,64 @@
+//! What the program says of its own pools.
+
+use heapledger_core::context::Name;
+use heapledger_core::pool::ADDRESS_END;
+use heapledger_unwind::tree::{self, Place};
+
+use super::*;
+
+/// The register's key of a block in a pool.
+fn key(pool: u32, address: u64) -> u64 {
+    u64::from(pool) << ADDRESS_END.trailing_zeros() | address
+}
+
+/// A pool gave out `size` bytes at `address`, which is below [`ADDRESS_END`].
+///
+/// # Safety
+///
+/// See [`malloc`].
+pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
+    let (api, address) = (Api::PoolAlloc, key(pool, address));
+    if is_ignoring() {
+        return ignored(address, caller.sp());
+    }
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
+    let Some(block) = enter(caller.sp()) else {
+        return outside_allocation(api, address, size, 0, 0);
+    };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let place = Place::of(unsafe { block.capture_rarely(caller) });
+    let heap = core::ptr::from_ref(name).expose_provenance() as u64;
+    let stack = tree::child(place, NodeKind::Heap, heap, &mut block.outlet).id;
+    let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, weight: 0 };
+    let written = block.write_extended(ticks, &event);
+    block.finish(ticks, written);
+}
+
+/// A pool takes the block at `address` back.
+pub fn free(pool: u32, address: u64, sp: u64) {
+    free_with(Api::PoolFree, key(pool, address), 0, 0, sp);
+}
+
+/// A pool takes all its blocks back.
+pub fn reset(pool: u32, sp: u64) {
+    free_with(Api::PoolReset, key(pool, 0), 0, 0, sp);
+}
+
+/// A block of the allocator becomes the memory of a pool.
+pub fn back(block: u64, sp: u64) {
+    free_with(Api::PoolBack, block, 0, 0, sp);
+}
+
+/// What a pool did could not be told of.
+#[cold]
+pub fn refuse() {
+    if let Some(counters) = Process::get().and_then(Process::counters) {
+        counters.lost_pools.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,30 @@
+//! Where this thread keeps its contexts.
+//!
+//! The program says so once per thread, when the thread enters its first scope; hooks of this artefact look there. The
+//! answer is in a TLS word beside that of the block: a forked child, in which blocks are wiped, still has it.
+
+use core::ptr;
+
+use heapledger_core::context::Stack;
+
+use crate::arch;
+
+/// The calling thread's stack of scopes; null where it has been in none.
+#[inline(always)]
+pub fn contexts() -> *mut Stack {
+    ptr::with_exposed_provenance_mut(arch::contexts_word())
+}
+
+/// Proposes a stack for the calling thread. Returns the one to use: the first that was proposed.
+///
+/// # Safety
+///
+/// The stack is valid, and stays so as long as the thread may call its allocator. Only this thread uses it.
+pub unsafe fn bind(stack: *mut Stack) -> *mut Stack {
+    let bound = contexts();
+    if !bound.is_null() {
+        return bound;
+    }
+    arch::set_contexts_word(stack.expose_provenance());
+    stack
+}

@@ -1,0 +1,147 @@
+//! Contexts: from the scopes that a thread is in to a leaf of the stack tree.
+//!
+//! A context is a path of nodes for scopes and values, beside the stacks in the same tree. A stack within it is a leaf
+//! under the stack's innermost frame, which has the id of the path's innermost node for its address. So events, sites
+//! and all that is counted by stacks carry their contexts, and nothing else has to know of them.
+//!
+//! A thread remembers its previous context, frame by frame, and compares: what is unchanged, from the outside, has its
+//! nodes.
+
+use heapledger_core::context::{self, DEPTH_MAX, Frame, Stack};
+use heapledger_core::{NodeKind, StackId};
+
+use crate::tree::{self, Place};
+use crate::{Sink, modules};
+
+/// A thread's memory of its previous context. Zeroed memory is a valid one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Contexts {
+    /// The module epoch that all below belongs to, plus one: 0 is none. Of another, names may have become other names.
+    epoch: u32,
+    /// How many frames are remembered.
+    depth: u32,
+    /// The last stack within a context, the context, and the leaf for both.
+    stack: StackId,
+    context: StackId,
+    leaf: StackId,
+    root: Place,
+    frames: [Frame; DEPTH_MAX],
+    /// Of each frame: the path up to it.
+    places: [Place; DEPTH_MAX],
+}
+
+/// Whether the calling thread wants its allocations ignored. `stack` may be null: then not.
+///
+/// # Safety
+///
+/// `stack` is null or the calling thread's.
+#[inline(always)]
+pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
+    // SAFETY: not null, hence the caller's contract.
+    !stack.is_null() && unsafe { context::is_ignoring(stack) }
+}
+
+impl Contexts {
+    /// Forgets all: an interning was interrupted for good.
+    pub fn forget(&mut self) {
+        self.epoch = 0;
+    }
+
+    /// The leaf for a stack within the context that the thread is in; the stack itself where it is in none.
+    ///
+    /// # Safety
+    ///
+    /// `stack` is the calling thread's, and all that its frames refer to is static: see [`heapledger_core::context`].
+    pub unsafe fn leaf(&mut self, stack: *const Stack, id: StackId, sink: &mut dyn Sink) -> StackId {
+        // SAFETY: the caller's contract.
+        let depth = unsafe { context::depth(stack) };
+        if depth == 0 {
+            return id;
+        }
+        if self.epoch != modules::epoch().wrapping_add(1) {
+            self.start_epoch(sink);
+        }
+        // SAFETY: the caller's contract.
+        let Place { id: context, .. } = unsafe { self.path(stack, depth, sink) };
+        if context == self.root.id {
+            return id;
+        }
+        if (self.stack, self.context) != (id, context) {
+            let leaf = tree::child(Place::of(id), NodeKind::Context, u64::from(context.0), sink).id;
+            (self.stack, self.context, self.leaf) = (id, context, leaf);
+        }
+        self.leaf
+    }
+
+    /// The context that a thread is in, as a path.
+    ///
+    /// # Safety
+    ///
+    /// As in [`Contexts::leaf`], and `depth` is the stack's.
+    unsafe fn path(&mut self, stack: *const Stack, depth: usize, sink: &mut dyn Sink) -> Place {
+        let mut place = self.root;
+        let mut index = 0;
+        let known = depth.min(self.depth as usize);
+        for (remembered, reached) in self.frames.iter().zip(&self.places).take(known) {
+            // SAFETY: the caller's contract; `known` is at most `depth`.
+            if unsafe { context::frame(stack, index) } != *remembered {
+                break;
+            }
+            place = *reached;
+            index += 1;
+        }
+        if index < depth {
+            // Nothing new is remembered by a jump out of here, though some of it may be written already.
+            self.depth = index as u32;
+            // SAFETY: passed on.
+            place = unsafe { self.extend(stack, index, depth, place, sink) };
+        }
+        self.depth = depth as u32;
+        place
+    }
+
+    /// Interns the frames from an index on.
+    ///
+    /// # Safety
+    ///
+    /// As in [`Contexts::path`].
+    #[inline(never)]
+    unsafe fn extend(
+        &mut self,
+        stack: *const Stack,
+        from: usize,
+        depth: usize,
+        mut place: Place,
+        sink: &mut dyn Sink,
+    ) -> Place {
+        for (index, (remembered, reached)) in
+            self.frames.iter_mut().zip(&mut self.places).enumerate().take(depth).skip(from)
+        {
+            // SAFETY: the caller's contract.
+            let frame = unsafe { context::frame(stack, index) };
+            let step = |place, kind, name: *const context::Name, sink: &mut dyn Sink| {
+                tree::child(place, kind, name.expose_provenance() as u64, sink)
+            };
+            if frame.name.is_null() {
+                place = self.root;
+            } else {
+                place = step(place, NodeKind::Scope, frame.name, sink);
+                if !frame.value.is_null() {
+                    place = step(place, NodeKind::Value, frame.value, sink);
+                }
+            }
+            (*remembered, *reached) = (frame, place);
+        }
+        place
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start_epoch(&mut self, sink: &mut dyn Sink) {
+        let epoch = modules::epoch();
+        (self.depth, self.stack, self.context, self.leaf) = (0, StackId::ROOT, StackId::ROOT, StackId::ROOT);
+        self.root = tree::root(epoch, sink);
+        self.epoch = epoch.wrapping_add(1);
+    }
+}

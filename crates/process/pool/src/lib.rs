@@ -1,0 +1,196 @@
+//! User pools: heaps of the program's own, as the ledger sees them.
+//!
+//! A custom allocator (a bump arena, a slab, memory of a device) asks the global allocator for large blocks and hands out
+//! small ones, of which a ledger knows nothing. A [`Pool`] tells it: its blocks are then recorded as those of `malloc`
+//! are, with size, stack and context, in a heap of the pool's name. The block that the pool's memory is cut from leaves
+//! the totals when it [becomes that](Pool::back), so that nothing is counted twice.
+//!
+//! ```
+//! use heapledger_pool::Pool;
+//!
+//! static FRAMES: Pool = Pool::new("frames");
+//!
+//! let mut memory = vec![0_u8; 4096];
+//! FRAMES.back(memory.as_ptr());
+//! let (first, rest) = memory.split_at_mut(64);
+//! FRAMES.alloc(first.as_ptr(), first.len());
+//! FRAMES.alloc(rest.as_ptr(), 100);
+//! FRAMES.free(first.as_ptr());
+//! FRAMES.reset();
+//! ```
+//!
+//! Where nobody observes the program, each call is two loads and two tests. Otherwise an allocation costs about what the
+//! recording of a `malloc` does. No call allocates, blocks longer than recording does, or fails; all may be made in any
+//! thread, and inside of a global allocator. `examples/bump.rs` is a whole arena.
+#![no_std]
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::bridge::{self, Found};
+use heapledger_core::context::Name;
+use heapledger_core::pool;
+
+/// A heap of the program's own.
+///
+/// Pools of one name are shown as one heap. A pool that is dropped takes its blocks back, as [`Pool::reset`] does; a static
+/// one never is. At most 65,535 pools are open at a time: events of others are counted as lost.
+#[derive(Debug)]
+pub struct Pool {
+    text: &'static str,
+    pool: pool::Pool,
+}
+
+impl Pool {
+    /// A pool with this name, of which the first 1,024 bytes are shown. Nobody hears of it before its first block.
+    pub const fn new(name: &'static str) -> Pool {
+        Pool { text: name, pool: pool::Pool::nameless() }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        self.text
+    }
+
+    /// The pool has handed out `bytes` bytes at `block`. To be called when the block may be used.
+    ///
+    /// A block is known by its address, which is below 2⁴⁷ and need not be one of memory of this process; events with
+    /// others are counted as lost. An address that is handed out twice was taken back in between, as far as the ledger
+    /// is concerned.
+    #[inline(always)]
+    pub fn alloc(&self, block: *const u8, bytes: usize) {
+        if let Some(allocated) = self.observer().and_then(Found::pool_allocated) {
+            // SAFETY: the pool stays where it is until the call returns.
+            unsafe { allocated(&self.pool, block.addr() as u64, bytes as u64) };
+        }
+    }
+
+    /// The pool is about to take the block back. To be called before another thread may get it. A block that the ledger
+    /// does not know is counted as a free of an unknown block.
+    #[inline]
+    pub fn free(&self, block: *const u8) {
+        if let Some(freed) = bridge::find().and_then(Found::pool_freed) {
+            // SAFETY: as in `alloc`.
+            unsafe { freed(&self.pool, block.addr() as u64) };
+        }
+    }
+
+    /// The pool is about to take all its blocks back: one event, however many there are.
+    #[inline]
+    pub fn reset(&self) {
+        if let Some(reset) = bridge::find().and_then(Found::pool_reset) {
+            // SAFETY: as in `alloc`.
+            unsafe { reset(&self.pool) };
+        }
+    }
+
+    /// A block of the global allocator has become memory of this pool: it leaves the totals, since the pool's blocks stand
+    /// for it. It is freed as ever, which is no event any more; a reallocation makes it another block, to be told of again.
+    #[inline]
+    pub fn back(&self, block: *const u8) {
+        if let Some(backed) = bridge::find().and_then(Found::pool_backed) {
+            // SAFETY: as in `alloc`.
+            unsafe { backed(&self.pool, block.addr() as u64) };
+        }
+    }
+
+    /// The bridge, once the pool has its name.
+    #[inline(always)]
+    fn observer(&self) -> Option<Found> {
+        let found = bridge::find()?;
+        if self.pool.name().is_none() {
+            self.pool.set_name(name(self.text));
+        }
+        Some(found)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(closed) = bridge::find().and_then(Found::pool_closed) {
+            // SAFETY: as in `alloc`.
+            unsafe { closed(&self.pool) };
+        }
+    }
+}
+
+/// How many different names pools can have.
+const NAMES_MAX: usize = 256;
+
+/// A name as observers know it, which they may look at as long as the process lives: made once for each text, in memory
+/// that is there from the beginning, since this may run inside an allocator.
+fn name(text: &'static str) -> &'static Name {
+    struct Place {
+        text: AtomicPtr<u8>,
+        name: core::cell::UnsafeCell<Name>,
+        /// 0, or one more than the length of the text.
+        length: core::sync::atomic::AtomicUsize,
+    }
+    // SAFETY: `name` is written by whoever took the place, by an exchange of `text`, and read when `length` says so.
+    unsafe impl Sync for Place {}
+    static PLACES: [Place; NAMES_MAX] = [const {
+        Place {
+            text: AtomicPtr::new(ptr::null_mut()),
+            name: core::cell::UnsafeCell::new(Name::new("")),
+            length: core::sync::atomic::AtomicUsize::new(0),
+        }
+    }; NAMES_MAX];
+    static OTHER: Name = Name::new("(other pools)");
+
+    let key = text.as_ptr().cast_mut();
+    for place in &PLACES {
+        let taken = place.text.load(Ordering::Acquire);
+        if taken.is_null() && place.text.compare_exchange(taken, key, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            // SAFETY: the place is ours alone by the exchange, and nobody reads before the store below.
+            unsafe { place.name.get().write(Name::new(text)) };
+            place.length.store(text.len() + 1, Ordering::Release);
+        }
+        // Of a place that is being written right now the length is not known yet: another one is made, readers merge them.
+        if place.length.load(Ordering::Acquire) == text.len() + 1 && place.text.load(Ordering::Acquire) == key {
+            // SAFETY: written before `length`, and never again.
+            return unsafe { &*place.name.get() };
+        }
+    }
+    &OTHER
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn names_are_made_once() {
+        static TEXT: &str = "frames and more";
+        let (frames, more) = (&TEXT[..6], &TEXT[6..]);
+        let bytes = |name: &'static Name| core::str::from_utf8(name.bytes()).unwrap();
+        assert_eq!((bytes(name(frames)), bytes(name(more)), bytes(name(TEXT))), ("frames", " and more", TEXT));
+        assert!(ptr::eq(name(frames), name(frames)));
+        let texts: std::vec::Vec<&'static str> = (0..NAMES_MAX + 10)
+            .map(|number| &*std::boxed::Box::leak(std::format!("pool {number}").into_boxed_str()))
+            .collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for text in &texts {
+                        let found = bytes(name(text));
+                        assert!(found == *text || found == "(other pools)", "{found}");
+                    }
+                });
+            }
+        });
+        assert_eq!(bytes(name(texts[NAMES_MAX + 9])), "(other pools)");
+    }
+
+    /// Nobody observes: nothing happens.
+    #[test]
+    fn alone() {
+        let pool = Pool::new("alone");
+        pool.back(ptr::null());
+        pool.alloc(ptr::null(), 10);
+        pool.free(ptr::null());
+        pool.reset();
+        assert!(pool.pool.name().is_none() && pool.pool.known_id().is_none());
+    }
+}

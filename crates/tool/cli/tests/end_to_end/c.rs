@@ -1,0 +1,313 @@
+//! The headers for C and C++: they compile everywhere without a warning, cost next to nothing where nobody observes, and
+//! what programs declare with them is recorded.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, headers, installed, number};
+
+/// A program that uses all of the header, in C and in C++.
+const EVERYTHING: &str = r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+#include <string.h>
+
+static heapledger_category category = HEAPLEDGER_CATEGORY("layout", 1);
+static const heapledger_name heap = HEAPLEDGER_NAME("frames");
+static const heapledger_name route = HEAPLEDGER_NAME("route=/users");
+static heapledger_pool pool = HEAPLEDGER_POOL(&heap);
+
+static void *work(size_t size) {
+    HEAPLEDGER_SCOPE("work");
+    return malloc(size);
+}
+
+int main(void) {
+    HEAPLEDGER_TASK("request");
+    HEAPLEDGER_SCOPE_IN(&category, "reflow");
+    HEAPLEDGER_SCOPE_VALUE("handle", &route);
+    void *memory = work(1000);
+    if (memory == NULL) return 1;
+    {
+        HEAPLEDGER_IGNORE();
+        void *other = malloc(10);
+        if (other == NULL) return 2;
+        free(other);
+    }
+    heapledger_pool_back(&pool, memory);
+    heapledger_pool_alloc(&pool, memory, 100);
+    heapledger_pool_free(&pool, memory);
+    heapledger_pool_reset(&pool);
+    heapledger_pool_close(&pool);
+    heapledger_enable(&category, 0);
+    heapledger_marker("done");
+    heapledger_scope scope = heapledger_enter(&heap, NULL);
+    heapledger_leave(scope);
+    free(memory);
+    return heapledger_is_observed() ? 10 : 0;
+}
+"#;
+
+/// The same in the manner of C++.
+const EVERYTHING_CPP: &str = r#"
+#include "heapledger/heapledger.hpp"
+#include <cstdlib>
+#include <new>
+static heapledger::category layout{"layout"};
+static heapledger::pool frames{"frames"};
+static void *work(std::size_t size) { heapledger::context scope{"work"}; return ::operator new(size); }
+int main() {
+  heapledger::task request{"request"};
+  heapledger::context reflow{"reflow", layout};
+  void *memory = work(1000);
+  { heapledger::ignore ignore; ::operator delete(::operator new(10)); }
+  frames.back(memory); frames.alloc(memory, 100); frames.free(memory); frames.alloc(memory, 50); frames.reset();
+  heapledger::marker("done");
+  layout.enable(false);
+  ::operator delete(memory);
+  return heapledger::is_observed() ? 10 : 0;
+}
+"#;
+
+/// Compiles a program against the headers. Panics with what the compiler says.
+fn compile(compiler: &Path, source: &Path, program: &Path, options: &[&str]) {
+    let mut command = Command::new(compiler);
+    command.args(options).arg("-I").arg(headers()).arg(source).arg("-o").arg(program);
+    let done = command.output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && told.is_empty(), "{command:?}:\n{told}");
+}
+
+#[test]
+fn the_header_compiles_everywhere_and_runs_alone() {
+    const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+    const C: [&str; 4] = ["-std=c99", "-std=c11", "-std=c17", "-std=gnu11"];
+    const CPP: [&str; 4] = ["-std=c++11", "-std=c++17", "-std=c++20", "-std=gnu++17"];
+    let scratch = Scratch::new();
+    let in_c = scratch.write("everything.c", EVERYTHING);
+    let in_cpp = scratch.write("everything.cpp", EVERYTHING);
+    for (compiler, source, standards) in
+        [("gcc", &in_c, C), ("clang", &in_c, C), ("g++", &in_cpp, CPP), ("clang++", &in_cpp, CPP)]
+    {
+        let Some(compiler) = installed(compiler) else { continue };
+        let ways = ["-O0", "-O3", "-no-pie", "-static"].map(|how| [standards[0], how]);
+        for how in standards.map(|standard| [standard, "-O2"]).into_iter().chain(ways) {
+            let program = scratch.file("everything");
+            compile(&compiler, source, &program, &[&STRICT[..], &how[..]].concat());
+            let done = Command::new(&program).status().unwrap();
+            assert_eq!(done, exited(0), "{} {how:?}", compiler.display());
+        }
+    }
+}
+
+#[test]
+fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
+    let scratch = Scratch::new();
+    let source = scratch.write("everything.cpp", EVERYTHING_CPP);
+    let program = scratch.file("everything");
+    for compiler in ["clang++", "g++"] {
+        let Some(compiler) = installed(compiler) else { continue };
+        for how in [["-std=c++20", "-O2"], ["-std=c++17", "-O0"], ["-std=c++14", "-O3"], ["-std=c++11", "-O2"]] {
+            let options = ["-Wall", "-Wextra", "-pedantic", "-Werror", how[0], how[1]];
+            compile(&compiler, &source, &program, &options);
+            assert_eq!(Command::new(&program).status().unwrap(), exited(0), "{} {options:?}", compiler.display());
+        }
+    }
+    let (outcome, recording) = Job::new([&program]).recorded(&scratch);
+    assert_eq!(outcome.status, exited(10), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+    let contexts = sums(&recording, "context");
+    assert_eq!(contexts["request > reflow > work"], (1000, 1), "{contexts:?}");
+    assert_eq!(contexts["request > reflow"], (150, 2), "{contexts:?}");
+    assert_eq!(sums(&recording, "heap")["frames"], (150, 2));
+}
+
+/// Scopes of the program, of a library that it links, and of one that it loads, in both ways of linking.
+#[test]
+fn a_thread_has_one_stack_of_scopes_whoever_enters_them() {
+    let scratch = Scratch::new();
+    let library = |name: &str| {
+        let text = format!(
+            r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+void *{name}(void *(*next)(void)) {{
+    HEAPLEDGER_SCOPE("{name}");
+    return next ? next() : malloc(100);
+}}
+"#
+        );
+        let source = scratch.write(&format!("{name}.c"), text);
+        let file = scratch.file(&format!("lib{name}.so"));
+        compile(Path::new("cc"), &source, &file, &["-O2", "-fPIC", "-shared"]);
+        file
+    };
+    let (linked, loaded) = (library("linked"), library("loaded"));
+    let text = r#"
+#include "heapledger/heapledger.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+void *linked(void *(*)(void));
+static void *(*loaded)(void *(*)(void));
+static void *innermost(void) {
+    HEAPLEDGER_SCOPE("innermost");
+    return malloc(10);
+}
+static void *load(void) { return loaded(innermost); }
+static void *run(void *name) {
+    // In this thread the library is the first.
+    free(loaded(NULL));
+    (void)name;
+    HEAPLEDGER_SCOPE("outermost");
+    free(linked(load));
+    return NULL;
+}
+int main(int count, char **arguments) {
+    if (count < 2) return 1;
+    *(void **)&loaded = dlsym(dlopen(arguments[1], RTLD_NOW), "loaded");
+    if (!loaded) return 2;
+    pthread_t thread;
+    pthread_create(&thread, NULL, run, NULL);
+    pthread_join(thread, NULL);
+    HEAPLEDGER_SCOPE("main");
+    free(linked(load));
+    return 0;
+}
+"#;
+    let source = scratch.write("program.c", text);
+    for position in ["-fPIE", "-no-pie"] {
+        let program = scratch.file("program");
+        compile(
+            Path::new("cc"),
+            &source,
+            &program,
+            &["-O2", "-pthread", position, "-Wl,--no-as-needed", linked.to_str().unwrap()],
+        );
+        let (outcome, recording) = Job::new([&program]).argument(&loaded).both(&scratch);
+        assert_eq!(outcome.status, exited(0));
+        let contexts = sums(&recording, "context");
+        assert_eq!(contexts["loaded"], (100, 1), "{contexts:?}");
+        assert_eq!(contexts["outermost > linked > loaded > innermost"], (10, 1), "{contexts:?}");
+        assert_eq!(contexts["main > linked > loaded > innermost"], (10, 1), "{contexts:?}");
+    }
+}
+
+/// Bytes and blocks in all, by something that a program declares.
+fn sums(recording: &Recording, by: &str) -> HashMap<String, (i64, i64)> {
+    let top = recording.ask("top", &["--by", by, "--total", "--rows", "1000"]);
+    let rows = top["rows"].as_array().unwrap().iter();
+    let label = |row: &Value| match &row[by] {
+        Value::Array(scopes) => {
+            scopes.iter().map(|scope| scope["name"].as_str().unwrap()).collect::<Vec<_>>().join(" > ")
+        }
+        name => name.as_str().unwrap_or_default().to_owned(),
+    };
+    rows.map(|row| (label(row), (number(row, "bytes"), number(row, "blocks")))).collect()
+}
+
+/// Also where references are not through the global offset table by themselves.
+#[test]
+fn a_program_with_the_header_is_recorded_however_it_is_built() {
+    let scratch = Scratch::new();
+    let source = scratch.write("everything.c", EVERYTHING);
+    for (name, options) in [("pie", ["-O2", "-fPIE"]), ("no-pie", ["-O2", "-no-pie"]), ("debug", ["-O0", "-g"])] {
+        let program = scratch.file(name);
+        compile(Path::new("cc"), &source, &program, &options);
+        let (outcome, recording) = Job::new([&program]).recorded(&scratch);
+        assert_eq!(outcome.status, exited(10), "{name}: {outcome:?}");
+        recording.assert_whole().assert_adds_up();
+        // Not what was to be ignored; a block of malloc and one of the pool, and both are gone.
+        let counts = ["allocations", "frees", "bytes_allocated", "bytes_live_max", "frees_unknown"];
+        assert_eq!(counts.map(|count| recording.total(count)), [2, 2, 1100, 1000, 0], "{recording:?}");
+        let info = recording.ask("info", &[]);
+        assert_eq!(info["annotations"][0]["text"], "done");
+    }
+}
+
+/// Instructions of a program, as valgrind counts them.
+fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scratch) -> i64 {
+    let out = scratch.file("callgrind.out");
+    let mut command = Command::new(valgrind);
+    command.args(["--tool=callgrind", "--collect-systime=no"]);
+    command.arg(format!("--callgrind-out-file={}", out.display())).arg(program).arg(argument);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let text = std::fs::read_to_string(out).unwrap();
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    totals.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_scope_that_nobody_observes_is_a_load_a_test_and_a_branch() {
+    let Some(valgrind) = installed("valgrind") else { return };
+    let scratch = Scratch::new();
+    let source = scratch.write(
+        "scopes.c",
+        r#"
+#include "heapledger/heapledger.h"
+#include <stdlib.h>
+__attribute__((noinline)) static void nothing(long number) { __asm__ volatile("" : : "r"(number)); }
+__attribute__((noinline)) static void scope(long number) {
+#ifdef SCOPES
+    HEAPLEDGER_SCOPE("scope");
+#endif
+    nothing(number);
+}
+int main(int count, char **arguments) {
+    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) scope(number);
+}
+"#,
+    );
+    let per_call = |options: &[&str]| {
+        let program = scratch.file("scopes");
+        compile(Path::new("cc"), &source, &program, &[&["-O2"], options].concat());
+        let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
+        (many - few) as f64 / 100_000.0
+    };
+    let (without, with) = (per_call(&[]), per_call(&["-DSCOPES"]));
+    println!("instructions of a scope that nobody observes: {}", with - without);
+    // With what its function has to save for it.
+    assert!(with - without <= 12.0, "{with} instructions instead of {without}");
+}
+
+/// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
+#[test]
+fn the_examples_of_a_bump_arena() {
+    let scratch = Scratch::new();
+    let in_c = scratch.file("bump");
+    let options = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"];
+    compile(Path::new("cc"), &headers().join("../examples/bump.c"), &in_c, &options);
+    let in_rust = example("heapledger-pool", "bump");
+    for (program, scope) in [(in_c, json!("draw")), (in_rust, json!(null))] {
+        let (outcome, recording) = Job::new([&program]).both(&scratch);
+        assert_eq!(outcome.text(), "7770 sprites\n");
+        recording.assert_whole().assert_adds_up();
+        assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
+        // The memory; later the blocks of the arena, and the C library's or Rust's for standard output.
+        let peak = recording.total("bytes_live_max");
+        assert!(((64 << 10)..(64 << 10) + 2048).contains(&peak), "{recording:?}");
+        assert!((160..170).contains(&recording.total("blocks_live_max")), "{recording:?}");
+        assert_eq!(sums(&recording, "heap")["frames"], (7770 * 32, 7770));
+        let scopes = recording.ask("top", &["--by", "scope", "--total", "--heap", "frames"]);
+        assert_eq!(scopes["rows"][0]["scope"], scope, "{scopes}");
+    }
+}
+
+/// An example of another package, built as the command under test is.
+pub(crate) fn example(package: &str, name: &str) -> PathBuf {
+    let directory = Path::new(HEAPLEDGER).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--offline", "-p", package, "--example", name]);
+    if directory.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.arg("--target-dir").arg(directory.parent().unwrap());
+    let done = cargo.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    directory.join("examples").join(name)
+}

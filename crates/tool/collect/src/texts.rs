@@ -1,0 +1,85 @@
+//! What programs call their scopes, the values of these, and their heaps.
+//!
+//! A program tells of a text by its address, before the nodes that have it. In the file a text has a number in the
+//! session, and equal ones are one, whatever image they are of.
+
+use std::collections::HashMap;
+
+use heapledger_core::context::Name;
+use heapledger_recording::{Text, TextId};
+
+/// The texts of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    /// By number, from 1; and whether the file has it.
+    all: Vec<(Text, bool)>,
+    /// By the text, whether it names a task, and its category.
+    ids: HashMap<(Vec<u8>, bool, Vec<u8>), TextId>,
+}
+
+impl Texts {
+    /// All that nodes refer to.
+    pub(crate) fn used(&self) -> impl Iterator<Item = Text> {
+        self.all.iter().filter(|(_, is_used)| *is_used).map(|(text, _)| text.clone())
+    }
+
+    /// A node refers to the text: hands it out if it is the first.
+    pub(crate) fn use_text(&mut self, id: TextId) -> Option<Text> {
+        let (text, is_used) = self.all.get_mut((id.0 as usize).checked_sub(1)?)?;
+        (!std::mem::replace(is_used, true)).then(|| text.clone())
+    }
+
+    fn id(&mut self, bytes: Vec<u8>, is_task: bool, category: Vec<u8>) -> TextId {
+        let next = TextId(self.all.len() as u32 + 1);
+        let id = *self.ids.entry((bytes.clone(), is_task, category.clone())).or_insert(next);
+        if id == next {
+            self.all.push((Text { text: id, bytes, is_task, category }, false));
+        }
+        id
+    }
+
+    fn bytes(&self, id: TextId) -> &[u8] {
+        let at = (id.0 as usize).checked_sub(1);
+        at.and_then(|at| self.all.get(at)).map_or(&[], |(text, _)| &text.bytes)
+    }
+}
+
+/// The texts at the addresses of an image: its own, and those from before it was forked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(HashMap<u64, TextId>);
+
+impl Addresses {
+    /// From now on this text is there.
+    pub(crate) fn tell(&mut self, texts: &mut Texts, address: u64, flags: u32, category: u64, bytes: Vec<u8>) {
+        let category = texts.bytes(self.get(category)).to_vec();
+        self.0.insert(address, texts.id(bytes, flags & Name::TASK != 0, category));
+    }
+
+    pub(crate) fn get(&self, address: u64) -> TextId {
+        self.0.get(&address).copied().unwrap_or(TextId::UNKNOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_are_one() {
+        let mut texts = Texts::default();
+        let (mut one, mut other) = (Addresses::default(), Addresses::default());
+        one.tell(&mut texts, 0x10, 0, 0, b"net".to_vec());
+        one.tell(&mut texts, 0x20, Name::TASK, 0x10, b"request".to_vec());
+        other.tell(&mut texts, 0x90, 0, 0, b"net".to_vec());
+        assert_eq!((one.get(0x10), one.get(0x20), other.get(0x90)), (TextId(1), TextId(2), TextId(1)));
+        assert_eq!((other.get(0x20), one.get(0)), (TextId::UNKNOWN, TextId::UNKNOWN));
+        let request = Text { text: TextId(2), bytes: b"request".to_vec(), is_task: true, category: b"net".to_vec() };
+        assert_eq!(texts.use_text(TextId(2)), Some(request.clone()));
+        assert_eq!((texts.use_text(TextId(2)), texts.use_text(TextId::UNKNOWN)), (None, None));
+        assert_eq!(texts.used().collect::<Vec<_>>(), [request]);
+        // The memory is used again, for another one; or for one that is no task.
+        let mut child = one.clone();
+        child.tell(&mut texts, 0x20, 0, 0, b"request".to_vec());
+        assert_eq!((child.get(0x20), one.get(0x20), child.get(0x10)), (TextId(3), TextId(2), TextId(1)));
+    }
+}

@@ -1,0 +1,291 @@
+/* Heapledger, from C: contexts, pools, markers, questions to the ledger.
+ *
+ * What is declared here goes to whoever observes the program: `heapledger record`, or the ledger of libheapledger. They
+ * are found through one weak symbol, `heapledger_bridge_v1`. Where nobody observes, that is null: then a scope, or any
+ * other call here, is a load, a test and a branch, and nothing else of Heapledger is in the process. Nothing has to be
+ * linked for this header.
+ *
+ * C99 or later, C++ too (see heapledger.hpp for classes); gcc or clang. On other systems than x86-64 ELF all calls
+ * compile, and do nothing.
+ *
+ * Threads: everything here may be called in any thread at any time, also while others allocate. A context belongs to the
+ * thread that entered it. Nothing here allocates, fails or sets errno, unless it says so.
+ *
+ * Texts are UTF-8. They, the names that refer to them, and pools are not copied: they must stay where they are, and as
+ * they are, to the end of the process, as string literals and static variables do. */
+#ifndef HEAPLEDGER_H
+#define HEAPLEDGER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HEAPLEDGER_INLINE __extension__ static __inline__ __attribute__((always_inline, unused))
+
+/* ------------------------------------------------------------------------------------------------------- names */
+
+typedef struct heapledger_category heapledger_category;
+
+/* The name of a scope, of a category or of a pool, or the value of a scope. Observers tell names apart by address, and
+ * show those with equal texts as one. Of a text, they show the first 1,024 bytes. */
+typedef struct heapledger_name {
+    const char *text;
+    uint32_t length;
+    uint32_t flags;                      /* HEAPLEDGER_TASK_FLAG or 0 */
+    const heapledger_category *category; /* or null */
+} heapledger_name;
+
+/* In heapledger_name.flags: the scope is a task, a piece of work that threads take up, such as a request. */
+#define HEAPLEDGER_TASK_FLAG 1u
+
+/* Scopes that are switched off and on together, while the program runs. */
+struct heapledger_category {
+    heapledger_name name;
+    uint32_t enabled; /* read by all threads: see heapledger_enable */
+    uint32_t reserved;
+};
+
+/* Initialisers for the above, of a string literal. */
+#define HEAPLEDGER_NAME(literal) {"" literal "", sizeof(literal) - 1, 0, NULL}
+#define HEAPLEDGER_NAME_IN(category, literal) {"" literal "", sizeof(literal) - 1, 0, (category)}
+#define HEAPLEDGER_TASK_NAME(literal) {"" literal "", sizeof(literal) - 1, HEAPLEDGER_TASK_FLAG, NULL}
+#define HEAPLEDGER_CATEGORY(literal, is_enabled) {HEAPLEDGER_NAME(literal), (is_enabled), 0}
+
+/* Switches a category on (not 0) or off, for scopes that are entered from now on. */
+HEAPLEDGER_INLINE void heapledger_enable(heapledger_category *category, int enabled) {
+    __atomic_store_n(&category->enabled, (uint32_t)(enabled != 0), __ATOMIC_RELAXED);
+}
+
+/* ------------------------------------------------------------------------------------------------------- bridge */
+
+typedef struct heapledger_frame {
+    const heapledger_name *name;
+    const heapledger_name *value;
+} heapledger_frame;
+
+/* How many scopes within each other are kept; those further in are left out of the context. */
+#define HEAPLEDGER_DEPTH_MAX 128
+
+typedef struct heapledger_stack {
+    uint32_t depth;
+    uint32_t ignore;
+    heapledger_frame frames[HEAPLEDGER_DEPTH_MAX];
+} heapledger_stack;
+
+/* A heap of the program's own. */
+typedef struct heapledger_pool {
+    const heapledger_name *name;
+    uint32_t id; /* the observer's; 0 at the beginning */
+    uint32_t reserved;
+} heapledger_pool;
+
+/* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
+ * below; programs have no need of it. */
+typedef struct heapledger_bridge {
+    uint32_t size;
+    uint32_t version;
+    int (*is_recording)(void);
+    int (*annotate)(uint32_t code, const uint64_t *words, size_t count);
+    heapledger_stack *(*contexts)(heapledger_stack *proposed);
+    void (*pool_allocated)(heapledger_pool *pool, uint64_t address, uint64_t size);
+    void (*pool_freed)(heapledger_pool *pool, uint64_t address);
+    void (*pool_reset)(heapledger_pool *pool);
+    void (*pool_closed)(heapledger_pool *pool);
+    void (*pool_backed)(heapledger_pool *pool, uint64_t block);
+} heapledger_bridge;
+
+#if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
+/* Through the global offset table: so the reference stays weak in programs that are not position-independent, too. */
+__asm__(".weak heapledger_bridge_v1");
+HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) {
+    const heapledger_bridge *bridge;
+    __asm__("movq heapledger_bridge_v1@GOTPCREL(%%rip), %0" : "=r"(bridge));
+    return bridge;
+}
+#else
+HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) { return NULL; }
+#endif
+
+/* The observer, if it has this function; else null. */
+#define HEAPLEDGER_BRIDGE_WITH(function)                                                                              \
+    heapledger_bridge_of_size(offsetof(heapledger_bridge, function) + sizeof(void (*)(void)))
+
+HEAPLEDGER_INLINE const heapledger_bridge *heapledger_bridge_of_size(size_t size) {
+    const heapledger_bridge *bridge = heapledger_find_bridge();
+    return __builtin_expect(bridge != NULL, 0) && bridge->size >= size ? bridge : NULL;
+}
+
+/* Whether allocations are being recorded now. */
+HEAPLEDGER_INLINE int heapledger_is_observed(void) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(is_recording);
+    return bridge != NULL && bridge->is_recording();
+}
+
+/* ----------------------------------------------------------------------------------------------------- contexts */
+
+/* A thread has one stack of scopes, whoever of its program, its libraries or their Rust parts enters them: the memory for
+ * it is what asked first. */
+struct heapledger_thread {
+    heapledger_stack *bound;
+    heapledger_stack own;
+};
+__extension__ extern __thread struct heapledger_thread heapledger_thread_v1;
+__extension__ __thread struct heapledger_thread heapledger_thread_v1 __attribute__((weak));
+
+static __attribute__((noinline, cold, unused)) heapledger_stack *heapledger_bind(const heapledger_bridge *bridge) {
+    return heapledger_thread_v1.bound = bridge->contexts(&heapledger_thread_v1.own);
+}
+
+/* This thread's stack of scopes; null where nobody observes. */
+HEAPLEDGER_INLINE heapledger_stack *heapledger_scopes(void) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(contexts);
+    if (bridge == NULL) return NULL;
+    return heapledger_thread_v1.bound != NULL ? heapledger_thread_v1.bound : heapledger_bind(bridge);
+}
+
+/* What to leave a scope with. */
+typedef struct heapledger_scope {
+    heapledger_stack *stack; /* null: none was entered */
+    uint32_t depth;
+} heapledger_scope;
+
+/* Enters a scope: what this thread allocates from now on is in it. `value` may be null. Two stores. */
+HEAPLEDGER_INLINE heapledger_scope heapledger_enter(const heapledger_name *name, const heapledger_name *value) {
+    heapledger_scope scope = {heapledger_scopes(), 0};
+    if (scope.stack == NULL) return scope;
+    if (name->category != NULL && __atomic_load_n(&name->category->enabled, __ATOMIC_RELAXED) == 0) {
+        scope.stack = NULL;
+        return scope;
+    }
+    scope.depth = scope.stack->depth;
+    if (scope.depth < HEAPLEDGER_DEPTH_MAX) {
+        scope.stack->frames[scope.depth].name = name;
+        scope.stack->frames[scope.depth].value = value;
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    *(volatile uint32_t *)&scope.stack->depth = scope.depth + 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return scope;
+}
+
+/* Leaves a scope, and all that were entered in it and are not left yet (a longjmp may have passed them). In the thread
+ * that entered it. One store. */
+HEAPLEDGER_INLINE void heapledger_leave(heapledger_scope scope) {
+    if (scope.stack == NULL) return;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (scope.depth < scope.stack->depth) *(volatile uint32_t *)&scope.stack->depth = scope.depth;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* From here to heapledger_end_ignoring, allocations of this thread are not recorded; may be nested. */
+HEAPLEDGER_INLINE heapledger_scope heapledger_begin_ignoring(void) {
+    heapledger_scope scope = {heapledger_scopes(), 0};
+    if (scope.stack == NULL) return scope;
+    scope.depth = scope.stack->ignore;
+    *(volatile uint32_t *)&scope.stack->ignore = scope.depth + 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return scope;
+}
+
+HEAPLEDGER_INLINE void heapledger_end_ignoring(heapledger_scope scope) {
+    if (scope.stack == NULL) return;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    *(volatile uint32_t *)&scope.stack->ignore = scope.depth;
+}
+
+HEAPLEDGER_INLINE void heapledger_leave_at_end(heapledger_scope *scope) { heapledger_leave(*scope); }
+HEAPLEDGER_INLINE void heapledger_end_ignoring_at_end(heapledger_scope *scope) { heapledger_end_ignoring(*scope); }
+
+#define HEAPLEDGER_PASTE_(one, other) one##other
+#define HEAPLEDGER_PASTE(one, other) HEAPLEDGER_PASTE_(one, other)
+#define HEAPLEDGER_HERE(prefix) HEAPLEDGER_PASTE(prefix, __LINE__)
+#define HEAPLEDGER_SCOPE_NAMED_(name, value)                                                                          \
+    heapledger_scope HEAPLEDGER_HERE(heapledger_scope_) __attribute__((cleanup(heapledger_leave_at_end), unused)) =   \
+        heapledger_enter((name), (value))
+#define HEAPLEDGER_SCOPE_OF_(initialiser)                                                                             \
+    static const heapledger_name HEAPLEDGER_HERE(heapledger_name_) = initialiser;                                     \
+    HEAPLEDGER_SCOPE_NAMED_(&HEAPLEDGER_HERE(heapledger_name_), NULL)
+
+/* Declarations: from here to the end of the enclosing block, this thread is in a scope with this name, a string literal.
+ * One per line. */
+#define HEAPLEDGER_SCOPE(literal) HEAPLEDGER_SCOPE_OF_(HEAPLEDGER_NAME(literal))
+/* The same, of a task. */
+#define HEAPLEDGER_TASK(literal) HEAPLEDGER_SCOPE_OF_(HEAPLEDGER_TASK_NAME(literal))
+/* The same, where the category (a pointer to it) is switched on. */
+#define HEAPLEDGER_SCOPE_IN(category, literal)                                                                        \
+    static const heapledger_name HEAPLEDGER_HERE(heapledger_name_) = HEAPLEDGER_NAME_IN(category, literal);           \
+    HEAPLEDGER_SCOPE_NAMED_(&HEAPLEDGER_HERE(heapledger_name_), NULL)
+/* The same, with a value: a pointer to a heapledger_name that stays. */
+#define HEAPLEDGER_SCOPE_VALUE(literal, value)                                                                        \
+    static const heapledger_name HEAPLEDGER_HERE(heapledger_name_) = HEAPLEDGER_NAME(literal);                        \
+    HEAPLEDGER_SCOPE_NAMED_(&HEAPLEDGER_HERE(heapledger_name_), (value))
+/* From here to the end of the enclosing block, allocations of this thread are not recorded. */
+#define HEAPLEDGER_IGNORE()                                                                                           \
+    heapledger_scope HEAPLEDGER_HERE(heapledger_ignore_)                                                              \
+        __attribute__((cleanup(heapledger_end_ignoring_at_end), unused)) = heapledger_begin_ignoring()
+
+/* -------------------------------------------------------------------------------------------------------- pools */
+
+/* A pool is a heap of the program's own: an arena, a slab, memory of a device. It tells what it hands out and takes back,
+ * and that is recorded as malloc and free are, with stack and context, as the heap of that name. At most 65,535 pools are
+ * open at once; pools of one name are shown as one heap. */
+
+/* Initialiser of a pool: `static heapledger_pool frames = HEAPLEDGER_POOL(&frames_name);` */
+#define HEAPLEDGER_POOL(name) {(name), 0, 0}
+
+/* The pool has handed out `size` bytes at `address`. An address is below 2^47; it need not be one of memory of this
+ * process, but no two live blocks of a pool have the same one. Call it after the block has become free to use. */
+HEAPLEDGER_INLINE void heapledger_pool_alloc(heapledger_pool *pool, const void *address, size_t size) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_allocated);
+    if (bridge != NULL) bridge->pool_allocated(pool, (uint64_t)(uintptr_t)address, size);
+}
+
+/* The pool is about to take back the block at `address`. Call it before another thread may be handed the block. */
+HEAPLEDGER_INLINE void heapledger_pool_free(heapledger_pool *pool, const void *address) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_freed);
+    if (bridge != NULL) bridge->pool_freed(pool, (uint64_t)(uintptr_t)address);
+}
+
+/* The pool is about to take back all its blocks at once, as arenas do. One event, however many there are. */
+HEAPLEDGER_INLINE void heapledger_pool_reset(heapledger_pool *pool) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_reset);
+    if (bridge != NULL) bridge->pool_reset(pool);
+}
+
+/* The same, and nothing refers to the pool any more. Static pools need not be closed. */
+HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_closed);
+    if (bridge != NULL) bridge->pool_closed(pool);
+}
+
+/* A block that malloc or one of its family returned has become memory of the pool: it leaves the totals, since the pool's
+ * blocks stand for it, so that nothing is counted twice. It is freed as ever; a reallocation makes it another block. */
+HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
+    if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
+}
+
+/* ------------------------------------------------------------------------------------------------------ markers */
+
+/* Leaves a moment with a name in a recording. Of the text the first 256 bytes. */
+static __attribute__((unused)) void heapledger_marker(const char *text) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(annotate);
+    if (bridge != NULL) {
+        uint64_t words[32] = {0};
+        size_t length = 0;
+        while (length < sizeof words && text[length] != 0) {
+            words[length / 8] |= (uint64_t)(unsigned char)text[length] << length % 8 * 8;
+            length++;
+        }
+        bridge->annotate(262, words, (length + 7) / 8);
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
