@@ -59,7 +59,7 @@ mod stack;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
-pub use context::Context;
+pub use context::{Context, set_context};
 pub use future::{InContext, WithContext};
 pub use heapledger_core::context::Category;
 pub use scope::{Ignore, Scope, ignore};
