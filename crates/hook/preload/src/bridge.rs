@@ -1,14 +1,15 @@
-//! The recorder's end of the bridge.
+//! The recorder's end of the bridge, and the hook table of this process.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::context::Stack;
-use heapledger_record::hook::{self, Caller};
-use heapledger_record::process;
+use heapledger_core::hooks::{Caller, Hooks};
+use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
+use crate::family;
 use crate::init::with_guard;
 use crate::pools;
 
@@ -52,6 +53,11 @@ unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
         unsafe { hook::set_context(block, Caller { slot, rbp }) };
     }
 }
+
+/// The hook table of this process. Also what hook libraries are given.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heapledger_core::bridge;
 use heapledger_core::context::{self, Frame, Name};
 
-use crate::scope::Scope;
+use crate::scope::ScopeGuard;
 use crate::stack;
 
 /// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
@@ -48,7 +48,7 @@ impl Context {
     /// .unwrap();
     /// ```
     #[inline]
-    pub fn enter(&self) -> Scope {
+    pub fn enter(&self) -> ScopeGuard {
         let stack = stack::current();
         // SAFETY: this thread's stack, here and below.
         let depth = unsafe { context::enter(stack, Frame::BARRIER) };
@@ -56,7 +56,7 @@ impl Context {
             // SAFETY: as above.
             unsafe { context::enter(stack, frame) };
         }
-        Scope::from_depth(depth)
+        ScopeGuard::from_depth(depth)
     }
 
     /// Whether it is that of no scope.
