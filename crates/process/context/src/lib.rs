@@ -59,10 +59,10 @@ mod stack;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
-pub use context::Context;
+pub use context::{Context, set_context};
 pub use future::{InContext, WithContext};
 pub use heapledger_core::context::Category;
-pub use scope::{Ignore, Scope, ignore};
+pub use scope::{IgnoreGuard, ScopeGuard, ignore};
 
 /// What the macros need.
 #[doc(hidden)]
