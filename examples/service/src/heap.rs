@@ -5,11 +5,16 @@ use std::fmt::Write;
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use heapledger::{Ledger, Options, Order};
+use heapledger::{Bytes, Ledger, Options, Order, Site, Symbol};
 
-/// Starts the ledger, before anything worth recording happens.
-pub fn start() {
-    if let Err(error) = Ledger::start(Options::default()) {
+/// Starts the ledger before anything worth recording happens: `exact`, `sampled`, or not at all.
+pub fn start(how: &str) {
+    let sample_every = match how {
+        "exact" => None,
+        "sampled" => Some(Bytes(512 << 10)),
+        _ => return,
+    };
+    if let Err(error) = Ledger::start(Options { sample_every, ..Options::default() }) {
         eprintln!("no ledger: {error}");
     }
 }
@@ -17,7 +22,7 @@ pub fn start() {
 /// Totals, contexts and sites, from the running ledger.
 pub async fn report() -> String {
     // What the report itself allocates is nobody's business.
-    let _ignored = heapledger::context::ignore();
+    let _ignored = heapledger::ignore();
     let ledger = Ledger::get();
     let mut page = format!("{}\n\n", ledger.totals());
 
@@ -37,11 +42,29 @@ pub async fn report() -> String {
         let context = if context.is_empty() { "(no context)" } else { &context };
         _ = writeln!(page, "{live:>10}  {blocks:>11}  {allocations:>11}  {context}");
     }
-    for site in ledger.top_sites(3, Order::BytesLive) {
-        _ = write!(page, "\n{site}");
+    _ = writeln!(page, "\nbytes live  blocks live  allocated by");
+    for site in ledger.top_sites(5, Order::BytesLive) {
+        _ = writeln!(page, "{:>10}  {:>11}  {}", site.bytes_live.0, site.blocks_live.0, place(&site));
     }
     _ = write!(page, "\nthe ledger itself: {:?}\nnot recorded: {:?}\n", ledger.overhead(), ledger.losses());
     page
+}
+
+/// The innermost functions of a stack that are neither the allocator's nor the standard library's.
+fn place(site: &Site) -> String {
+    let is_own = |symbol: &Symbol| {
+        let file = symbol.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
+        !file.starts_with("/rustc") && !file.contains("process/allocator")
+    };
+    let symbols = site.stack.frames().flat_map(|frame| frame.symbols());
+    symbols.filter(is_own).take(3).map(|symbol| name(&symbol)).collect::<Vec<_>>().join(" < ")
+}
+
+/// A function and a line, in short.
+fn name(symbol: &Symbol) -> String {
+    let file = symbol.file.as_ref().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy();
+    let function = symbol.function.as_deref().unwrap_or_default();
+    format!("{} ({file}:{})", function.split(['<', '(']).next().unwrap_or_default(), symbol.line.unwrap_or(0))
 }
 
 /// The live block around an address.

@@ -2,7 +2,7 @@
 //! has of each request are the contexts of what the request allocates; `/heap` answers from the running ledger.
 //!
 //! ```text
-//! cargo run --release -- 127.0.0.1:8080 &
+//! cargo run --release --bin service -- 127.0.0.1:8080 [exact|sampled|off] &
 //! cargo run --release --bin load -- 127.0.0.1:8080 20000 16
 //! curl 127.0.0.1:8080/heap
 //! ```
@@ -37,8 +37,8 @@ type Shared = Arc<RwLock<Library>>;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    heap::start();
-    tracing_subscriber::registry().with(heapledger::context::tracing::layer()).init();
+    heap::start(&std::env::args().nth(2).unwrap_or_else(|| "exact".to_owned()));
+    tracing_subscriber::registry().with(heapledger::tracing::layer()).init();
     let library = Shared::default();
     let service = Router::new()
         .route("/documents/{id}", put(store).get(render).delete(remove))
@@ -80,7 +80,8 @@ async fn render(State(library): State<Shared>, Path(id): Path<u32>) -> Result<St
         return Ok(page.clone());
     }
     let text = library.read().unwrap().documents.get(&id).cloned().ok_or(StatusCode::NOT_FOUND)?;
-    let page = text.split_whitespace().map(|word| format!("<a href=\"/search?word={word}\">{word}</a> ")).collect::<String>();
+    let page =
+        text.split_whitespace().map(|word| format!("<a href=\"/search?word={word}\">{word}</a> ")).collect::<String>();
     library.write().unwrap().rendered.insert(id, page.clone());
     Ok(page)
 }

@@ -16,9 +16,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let requests: u64 = arguments.next().map_or(Ok(10_000), |count| count.parse())?;
     let connections: u64 = arguments.next().map_or(Ok(8), |count| count.parse())?;
     let began = Instant::now();
-    let workers: Vec<_> = (0..connections)
-        .map(|number| tokio::spawn(work(address.clone(), number, requests / connections)))
-        .collect();
+    let workers: Vec<_> =
+        (0..connections).map(|number| tokio::spawn(work(address.clone(), number, requests / connections))).collect();
     let mut answers = Answers::new();
     for worker in workers {
         for (status, count) in worker.await?.map_err(|error| error.to_string())? {
