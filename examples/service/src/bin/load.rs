@@ -1,5 +1,6 @@
 //! Load for the service: `load ADDRESS REQUESTS CONNECTIONS`. Stores, renders, searches and removes documents over
-//! connections that stay open, and prints how many answers of each status came back in what time.
+//! connections that stay open, and prints how many answers of each status came back in what time. `load ADDRESS heap`
+//! prints what the service says of its heap.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +14,15 @@ type Answers = BTreeMap<u16, u64>;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let requests: u64 = arguments.next().map_or(Ok(10_000), |count| count.parse())?;
+    let requests = arguments.next().unwrap_or_else(|| "10000".to_owned());
+    if requests == "heap" {
+        let mut connection = BufReader::new(TcpStream::connect(address).await?);
+        connection.write_all(b"GET /heap HTTP/1.1\r\nhost: x\r\n\r\n").await?;
+        let (_, report) = answer(&mut connection).await?;
+        print!("{}", String::from_utf8_lossy(&report));
+        return Ok(());
+    }
+    let requests: u64 = requests.parse()?;
     let connections: u64 = arguments.next().map_or(Ok(8), |count| count.parse())?;
     let began = Instant::now();
     let workers: Vec<_> =
@@ -49,13 +58,13 @@ async fn work(address: String, number: u64, requests: u64) -> std::io::Result<An
             _ => format!("DELETE /documents/{id} HTTP/1.1\r\nhost: x\r\n\r\n"),
         };
         connection.write_all(request.as_bytes()).await?;
-        *answers.entry(answer(&mut connection).await?).or_default() += 1;
+        *answers.entry(answer(&mut connection).await?.0).or_default() += 1;
     }
     Ok(answers)
 }
 
-/// Reads an answer to its end; its status.
-async fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<u16> {
+/// Reads an answer to its end: its status and its body.
+async fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Vec<u8>)> {
     let (mut line, mut status, mut length) = (String::new(), 0, 0);
     loop {
         line.clear();
@@ -75,5 +84,5 @@ async fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<u16> {
     }
     let mut body = vec![0; length];
     connection.read_exact(&mut body).await?;
-    Ok(status)
+    Ok((status, body))
 }
