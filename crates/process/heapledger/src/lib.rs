@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub use heapledger_allocator::Allocator;
+#[doc(inline)]
+pub use heapledger_context::contexts;
 #[cfg(feature = "tracing")]
 pub use heapledger_context::tracing;
 #[doc(hidden)]
