@@ -27,7 +27,8 @@ pub async fn report() -> String {
     let mut page = format!("{}\n\n", ledger.totals());
 
     let mut contexts: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
-    for site in ledger.sites() {
+    // All of them: `sites` has no estimates, should the ledger sample.
+    for site in ledger.top_sites(usize::MAX, Order::Allocations) {
         let mut scopes: Vec<_> = site.stack.context().map(|scope| scope.name).collect();
         scopes.reverse();
         let (live, blocks, allocations) = contexts.entry(scopes.join(" > ")).or_default();

@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-#[tracing::instrument(skip(library, text))]
+#[tracing::instrument(skip_all)]
 async fn store(State(library): State<Shared>, Path(id): Path<u32>, text: String) -> StatusCode {
     index(&library, id, &text).await;
     library.write().unwrap().documents.insert(id, text);
