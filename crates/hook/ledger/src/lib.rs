@@ -40,6 +40,7 @@ pub mod mapped;
 mod arch;
 mod books;
 mod details;
+mod enumerate;
 mod ledger;
 mod live;
 mod locked;
@@ -52,6 +53,7 @@ mod wide;
 
 pub use books::{Counts, Freed};
 pub use details::LiveBlock;
+pub use enumerate::Enumerate;
 pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;
