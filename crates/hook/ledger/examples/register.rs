@@ -157,7 +157,7 @@ struct Worker {
 
 /// Of one block in a hundred 5,000 bytes, else what fits between two of them.
 fn size(address: u64) -> u64 {
-    if address % (48 * 100) == 0 { 5000 } else { 40 }
+    if address.is_multiple_of(48 * 100) { 5000 } else { 40 }
 }
 
 impl Worker {
