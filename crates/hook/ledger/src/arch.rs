@@ -10,7 +10,7 @@ pub(crate) use portable::{equal_bytes, prefetch};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{equal_bytes, prefetch};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     #[test]
     fn all_processors_agree() {

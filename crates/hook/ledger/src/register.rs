@@ -21,7 +21,7 @@ use heapledger_core::{Bytes, Serial, StackId};
 use crate::arch::{equal_bytes, prefetch};
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// What a block is found by: its address, or its serial where addresses are not kept.

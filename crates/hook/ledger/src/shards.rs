@@ -17,11 +17,13 @@ use crate::mapped::{OutOfMemory, Zeroed};
 use crate::register::{Block, Key, Register, Taken};
 use crate::wide::{WIDE, Wide};
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// How many registers, and locks, there are.
-pub const SHARDS: usize = 32;
+pub const SHARDS: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 
 /// The live blocks of a process, for all its threads: `&self` throughout, `const` to make, so that it can be a static.
 ///
@@ -39,6 +41,7 @@ pub struct SharedRegister {
 
 impl SharedRegister {
     /// An empty register; it maps no memory.
+    #[cfg(not(all(test, loom)))]
     pub const fn new() -> SharedRegister {
         SharedRegister {
             shards: [const { Locked::new(Shard::new()) }; SHARDS],
