@@ -336,6 +336,28 @@ pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
     is_written
 }
 
+/// A live block counts from now on as if the caller had allocated it. In a thread without a ring, and in a signal handler
+/// that interrupted the recorder, it stays where it was.
+///
+/// # Safety
+///
+/// See [`malloc`].
+pub unsafe fn adopt(address: u64, caller: Caller) {
+    // As frees: what has been recorded stays right in a pause, too.
+    if is_unwanted(Kind::Free) {
+        return;
+    }
+    let Some(block) = enter(caller.sp()) else { return };
+    if block.skips(Kind::Free) {
+        return;
+    }
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture_rarely(caller) };
+    let written = block.write_extended(ticks, &Extended::Moved { address, stack });
+    block.finish(ticks, written);
+}
+
 /// A fork is about to happen: the child's inherited blocks are those live now.
 pub fn fork_begins(sp: u64) {
     let Some(block) = enter(sp) else { return };

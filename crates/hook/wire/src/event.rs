@@ -139,6 +139,8 @@ pub mod code {
     pub const TEXT: u16 = 12;
     /// [`super::Extended::Ignored`].
     pub const IGNORED: u16 = 13;
+    /// [`super::Extended::Moved`].
+    pub const MOVED: u16 = 14;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: the declared type of a block.
@@ -296,6 +298,13 @@ pub enum Extended<'words> {
         /// The block.
         address: u64,
     },
+    /// A live block counts as if this stack had allocated it: the program said later what it is for. No call.
+    Moved {
+        /// The block.
+        address: u64,
+        /// Where.
+        stack: StackId,
+    },
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -387,6 +396,10 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[address, u64::from(flags) | (text.length as u64) << 32, category])?;
             writer.put(text.words)?;
             code::TEXT
+        }
+        Extended::Moved { address, stack } => {
+            writer.put(&[address, u64::from(stack.0)])?;
+            code::MOVED
         }
         Extended::Ignored { address } => {
             writer.put(&[address])?;
@@ -652,6 +665,7 @@ impl<'words> Extended<'words> {
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
             code::IGNORED => Extended::Ignored { address: word(0)? },
+            code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

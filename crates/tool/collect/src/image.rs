@@ -277,6 +277,10 @@ impl Image {
                     _ => self.free(shared, moment, api, address, &extras),
                 }
             }
+            Extended::Moved { address, stack } => {
+                let moment = self.moment(line, time);
+                self.move_block(shared, moment, Key(address), stack);
+            }
             Extended::Ignored { address } => {
                 let moment = self.moment(line, time);
                 match self.ledger.ignore(&mut shared.session, Key(address)) {
@@ -493,6 +497,19 @@ impl Image {
                 }
                 let extras = Extras { freed_size, ..*extras };
                 self.push(shared, moment, api, EventKind::Realloc { old, serial, size, stack }, &extras);
+            }
+            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+        }
+    }
+
+    /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
+    fn move_block(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
+        let Some(block) = self.ledger.get(key) else { return };
+        match self.ledger.move_block(&shared.session, key, stack) {
+            Ok(_) if block.inherited || block.set_aside => {}
+            Ok(_) => {
+                let kind = EventKind::Move { block: block.serial, stack };
+                self.push(shared, moment, Api::Malloc, kind, &Extras::NONE);
             }
             Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
         }
