@@ -95,7 +95,7 @@ typedef struct heapledger_bridge {
     void (*pool_reset)(heapledger_pool *pool);
     void (*pool_closed)(heapledger_pool *pool);
     void (*pool_backed)(heapledger_pool *pool, uint64_t block);
-    void (*adopted)(uint64_t block);
+    void (*set_context)(uint64_t block);
 } heapledger_bridge;
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
@@ -228,14 +228,6 @@ HEAPLEDGER_INLINE void heapledger_end_ignoring_at_end(heapledger_scope *scope) {
     heapledger_scope HEAPLEDGER_HERE(heapledger_ignore_)                                                              \
         __attribute__((cleanup(heapledger_end_ignoring_at_end), unused)) = heapledger_begin_ignoring()
 
-/* A live block, as malloc or one of its family returned it, counts from now on as if this call had allocated it: under its
- * stack, in the context that the thread is in. For what is allocated before it is known for whom. It is no allocation;
- * what was said of the past (a peak, an event) stays. A block that is not live is none of this call's business. */
-HEAPLEDGER_INLINE void heapledger_adopt(const void *block) {
-    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(adopted);
-    if (bridge != NULL) bridge->adopted((uint64_t)(uintptr_t)block);
-}
-
 /* -------------------------------------------------------------------------------------------------------- pools */
 
 /* A pool is a heap of the program's own: an arena, a slab, memory of a device. It tells what it hands out and takes back,
@@ -275,6 +267,13 @@ HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
 HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
     if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
+}
+
+/* A block that malloc or one of its family returned is of the context that this thread is in now, whatever it was in when
+ * it was allocated. In a recording: as if it had been reallocated here, to where it is. */
+HEAPLEDGER_INLINE void heapledger_set_context(const void *block) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(set_context);
+    if (bridge != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
 }
 
 /* ------------------------------------------------------------------------------------------------------ markers */

@@ -30,7 +30,7 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     pool_reset: pools::reset,
     pool_closed: pools::closed,
     pool_backed: pools::backed,
-    adopted,
+    set_context,
 };
 
 /// # Safety
@@ -41,20 +41,16 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
     unsafe { heapledger_thread::bind(stack) }
 }
 
-/// A block counts as the caller's from now on: `(address)`.
-///
-/// # Safety
-///
-/// None: an address that is no block's is of no consequence.
+/// A thunk, as those of the malloc family: the stack begins at the program's frame.
 #[unsafe(naked)]
-unsafe extern "C" fn adopted(block: u64) {
-    naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym adopted_from)
+unsafe extern "C" fn set_context(block: u64) {
+    naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym set_context_from)
 }
 
-unsafe extern "C" fn adopted_from(block: u64, slot: u64, rbp: u64) {
+unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
     if block != 0 && process::is_on() {
         // SAFETY: the thunk passed its caller's registers.
-        unsafe { hook::adopt(block, Caller { slot, rbp }) };
+        unsafe { hook::set_context(block, Caller { slot, rbp }) };
     }
 }
 

@@ -12,7 +12,7 @@ use heapledger_ledger::{Allocation, Key, Time};
 use heapledger_thread as thread;
 
 use crate::block::{ThreadBlock, query, thread_number};
-use crate::{LEDGER, control};
+use crate::{LEDGER, control, marks};
 
 static BRIDGE: Bridge = Bridge {
     size: size_of::<Bridge>() as u32,
@@ -25,7 +25,7 @@ static BRIDGE: Bridge = Bridge {
     pool_reset,
     pool_closed,
     pool_backed,
-    adopted,
+    set_context,
 };
 
 /// From now on the program finds the ledger, unless a recorder observes it.
@@ -160,29 +160,12 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
     }
 }
 
-/// A block counts as the caller's from now on: `(address)`.
-///
-/// # Safety
-///
-/// None: an address that is no block's is of no consequence.
-#[unsafe(naked)]
-unsafe extern "C" fn adopted(block: u64) {
-    naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym adopted_from)
-}
-
-unsafe extern "C" fn adopted_from(block: u64, slot: u64, rbp: u64) {
-    let caller = Caller { slot, rbp };
-    if block == 0 || !control::is_running() || LEDGER.get(Key(block)).is_none() {
-        return;
+/// A live block, by its address, is of the context that the calling thread is in.
+unsafe extern "C" fn set_context(block: u64) {
+    if control::is_running() {
+        // Unknown, it stays so.
+        marks::set_context(block);
     }
-    let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
-    let began = arch::ticks();
-    // SAFETY: the thunk passed its caller's registers.
-    if let Some(stack) = unsafe { state.capture(caller) } {
-        // Without memory for its site it stays where it was, which the ledger counts.
-        let _ = LEDGER.move_block(Key(block), stack);
-    }
-    state.finish(began);
 }
 
 /// Tells the ledger something, unless this is a signal handler that interrupted it.

@@ -298,11 +298,11 @@ pub enum Extended<'words> {
         /// The block.
         address: u64,
     },
-    /// A live block counts as if this stack had allocated it: the program said later what it is for. No call.
+    /// The program said that a live block is of another context than it was allocated in.
     Moved {
         /// The block.
         address: u64,
-        /// Where.
+        /// Where it was said, within that context.
         stack: StackId,
     },
     /// Anything else: passes through to the recording.
@@ -397,13 +397,13 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(text.words)?;
             code::TEXT
         }
-        Extended::Moved { address, stack } => {
-            writer.put(&[address, u64::from(stack.0)])?;
-            code::MOVED
-        }
         Extended::Ignored { address } => {
             writer.put(&[address])?;
             code::IGNORED
+        }
+        Extended::Moved { address, stack } => {
+            writer.put(&[address, u64::from(stack.0)])?;
+            code::MOVED
         }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
@@ -664,8 +664,8 @@ impl<'words> Extended<'words> {
                 let (address, flags, category) = (word(0)?, word(1)? as u32, word(2)?);
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
-            code::IGNORED => Extended::Ignored { address: word(0)? },
             code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
+            code::IGNORED => Extended::Ignored { address: word(0)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

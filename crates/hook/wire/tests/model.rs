@@ -89,7 +89,7 @@ fn owned() -> impl Strategy<Value = Owned> {
         (any::<u64>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..250))
             .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
         any::<u64>().prop_map(Owned::Ignored),
-        (any::<u64>(), 0..=StackId::MAX.0).prop_map(|(address, stack)| Owned::Moved(address, stack)),
+        (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Moved(a, k)),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -169,8 +169,8 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
-        Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
+        Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
     use_it(event)
