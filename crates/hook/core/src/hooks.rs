@@ -34,6 +34,7 @@ use core::ffi::c_void;
 
 mod caller;
 #[cfg(not(all(test, loom)))]
+mod idle;
 mod interface;
 mod list;
 #[cfg(all(test, loom))]
@@ -49,6 +50,7 @@ pub mod tell;
 
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
+pub use idle::{is_idle, is_settled, settle};
 pub use interface::Hooks;
 pub use observer::Observer;
 #[cfg(not(all(test, loom)))]

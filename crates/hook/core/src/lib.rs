@@ -9,6 +9,8 @@
 //! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`sample`]: random numbers, and which bytes are sampled.
+//! - [`print`]: text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
@@ -21,7 +23,9 @@ pub mod hooks;
 pub mod ids;
 pub mod lock;
 pub mod pool;
+pub mod print;
 pub mod program;
+pub mod sample;
 pub mod sys;
 
 pub use api::Api;

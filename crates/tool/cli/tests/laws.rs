@@ -123,6 +123,16 @@ fn zones_depend_downwards_only() {
 }
 
 #[test]
+fn the_facade_has_no_logic() {
+    let source = std::fs::read_to_string(root().join("crates/process/heapledger/src/lib.rs")).unwrap();
+    assert!(source.contains("#![forbid(unsafe_code)]"));
+    for line in source.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+        let is_re_export = line.is_empty() || ["#!", "#[", "pub use "].iter().any(|start| line.starts_with(start));
+        assert!(is_re_export, "{line}");
+    }
+}
+
+#[test]
 fn hook_crates_have_no_standard_library() {
     for entry in std::fs::read_dir(root().join("crates/hook")).unwrap() {
         let library = entry.unwrap().path().join("src/lib.rs");

@@ -1,7 +1,7 @@
 //! This artefact's two lists, and how they are changed.
 
 use super::list::List;
-use super::{Error, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, serve};
+use super::{Error, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, idle, serve};
 
 pub(super) static OBSERVERS: List<Observer, OBSERVERS_MAX> = List::new();
 pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new();
@@ -19,7 +19,7 @@ pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new(
 pub unsafe fn install_observer(observer: *const Observer) -> Result<(), Error> {
     // SAFETY: passed on.
     let table = unsafe { Observer::read(observer) }.ok_or(Error::Malformed)?;
-    OBSERVERS.install(observer.cast(), table.order, table, |_| {}, |_| {})
+    OBSERVERS.install(observer.cast(), table.order, table, |_| {}, note_observers)
 }
 
 /// Removes an observer.
@@ -28,7 +28,7 @@ pub unsafe fn install_observer(observer: *const Observer) -> Result<(), Error> {
 ///
 /// [`Error::NotInstalled`].
 pub fn remove_observer(observer: *const Observer) -> Result<(), Error> {
-    OBSERVERS.remove(observer.cast(), |_| false, |_| {})
+    OBSERVERS.remove(observer.cast(), |_| false, note_observers)
 }
 
 /// Installs a replacement. The table is known by its address. [`Replacement::below`] is set before any call enters it.
@@ -53,7 +53,7 @@ pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(),
         // may be written here.
         unsafe { below.write(serve::below(slot)) }
     };
-    REPLACEMENTS.install(replacement.cast(), table.order, table, lead, serve::select)
+    REPLACEMENTS.install(replacement.cast(), table.order, table, lead, note_replacements)
 }
 
 /// Removes a replacement. One that gives [`Replacement::owns`] goes on serving the blocks that it owns.
@@ -62,7 +62,7 @@ pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(),
 ///
 /// [`Error::NotInstalled`].
 pub fn remove_replacement(replacement: *const Replacement) -> Result<(), Error> {
-    REPLACEMENTS.remove(replacement.cast(), |replacement| replacement.owns.is_some(), serve::select)
+    REPLACEMENTS.remove(replacement.cast(), |replacement| replacement.owns.is_some(), note_replacements)
 }
 
 /// From now on what is installed is not entered until [`release`]. Meant for the start of a program: hooks may allocate
@@ -74,6 +74,15 @@ pub fn hold() {
 
 /// Ends what [`hold`] began: what has been installed is entered.
 pub fn release() {
-    REPLACEMENTS.release(serve::select);
-    OBSERVERS.release(|_| {});
+    REPLACEMENTS.release(note_replacements);
+    OBSERVERS.release(note_observers);
+}
+
+fn note_observers(has_observers: bool) {
+    idle::set(idle::OBSERVED, has_observers);
+}
+
+fn note_replacements(has_replacements: bool) {
+    serve::select(has_replacements);
+    idle::set(idle::REPLACED, has_replacements);
 }
