@@ -448,8 +448,17 @@ fn a_replacement_that_owns() {
     program!(realloc(ptr::null_mut(), 20));
     assert_eq!(noted(), ["owner realloc false"], "of null: an allocation");
 
+    // A block that it made for an arena that is none stays its own.
+    let arena = program!(create_arena(ptr::null::<c_void>()));
+    let of_arena = program!(arena_malloc(arena, 5));
+    assert_eq!((of_arena, noted()), (own, vec!["upper malloc 5".to_owned(), "owner malloc".to_owned()]));
+    program!(arena_free(arena, of_arena));
+    assert_eq!(noted(), ["owner free true"]);
+
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Err(Error::NotInstalled));
+    program!(arena_free(arena, of_arena));
+    assert_eq!(noted(), ["owner free true"]);
     assert_eq!(hooks::remove_replacement(&raw const upper::TABLE), Ok(()));
     let foreign = [program!(malloc(5)), program!(realloc(ptr::null_mut(), 20))];
     assert_eq!(program!(malloc_usable_size(own)), 64);
