@@ -153,6 +153,7 @@ const PREFIXES: &[&str] = &[
     "std::alloc::",
     "std::sys::alloc::",
     "heapledger_pool::",
+    "heapledger_allocator::",
 ];
 
 /// Parts of paths: source files of which the same is true. Where debug information has line tables only, as in Cargo's
@@ -165,6 +166,9 @@ const FILES: &[&str] = &[
     "/library/core/src/alloc/",
     "/library/std/src/alloc.rs",
     "/library/std/src/sys/alloc/",
+    // The allocator through which Heapledger's library sees a program's calls.
+    "process/allocator/src/",
+    "heapledger-allocator-",
 ];
 
 /// Whether a function only passes a request for memory on. The name is a [short](heapledger_symbols::Function::short)
