@@ -95,6 +95,7 @@ typedef struct heapledger_bridge {
     void (*pool_reset)(heapledger_pool *pool);
     void (*pool_closed)(heapledger_pool *pool);
     void (*pool_backed)(heapledger_pool *pool, uint64_t block);
+    void (*set_context)(uint64_t block);
 } heapledger_bridge;
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
@@ -266,6 +267,13 @@ HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
 HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
     if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
+}
+
+/* A block that malloc or one of its family returned is of the context that this thread is in now, whatever it was in when
+ * it was allocated. In a recording: as if it had been reallocated here, to where it is. */
+HEAPLEDGER_INLINE void heapledger_set_context(const void *block) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(set_context);
+    if (bridge != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
 }
 
 /* ------------------------------------------------------------------------------------------------------ markers */

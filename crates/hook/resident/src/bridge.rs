@@ -12,7 +12,7 @@ use heapledger_ledger::{Allocation, Key, Time};
 use heapledger_thread as thread;
 
 use crate::block::{ThreadBlock, query, thread_number};
-use crate::{LEDGER, control};
+use crate::{LEDGER, control, marks};
 
 static BRIDGE: Bridge = Bridge {
     size: size_of::<Bridge>() as u32,
@@ -25,6 +25,7 @@ static BRIDGE: Bridge = Bridge {
     pool_reset,
     pool_closed,
     pool_backed,
+    set_context,
 };
 
 /// From now on the program finds the ledger, unless a recorder observes it.
@@ -156,6 +157,14 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
                 LEDGER.back(thread_number(), Key(block), id);
             }
         });
+    }
+}
+
+/// A live block, by its address, is of the context that the calling thread is in.
+unsafe extern "C" fn set_context(block: u64) {
+    if control::is_running() {
+        // Unknown, it stays so.
+        marks::set_context(block);
     }
 }
 
