@@ -5,9 +5,12 @@
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`context`]: the stack of named scopes that a thread is in.
+//! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`bridge`]: how a program finds whoever observes it.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
+//! - [`sample`]: random numbers, and which bytes are sampled.
+//! - [`print`]: text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
@@ -16,10 +19,13 @@ pub mod api;
 pub mod arch;
 pub mod bridge;
 pub mod context;
+pub mod hooks;
 pub mod ids;
 pub mod lock;
 pub mod pool;
+pub mod print;
 pub mod program;
+pub mod sample;
 pub mod sys;
 
 pub use api::Api;

@@ -124,6 +124,20 @@ pub fn monotonic_nanoseconds() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
+/// Writes all bytes to a descriptor.
+pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
+    const EINTR: Errno = Errno(4);
+    while !bytes.is_empty() {
+        // SAFETY: the kernel reads that many bytes of the live slice.
+        match check(unsafe { syscall(nr::WRITE, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or(&[]),
+            Err(EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Closes a descriptor that the caller opened itself.
 pub fn close(fd: i32) {
     // SAFETY: closing affects no memory. The callers own their descriptors.

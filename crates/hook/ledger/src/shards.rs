@@ -233,10 +233,14 @@ impl SharedRegister {
         then()
     }
 
-    /// Puts a suspended block back, or tells `lost` under the lock of its shard that another one is there.
-    pub(crate) fn restore(&self, suspended: &Suspended, lost: impl FnOnce()) {
+    /// Puts a suspended block back, or tells `lost` under the lock of its shard that another one is there. Where it is no
+    /// longer `wanted`, as is asked under that lock, it is forgotten.
+    pub(crate) fn restore(&self, suspended: &Suspended, wanted: impl FnOnce() -> bool, lost: impl FnOnce()) {
         let &Suspended { key, block, details, in_index } = suspended;
         let mut shard = self.shard(key);
+        if !wanted() {
+            return;
+        }
         let restored = shard.register.restore(key, block, details);
         if in_index {
             let mut wide = self.wide.lock();

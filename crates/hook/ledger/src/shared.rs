@@ -44,6 +44,8 @@ pub struct Allocation {
 #[must_use = "the old block is out of the register until the reallocation is finished or cancelled"]
 pub struct SharedPending {
     thread: ThreadId,
+    /// How often the ledger had been cleared when it began.
+    clears: u64,
     suspended: Option<Suspended>,
 }
 
@@ -75,6 +77,8 @@ pub struct SharedLedger {
     /// Taken before the lock of a shard, by events of pools only.
     pools: Locked<Pools>,
     dropped: AtomicU64,
+    /// How often it was cleared: counted while all locks are held.
+    clears: AtomicU64,
 }
 
 impl SharedLedger {
@@ -85,6 +89,7 @@ impl SharedLedger {
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
             dropped: AtomicU64::new(0),
+            clears: AtomicU64::new(0),
         }
     }
 
@@ -111,7 +116,8 @@ impl SharedLedger {
     /// before the reallocation is finished, finished as a free, or cancelled.
     #[inline]
     pub fn begin_realloc(&self, thread: ThreadId, key: Key) -> SharedPending {
-        SharedPending { thread, suspended: self.register.suspend(key) }
+        let clears = self.clears.load(Ordering::Relaxed);
+        SharedPending { thread, clears, suspended: self.register.suspend(key) }
     }
 
     /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
@@ -127,7 +133,11 @@ impl SharedLedger {
     pub fn finish_as_free(&self, pending: SharedPending) {
         let free = || self.books.lock().free(&mut Alone, pending.thread, pending.old());
         match &pending.suspended {
-            Some(suspended) => self.register.forget(suspended, free),
+            Some(suspended) => self.register.forget(suspended, || {
+                if self.is_of_now(&pending) {
+                    free();
+                }
+            }),
             None => free(),
         }
     }
@@ -139,8 +149,14 @@ impl SharedLedger {
     /// without a free having been seen.
     pub fn cancel_realloc(&self, pending: SharedPending) {
         if let Some(suspended) = &pending.suspended {
-            self.register.restore(suspended, || self.books.lock().lose(&mut Alone, suspended.block));
+            let is_of_now = || self.is_of_now(&pending);
+            self.register.restore(suspended, is_of_now, || self.books.lock().lose(&mut Alone, suspended.block));
         }
+    }
+
+    /// Whether a reallocation began since the ledger was cleared last. Exact under a lock of the register.
+    fn is_of_now(&self, pending: &SharedPending) -> bool {
+        self.clears.load(Ordering::Relaxed) == pending.clears
     }
 
     /// A call returned no block although one was asked for.
@@ -224,14 +240,15 @@ impl SharedLedger {
         self.books.lock().restart(time);
     }
 
-    /// Forgets everything, as if nothing had happened yet, and gives the memory back. Reallocations that are pending
-    /// must not be finished after it.
+    /// Forgets everything, as if nothing had happened yet, and gives the memory back. Of a reallocation that is pending
+    /// and finished after it, only the new block is entered.
     pub fn clear(&self) {
         let mut pools = self.pools.lock();
         self.register.clear_with(|| {
             *pools = Pools::new();
             *self.books.lock() = Books::new();
             self.dropped.store(0, Ordering::Relaxed);
+            self.clears.fetch_add(1, Ordering::Relaxed);
         });
     }
 

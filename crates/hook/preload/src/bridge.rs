@@ -1,12 +1,15 @@
-//! The recorder's end of the bridge.
+//! The bridge: how a program that links Heapledger finds the recorder, and the hook table, by weak references to one
+//! symbol each.
 
 use core::ffi::c_int;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::context::Stack;
+use heapledger_core::hooks::Hooks;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
+use crate::family;
 use crate::init::with_guard;
 use crate::pools;
 
@@ -36,6 +39,11 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
     // SAFETY: the caller's contract.
     unsafe { heapledger_thread::bind(stack) }
 }
+
+/// The hook table of this process. Also what hook libraries are given.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

@@ -1,4 +1,5 @@
-//! The two additions to the environment: taken out at start, put in again for children.
+//! The additions to the environment: taken out at start, put in again for children. `LD_PRELOAD` begins with this library
+//! and the hook libraries; one variable names the session, one the hook libraries.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
@@ -7,52 +8,86 @@ use core::ptr;
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::program::{self, Program};
 use heapledger_core::sys;
-use heapledger_record::{connect, hook};
-use heapledger_wire::session::NAME_LENGTH;
+use heapledger_record::hook;
+use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
+const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
 const PATH_MAX: usize = 4096;
 
+const _: () = assert!(SESSION.len() == ENVIRONMENT_VARIABLE.len() + 1 && HOOKS.len() == HOOKS_VARIABLE.len() + 1);
+
 /// What was taken out. The originals are part of the block that `setproctitle` overwrites: these are copies.
-struct Taken {
-    session: [u8; SESSION_LENGTH],
-    /// The path of this library, and its length; 0 is none.
-    library: [u8; PATH_MAX],
-    library_length: usize,
+pub(crate) struct Taken {
+    session: Text<SESSION_LENGTH>,
+    /// The path of this library.
+    library: Text<PATH_MAX>,
+    /// The paths of the hook libraries, with colons between.
+    hooks: Text<PATH_MAX>,
+}
+
+/// Bytes that are kept, and zeroes after them. Empty: there are none, or they were too long.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Text<N> {
+    const EMPTY: Text<N> = Text { bytes: [0; N], length: 0 };
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.length = if bytes.len() <= N { bytes.len() } else { 0 };
+        self.bytes.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    }
+
+    fn get(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&[])
+    }
+}
+
+impl Taken {
+    /// The session's address, if there is one.
+    pub(crate) fn session(&self) -> Option<&[u8]> {
+        Some(self.session.get()).filter(|session| !session.is_empty())
+    }
+
+    /// The paths of the hook libraries, as the dynamic linker was given them.
+    pub(crate) fn hooks(&self) -> impl Iterator<Item = &[u8]> {
+        self.hooks.get().split(|&byte| byte == b':').filter(|path| !path.is_empty())
+    }
 }
 
 struct TakenCell(UnsafeCell<Taken>);
-// SAFETY: written once by `take_session`, under the lock of `initialise`, before anything reads it.
+// SAFETY: written once by `take_additions`, under the lock of `initialise`, before anything reads it.
 unsafe impl Sync for TakenCell {}
 static TAKEN: TakenCell =
-    TakenCell(UnsafeCell::new(Taken { session: [0; SESSION_LENGTH], library: [0; PATH_MAX], library_length: 0 }));
+    TakenCell(UnsafeCell::new(Taken { session: Text::EMPTY, library: Text::EMPTY, hooks: Text::EMPTY }));
 
 /// An environment block: pointers to strings, up to a null pointer.
 pub(crate) type Environment = *const *const c_char;
 
-/// Finds the session in the environment and removes both additions. `start` is where the kernel put the argument
-/// count; the arguments and the environment follow. Returns the session's address, which lives on.
+/// Finds what was added to the environment and takes it out. `start` is where the kernel put the argument count; the
+/// arguments and the environment follow.
 ///
 /// # Safety
 ///
 /// Call once, before the program has its environment, with that address.
-pub(crate) unsafe fn take_session(start: *mut u64) -> Option<&'static [u8]> {
+pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null.
     let environment = unsafe { start.add(1 + *start as usize + 1) }.cast::<*const c_char>();
     // SAFETY: nobody else looks at it yet (the caller's contract).
     let taken = unsafe { &mut *TAKEN.0.get() };
-    let is_session = |entry: &[u8]| value_of(entry, connect::environment_prefix()).map(|value| value.len());
-    let mut has_session = false;
     for_each(environment, |entry| {
-        if is_session(entry) == Some(SESSION_LENGTH) {
-            let value = entry.get(entry.len() - SESSION_LENGTH..).unwrap_or(&[]);
-            taken.session.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
-            has_session = true;
+        if let Some(session) = entry.strip_prefix(SESSION).filter(|session| session.len() == SESSION_LENGTH) {
+            taken.session.keep(session);
+        } else if let Some(hooks) = entry.strip_prefix(HOOKS).filter(|hooks| hooks.len() < PATH_MAX) {
+            taken.hooks.keep(hooks);
         }
     });
-    if !has_session {
-        return None;
+    if taken.session().is_none() && taken.hooks().next().is_none() {
+        return taken;
     }
     let (mut from, mut to) = (environment, environment);
     // SAFETY: both stay inside the block, which ends with a null pointer; strings are NUL-terminated and writable, as
@@ -61,12 +96,20 @@ pub(crate) unsafe fn take_session(start: *mut u64) -> Option<&'static [u8]> {
         while !(*from).is_null() {
             let entry = CStr::from_ptr(*from).to_bytes();
             let mut kept = *from;
-            if is_session(entry).is_some() {
+            if entry.starts_with(SESSION) || entry.starts_with(HOOKS) {
                 kept = ptr::null();
-            } else if let Some(value) = value_of(entry, PRELOAD.iter().copied()) {
-                let length = value.iter().position(|&byte| byte == b':').unwrap_or(value.len());
-                taken.library.iter_mut().zip(value.iter().take(length)).for_each(|(to, from)| *to = *from);
-                taken.library_length = if length < PATH_MAX { length } else { 0 };
+            } else if let Some(value) = entry.strip_prefix(PRELOAD) {
+                let library = value.split(|&byte| byte == b':').next().unwrap_or(&[]);
+                // With room for the zero that ends it.
+                if library.len() < PATH_MAX {
+                    taken.library.keep(library);
+                }
+                let mut length = library.len();
+                let hooks = taken.hooks.get();
+                let follows = value.get(length + 1..).and_then(|rest| rest.strip_prefix(hooks));
+                if !hooks.is_empty() && follows.is_some_and(|rest| matches!(rest.first(), None | Some(b':'))) {
+                    length += 1 + hooks.len();
+                }
                 kept = if length == value.len() {
                     ptr::null()
                 } else {
@@ -87,7 +130,7 @@ pub(crate) unsafe fn take_session(start: *mut u64) -> Option<&'static [u8]> {
             to = to.add(1);
         }
     }
-    Some(&taken.session)
+    taken
 }
 
 /// A program that is about to be started.
@@ -103,8 +146,8 @@ pub(crate) enum Child {
     Any,
 }
 
-/// The environment that a child is to get: the program's, with our two additions, in memory of the calling thread. The
-/// program's own when the child is not to be recorded, or could not take them out again.
+/// The environment that a child is to get: the program's, with our additions, in memory of the calling thread. The
+/// program's own when the child is not to be followed, or could not take them out again.
 pub(crate) fn for_child(environment: Environment, child: Child) -> Environment {
     let Some(added) = Added::new(environment, child) else { return environment };
     let memory = hook::scratch(added.length());
@@ -117,60 +160,77 @@ pub(crate) struct Added {
     environment: Environment,
     count: usize,
     strings_length: usize,
-    library: &'static [u8],
-    session: &'static [u8],
+    taken: &'static Taken,
     /// The value of `LD_PRELOAD` in the environment.
     preloaded: Option<&'static [u8]>,
 }
+
+/// The entries that may be added. The first replaces one that is there.
+const ENTRIES: usize = 3;
+/// The parts of which an entry is made.
+const PARTS: usize = 6;
 
 impl Added {
     /// `None` when nothing is to be added.
     pub(crate) fn new(environment: Environment, child: Child) -> Option<Added> {
         // SAFETY: written before any caller can be here; not written since.
         let taken = unsafe { &*TAKEN.0.get() };
-        let library = taken.library.get(..taken.library_length).unwrap_or(&[]);
-        if library.is_empty() || !hook::session_is_live() || !is_readable(&taken.library) || !is_recordable(child) {
+        let is_wanted = match taken.session() {
+            Some(_) => hook::session_is_live(),
+            None => taken.hooks().next().is_some(),
+        };
+        let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
+        if !is_wanted || taken.library.get().is_empty() || !can_load() || !is_recordable(child) {
             return None;
         }
-        let mut added =
-            Added { environment, count: 0, strings_length: 0, library, session: &taken.session, preloaded: None };
+        let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None };
         for_each(environment, |entry| {
             added.count += 1;
-            if let Some(value) = value_of(entry, PRELOAD.iter().copied()) {
+            if let Some(value) = entry.strip_prefix(PRELOAD) {
                 added.preloaded = Some(value);
             }
         });
-        added.strings_length = added.strings().into_iter().flatten().map(|part| part.len()).sum::<usize>() + 2;
+        added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
         Some(added)
     }
 
     /// Bytes that [`Added::write`] needs.
     pub(crate) fn length(&self) -> usize {
-        (self.count + 3) * size_of::<*const c_char>() + self.strings_length
+        (self.count + ENTRIES + 1) * size_of::<*const c_char>() + self.strings_length
     }
 
-    /// The two entries, in parts.
-    fn strings(&self) -> [[&'static [u8]; 4]; 2] {
+    /// The entries, in parts; one that is not to be added has none.
+    fn entries(&self) -> [[&'static [u8]; PARTS]; ENTRIES] {
+        let (session, hooks) = (self.taken.session.get(), self.taken.hooks.get());
+        let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
         let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
+        let entry = |name, value: &'static [u8]| {
+            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, &[], &[], &[], &[]] }
+        };
         [
-            [PRELOAD, self.library, separator, self.preloaded.unwrap_or(&[])],
-            [heapledger_wire::session::ENVIRONMENT_VARIABLE.as_bytes(), b"=", self.session, &[]],
+            [PRELOAD, self.taken.library.get(), before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
+            entry(SESSION, session),
+            entry(HOOKS, hooks),
         ]
     }
 
-    /// Writes the environment. Ours goes where an entry of the name is, so that the order stays, else to the end.
+    /// Writes the environment. `LD_PRELOAD` goes where an entry of the name is, so that the order stays, else to the end.
     ///
     /// # Safety
     ///
     /// `memory` has [`Added::length`] bytes, aligned for pointers.
     pub(crate) unsafe fn write(&self, memory: *mut u8) -> Environment {
         let entries = memory.cast::<*const c_char>();
-        let mut ours = [ptr::null::<c_char>(); 2];
+        let mut ours = [ptr::null::<c_char>(); ENTRIES];
         let mut is_placed = false;
-        // SAFETY: there is room for `count + 3` pointers, then the strings with their terminators: `new` has counted both.
+        // SAFETY: there is room for `count + ENTRIES + 1` pointers, then the strings with their terminators: `new` has
+        // counted both.
         unsafe {
-            let mut to = entries.add(self.count + 3).cast::<u8>();
-            for (place, parts) in ours.iter_mut().zip(self.strings()) {
+            let mut to = entries.add(self.count + ENTRIES + 1).cast::<u8>();
+            for (place, parts) in ours.iter_mut().zip(self.entries()) {
+                if parts.iter().all(|part| part.is_empty()) {
+                    continue;
+                }
                 *place = to.cast();
                 for byte in parts.into_iter().flatten() {
                     to.write(*byte);
@@ -179,26 +239,28 @@ impl Added {
                 to.write(0);
                 to = to.add(1);
             }
-            let [preload, session] = ours;
+            let [preload, others @ ..] = ours;
             let (mut from, mut entry) = (self.environment, entries);
+            let mut put = |text: *const c_char| {
+                *entry = text;
+                entry = entry.add(1);
+            };
             while !from.is_null() && !(*from).is_null() {
                 let bytes = CStr::from_ptr(*from).to_bytes();
-                if value_of(bytes, connect::environment_prefix()).is_none() {
-                    let is_preload = value_of(bytes, PRELOAD.iter().copied()).is_some();
+                if !bytes.starts_with(SESSION) && !bytes.starts_with(HOOKS) {
+                    let is_preload = bytes.starts_with(PRELOAD);
                     if !is_preload || !is_placed {
-                        *entry = if is_preload { preload } else { *from };
-                        entry = entry.add(1);
+                        put(if is_preload { preload } else { *from });
                         is_placed |= is_preload;
                     }
                 }
                 from = from.add(1);
             }
             if !is_placed {
-                *entry = preload;
-                entry = entry.add(1);
+                put(preload);
             }
-            *entry = session;
-            *entry.add(1) = ptr::null();
+            others.into_iter().filter(|text| !text.is_null()).for_each(&mut put);
+            put(ptr::null());
         }
         entries.cast_const()
     }
@@ -225,7 +287,7 @@ fn is_recordable(child: Child) -> bool {
             }
             let mut search = &b"/bin:/usr/bin"[..];
             for_each(crate::exec::environ(), |entry| {
-                if let Some(value) = value_of(entry, b"PATH=".iter().copied()) {
+                if let Some(value) = entry.strip_prefix(b"PATH=") {
                     search = value;
                 }
             });
@@ -305,7 +367,7 @@ fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
 fn is_link_order_excused() -> bool {
     let mut is_excused = false;
     for_each(crate::exec::environ(), |entry| {
-        if let Some(options) = value_of(entry, b"ASAN_OPTIONS=".iter().copied()) {
+        if let Some(options) = entry.strip_prefix(b"ASAN_OPTIONS=") {
             let wanted = b"verify_asan_link_order=0";
             is_excused |= options.windows(wanted.len()).any(|window| window == wanted);
         }
@@ -324,19 +386,26 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let Some(added) = Added::new(crate::exec::environ(), Child::Any) else { return start(command) };
     // SAFETY: the program's own argument: a NUL-terminated string.
     let original = unsafe { CStr::from_ptr(command) }.to_bytes();
-    let [[preload, library, separator, preloaded], [name, equals, session, _]] = added.strings();
+    let [preload, session, hooks] = added.entries();
     // Pieces, and whether they stand in single quotes, so that those in them are to be escaped.
-    let pieces: [(&[u8], bool); 13] = [
+    let quote = (&b"'"[..], false);
+    let [name, rest @ ..] = preload;
+    let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
+    let pieces: [(&[u8], bool); 17] = [
         (b"export ", false),
-        (preload, false),
-        (b"'", false),
-        (library, true),
-        (separator, true),
-        (preloaded, true),
-        (b"' ", false),
         (name, false),
-        (equals, false),
-        (session, false),
+        quote,
+        first,
+        second,
+        third,
+        fourth,
+        fifth,
+        (b"' ", false),
+        (session[0], false),
+        (session[1], false),
+        (b" ", false),
+        (hooks[0], false),
+        (hooks[1], false),
         (b"; exec /bin/sh -c '", false),
         (original, true),
         // The last word is `$0`, which `system` and `popen` make `sh`.
@@ -380,21 +449,11 @@ fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {
     }
 }
 
-/// What follows the prefix, when the entry has it.
-fn value_of(entry: &[u8], prefix: impl Iterator<Item = u8>) -> Option<&[u8]> {
-    let mut at = 0;
-    for byte in prefix {
-        if entry.get(at) != Some(&byte) {
-            return None;
-        }
-        at += 1;
-    }
-    entry.get(at..)
-}
-
 /// Whether a file can be read from here, by this user: not in a chroot without it, say.
-fn is_readable(path: &[u8; PATH_MAX]) -> bool {
+fn is_readable(path: &[u8]) -> bool {
     const R_OK: usize = 4;
-    // SAFETY: the path is NUL-terminated: it is shorter than its zeroed array.
-    unsafe { syscall(nr::ACCESS, [path.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
+    let mut text = [0_u8; PATH_MAX];
+    text.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
+    // SAFETY: the path is NUL-terminated: it is part of a text that is shorter than the zeroed array.
+    path.len() < PATH_MAX && unsafe { syscall(nr::ACCESS, [text.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
 }

@@ -1,16 +1,16 @@
 //! Start: at the first call of the malloc family or in our constructor, whichever comes first.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use heapledger_core::hooks::{self, Functions, Pointer, serve};
 use heapledger_core::lock::Lock;
 use heapledger_record::connect::Address;
-use heapledger_record::{hook, process, verify};
+use heapledger_record::{hook, observer, process, verify};
 use heapledger_thread::Library;
 
-use crate::family::NEXT;
 use crate::next::{Scope, lookup, lookup_in};
-use crate::{environment, exec};
+use crate::{environment, exec, libraries};
 
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock = Lock::new();
@@ -21,7 +21,17 @@ unsafe extern "C" {
     static __libc_stack_end: *mut u64;
 }
 
-/// Looks up the next allocator and joins the session that the environment names, if any. Idempotent.
+/// What the malloc family calls, at its first call of all.
+#[cold]
+#[inline(never)]
+pub(crate) fn functions() -> &'static Functions {
+    initialise();
+    // SAFETY: it returns only when there is an allocator.
+    unsafe { serve::functions().unwrap_unchecked() }
+}
+
+/// Looks up the next allocator, joins the session that the environment names, if any, and lets the hook libraries in.
+/// Idempotent.
 #[cold]
 #[inline(never)]
 pub(crate) fn initialise() {
@@ -29,8 +39,9 @@ pub(crate) fn initialise() {
         return;
     }
     let Some(_guard) = LOCK.try_lock() else {
-        // Another thread, or a look-up of ours that came back: the few instructions until `NEXT` is set are waited for.
-        while NEXT.malloc.load(Ordering::Acquire) == 0 && IS_DONE.load(Ordering::Acquire) == 0 {
+        // Another thread, or a look-up of ours that came back: the few instructions until there is an allocator are
+        // waited for.
+        while !serve::has_bottom() && IS_DONE.load(Ordering::Acquire) == 0 {
             core::hint::spin_loop();
         }
         return;
@@ -38,32 +49,75 @@ pub(crate) fn initialise() {
     if IS_DONE.load(Ordering::Acquire) != 0 {
         return;
     }
-    let next = |field: &AtomicUsize, name| field.store(lookup(Scope::Next, name), Ordering::Release);
-    next(&NEXT.calloc, c"calloc");
-    next(&NEXT.realloc, c"realloc");
-    next(&NEXT.free, c"free");
-    next(&NEXT.memalign, c"memalign");
-    next(&NEXT.aligned_alloc, c"aligned_alloc");
-    next(&NEXT.posix_memalign, c"posix_memalign");
-    next(&NEXT.valloc, c"valloc");
-    next(&NEXT.pvalloc, c"pvalloc");
-    next(&NEXT.malloc_usable_size, c"malloc_usable_size");
-    next(&ERRNO_LOCATION, c"__errno_location");
+    ERRNO_LOCATION.store(lookup(Scope::Next, c"__errno_location"), Ordering::Release);
     exec::look_up();
-    next(&NEXT.malloc, c"malloc");
-    join();
+    // What is allocated from here on until all hooks are installed, by them or for them, is nobody's business.
+    hooks::hold();
+    // SAFETY: once, under the lock; the functions are those of the next allocator.
+    unsafe { serve::set_bottom(next_allocator()) };
+    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
+    let start = unsafe { __libc_stack_end };
+    if !start.is_null() {
+        // SAFETY: that is the block of arguments and environment as the kernel laid it out; the program has not had it yet.
+        let taken = unsafe { environment::take_additions(start) };
+        if let Some(session) = taken.session().and_then(Address::parse) {
+            join(session, start as u64);
+        }
+        libraries::invite(taken.hooks());
+    }
+    hooks::release();
     IS_DONE.store(1, Ordering::Release);
 }
 
-fn join() {
-    // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
-    let start = unsafe { __libc_stack_end };
-    if start.is_null() {
-        return;
+/// The next definitions in the program.
+fn next_allocator() -> Functions {
+    /// The function of this name, of the type that the table says.
+    macro_rules! next {
+        ($name:ident, $($type:ty),* => $result:ty) => {{
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => unreachable!(),
+            };
+            let address = lookup(Scope::Next, NAME);
+            // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
+            unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
+        }};
     }
-    // SAFETY: that is the block of arguments and environment as the kernel laid it out.
-    let Some(session) = (unsafe { environment::take_session(start) }) else { return };
-    let Some(address) = Address::parse(session) else { return };
+    Functions {
+        malloc: next!(malloc, usize => Pointer).or(Some(none::malloc)),
+        calloc: next!(calloc, usize, usize => Pointer).or(Some(none::calloc)),
+        realloc: next!(realloc, Pointer, usize => Pointer).or(Some(none::realloc)),
+        free: next!(free, Pointer => ()).or(Some(none::free)),
+        memalign: next!(memalign, usize, usize => Pointer),
+        posix_memalign: next!(posix_memalign, *mut Pointer, usize, usize => c_int),
+        aligned_alloc: next!(aligned_alloc, usize, usize => Pointer),
+        valloc: next!(valloc, usize => Pointer),
+        pvalloc: next!(pvalloc, usize => Pointer),
+        malloc_usable_size: next!(malloc_usable_size, Pointer => usize),
+        ..Functions::EMPTY
+    }
+}
+
+/// The functions of a program without an allocator.
+mod none {
+    use heapledger_core::hooks::Pointer;
+
+    pub(super) unsafe extern "C" fn malloc(_: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn calloc(_: usize, _: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn realloc(_: Pointer, _: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn free(_: Pointer) {}
+}
+
+fn join(session: Address, stack_end: u64) {
     let (key_create, set_specific) =
         (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
     if key_create == 0 || set_specific == 0 {
@@ -85,9 +139,11 @@ fn join() {
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     // SAFETY: once, under the lock; the arguments are what it asks for.
-    unsafe { process::start(address, start as u64) };
-    // SAFETY: started just above; no hook has run, since `IS_DONE` is not set and this thread is the first.
+    unsafe { process::start(session, stack_end) };
+    // SAFETY: started just above; no hook has run, since none is installed and this thread is the first.
     unsafe { process::create_key(library) };
+    // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
+    let _ = unsafe { hooks::install_observer(&raw const observer::OBSERVER) };
 }
 
 /// Runs before `main`, after the C library's own start.

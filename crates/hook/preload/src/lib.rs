@@ -14,6 +14,7 @@ mod environment;
 mod exec;
 mod family;
 mod init;
+mod libraries;
 mod next;
 mod pools;
 

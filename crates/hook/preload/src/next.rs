@@ -68,6 +68,15 @@ pub(crate) fn lookup(scope: Scope, name: &CStr) -> usize {
 /// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name; 0
 /// when there is none.
 pub(crate) fn lookup_in(file: &[u8], name: &CStr) -> usize {
+    lookup_where(|path| path.rsplit(|&byte| byte == b'/').next() == Some(file), name)
+}
+
+/// The same of the library that was loaded by this path.
+pub(crate) fn lookup_at(path: &[u8], name: &CStr) -> usize {
+    lookup_where(|own| own == path, name)
+}
+
+fn lookup_where(is_wanted: impl Fn(&[u8]) -> bool, name: &CStr) -> usize {
     // SAFETY: as in `lookup`.
     let mut map = unsafe { _r_debug.map };
     // SAFETY: as in `lookup`.
@@ -77,7 +86,7 @@ pub(crate) fn lookup_in(file: &[u8], name: &CStr) -> usize {
             // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry.
             false => unsafe { CStr::from_ptr(object.name) }.to_bytes(),
         };
-        if path.rsplit(|&byte| byte == b'/').next() == Some(file) {
+        if is_wanted(path) {
             return Symbols::of(object).and_then(|symbols| symbols.find(name)).unwrap_or(0);
         }
         map = object.next;

@@ -5,8 +5,9 @@
 
 use core::arch::naked_asm;
 
+use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
-use heapledger_record::hook::{self, Caller};
+use heapledger_record::hook;
 use heapledger_record::process;
 
 use crate::init::with_guard;

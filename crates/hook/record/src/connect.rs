@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::sys::{self, Errno, check};
+use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind, SessionPage,
 };
-use heapledger_wire::{VERSION, session};
 
 /// How to reach a session: what the environment variable says.
 #[derive(Clone, Copy, Debug)]
@@ -314,9 +314,4 @@ fn retry(mut call: impl FnMut() -> isize) -> Result<usize, Errno> {
             other => return other,
         }
     }
-}
-
-/// The bytes of [`session::ENVIRONMENT_VARIABLE`] with its `=`.
-pub fn environment_prefix() -> impl Iterator<Item = u8> {
-    session::ENVIRONMENT_VARIABLE.bytes().chain([b'='])
 }

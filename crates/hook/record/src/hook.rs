@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
 use heapledger_core::context::{Name, Stack};
+use heapledger_core::hooks::Caller;
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
@@ -28,29 +29,14 @@ use crate::verify;
 
 pub mod pools;
 
-/// The frame that made a call. Of two words, so that it is passed in registers.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller {
-    /// The word of the stack that holds the return address of the call; above it is the frame.
-    pub slot: u64,
-    /// The frame's rbp.
-    pub rbp: u64,
-}
-
-impl Caller {
-    fn sp(self) -> u64 {
-        self.slot.wrapping_add(8)
-    }
-
-    /// # Safety
-    ///
-    /// See [`malloc`].
-    #[inline(always)]
-    unsafe fn position(self) -> Position {
-        // SAFETY: by the caller's contract the word is of the thread's stack.
-        let return_address = unsafe { ptr::with_exposed_provenance::<u64>(self.slot as usize).read() };
-        Position { slot: self.slot, return_address, rbp: self.rbp }
-    }
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(always)]
+unsafe fn position(caller: Caller) -> Position {
+    // SAFETY: by the caller's contract the word is of the thread's stack.
+    let return_address = unsafe { ptr::with_exposed_provenance::<u64>(caller.slot as usize).read() };
+    Position { slot: caller.slot, return_address, rbp: caller.rbp }
 }
 
 /// `malloc(size)` returned `address`.
@@ -61,12 +47,9 @@ impl Caller {
 /// same for all functions here that take one.
 #[inline(always)]
 pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
-    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: passed on.
-        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
-    }
+    let is_compact = size < COMPACT_SIZE_END && is_compact_address(address);
     // SAFETY: passed on.
-    if unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
+    if !is_compact || unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
         // SAFETY: passed on.
         unsafe { malloc_rarely(address, size, caller) };
     }
@@ -78,6 +61,10 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
 #[cold]
 #[inline(never)]
 unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
+    if size >= COMPACT_SIZE_END || !is_compact_address(address) {
+        // SAFETY: passed on.
+        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
+    }
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
@@ -660,29 +647,24 @@ impl ThreadBlock {
     #[inline(always)]
     unsafe fn walk(&mut self, caller: Caller) -> StackId {
         // SAFETY: passed on; the walker is this thread's.
-        let id = unsafe { self.walker.capture(caller.position(), &mut self.outlet) };
+        let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
-            // SAFETY: passed on.
-            unsafe { self.inspect(caller, id) };
+            self.inspect(id);
         }
         id
     }
 
     /// After a capture with a defect; after every one where stacks are verified.
-    ///
-    /// # Safety
-    ///
-    /// See [`malloc`].
     #[cold]
     #[inline(never)]
-    unsafe fn inspect(&mut self, caller: Caller, id: StackId) {
+    fn inspect(&mut self, id: StackId) {
         let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
         if self.defects_counted == INSPECT_ALL {
-            // SAFETY: passed on.
-            verify::check(self, &unsafe { caller.position() }, id);
+            // The word below the guard is the return address of the call.
+            verify::check(self, self.head.guard_word, id);
         }
     }
 

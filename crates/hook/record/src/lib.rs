@@ -1,6 +1,6 @@
 //! The recorder hook: allocator calls become events in this thread's ring.
 //!
-//! - [`hook`]: what the malloc family calls, before a free and after an allocation.
+//! - [`observer`]: the entry in the hook table; [`hook`]: what it calls, before a free and after an allocation.
 //! - [`block`]: a thread's state; [`process`]: the process's; [`connect`]: the handshake with the collector.
 //! - [`verify`]: captured stacks against glibc's.
 //! - [`arch`]: a call on another stack.
@@ -13,5 +13,6 @@ pub mod arch;
 pub mod block;
 pub mod connect;
 pub mod hook;
+pub mod observer;
 pub mod process;
 pub mod verify;

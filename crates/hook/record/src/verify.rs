@@ -8,13 +8,11 @@
 //! by the very frames that we come from, it is never asked about a stack that goes through libgcc_s.
 
 use core::ffi::c_void;
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
-use heapledger_unwind::arch::Position;
 use heapledger_unwind::walk::FRAMES_MAX;
-use heapledger_unwind::{modules, rules};
+use heapledger_unwind::{modules, nodes, rules};
 use heapledger_wire::event::{Extended, code};
 use heapledger_wire::session::mode;
 
@@ -43,21 +41,8 @@ static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 static UNWINDER: AtomicU64 = AtomicU64::new(0);
 /// The described stacks; 0 is none.
 static TOLD: [AtomicU32; TOLD_MAX] = [const { AtomicU32::new(0) }; TOLD_MAX];
-/// The announced nodes, by id, in segments that are mapped as they are needed.
-static NODES: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
-const SEGMENTS: usize = 1024;
-const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
-type Segment = [Node; SEGMENT_NODES];
 /// Whether nodes are noted.
 static IS_NOTING: AtomicBool = AtomicBool::new(false);
-
-/// A node as it was announced. Zeroed: not yet.
-#[repr(C)]
-struct Node {
-    address: AtomicU64,
-    /// Parent 32 │ kind 8 │ … │ 1 at the top.
-    rest: AtomicU64,
-}
 
 /// What a thread needs to verify its stacks. Zeroed memory is valid.
 #[derive(Debug)]
@@ -95,46 +80,16 @@ pub(crate) fn prepare() {
 #[inline(always)]
 pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
     if IS_NOTING.load(Ordering::Relaxed) {
-        note(id, parent, kind, address);
+        nodes::note(id, parent, kind, address);
     }
 }
 
-/// Without memory the node stays unknown.
+/// Compares a stack that was captured just now, of a call that returns to this address.
 #[cold]
 #[inline(never)]
-fn note(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
-    let (segment, _) = place(id);
-    if segment.load(Ordering::Acquire).is_null() {
-        let Ok(memory) = sys::map_private(size_of::<Segment>()) else { return };
-        sys::dont_dump(memory, size_of::<Segment>());
-        if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // SAFETY: mapped just now; nobody else has its address.
-            unsafe { sys::unmap(memory, size_of::<Segment>()) };
-        }
-    }
-    if let Some(node) = node(id) {
-        node.address.store(address, Ordering::Relaxed);
-        node.rest.store(u64::from(parent.0) | (kind as u64) << 32 | 1 << 63, Ordering::Release);
-    }
-}
-
-fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
-    let id = (id.0 & StackId::MAX.0) as usize;
-    (&NODES[id / SEGMENT_NODES % SEGMENTS], id % SEGMENT_NODES)
-}
-
-fn node(id: StackId) -> Option<&'static Node> {
-    let (segment, index) = place(id);
-    // SAFETY: null, or a mapping of this type, never unmapped once it is here; zeroes are valid atomics.
-    unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
-}
-
-/// Compares a stack that was captured just now.
-#[cold]
-#[inline(never)]
-pub(crate) fn check(block: &mut ThreadBlock, caller: &Position, id: StackId) {
+pub(crate) fn check(block: &mut ThreadBlock, return_address: u64, id: StackId) {
     let Some(counters) = Process::get().and_then(Process::counters) else { return };
-    let counter = match ask(block, caller, id) {
+    let counter = match ask(block, return_address, id) {
         None => &counters.stacks_unasked,
         Some(Stacks { ours, is_cut, theirs }) => {
             let both = ours.len().min(theirs.len());
@@ -162,7 +117,7 @@ struct Stacks {
 }
 
 /// Both stacks. `None`: `backtrace` cannot be asked.
-fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks> {
+fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
     if backtrace == 0 {
         return None;
@@ -188,7 +143,7 @@ fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks
     };
     let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
     // Before the program's frame are those of the recorder.
-    let first = all.iter().take(OWN_MAX).position(|&address| address == caller.return_address);
+    let first = all.iter().take(OWN_MAX).position(|&address| address == return_address);
     Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
 }
 
@@ -197,18 +152,13 @@ fn ask(block: &mut ThreadBlock, caller: &Position, id: StackId) -> Option<Stacks
 fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static [u64], bool)> {
     let (mut at, mut length, mut is_cut) = (id, 0, false);
     while at != StackId::ROOT {
-        let node = node(at)?;
-        let rest = node.rest.load(Ordering::Acquire);
-        if rest == 0 {
-            return None;
-        }
-        let kind = rest >> 32 & 0xff;
-        is_cut |= kind == NodeKind::Truncated as u64;
-        if kind == NodeKind::Frame as u64 {
-            *room.get_mut(length)? = node.address.load(Ordering::Relaxed);
+        let node = nodes::get(at)?;
+        is_cut |= node.is(NodeKind::Truncated);
+        if node.is(NodeKind::Frame) {
+            *room.get_mut(length)? = node.address;
             length += 1;
         }
-        at = StackId(rest as u32);
+        at = node.parent;
     }
     Some((room.get(..length)?, is_cut))
 }

@@ -15,7 +15,7 @@ pub struct Head<B> {
     /// [`GATE_OPEN`], [`GATE_UNATTACHED`], or, inside the hook, the stack pointer at which it was entered: the guard.
     pub gate: u64,
     /// What the word below the guard held: the return address of the call that is being seen to.
-    pub(crate) guard_word: u64,
+    pub guard_word: u64,
     /// Next on the list of free blocks.
     pub(crate) next: *mut B,
     /// Rounds of key destructors that have run.

@@ -16,6 +16,7 @@ pub mod arch;
 pub mod bounds;
 pub mod context;
 pub mod modules;
+pub mod nodes;
 mod row;
 pub mod rules;
 pub mod tree;

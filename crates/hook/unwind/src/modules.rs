@@ -1,8 +1,11 @@
 //! Which module an address is in, and which modules the reader has been told of.
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_core::lock::Lock;
 
 use crate::{Sink, rules};
 
@@ -29,8 +32,18 @@ pub struct Found {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) eh_frame_hdr: u64,
-    link_map: *const LinkMap,
+    origin: Origin,
 }
+
+/// Who knows the rest of a module.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Linker(*const LinkMap),
+    Listed(&'static Listed),
+}
+
+// SAFETY: what is pointed to is only read.
+unsafe impl Sync for Listed {}
 
 impl Found {
     /// Whether it covers an address.
@@ -66,6 +79,67 @@ const KNOWN_MAX: usize = 1024;
 /// Start addresses of the modules announced in this epoch.
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
+/// Modules that [`list`] was told of.
+static LISTED: List = List {
+    count: AtomicUsize::new(0),
+    lock: Lock::new(),
+    modules: [const { UnsafeCell::new(Listed::NONE) }; LISTED_MAX],
+};
+const LISTED_MAX: usize = 256;
+
+struct List {
+    count: AtomicUsize,
+    lock: Lock,
+    modules: [UnsafeCell<Listed>; LISTED_MAX],
+}
+
+// SAFETY: an entry is written once, under the lock, before `count` says that it is there; then it is only read.
+unsafe impl Sync for List {}
+
+/// A module as `dl_iterate_phdr` lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// What to subtract from an address to get the module's own.
+    pub bias: u64,
+    /// Where its `.eh_frame_hdr` is.
+    pub eh_frame_hdr: u64,
+    /// Its path: NUL-terminated, or null.
+    pub name: *const c_char,
+}
+
+impl Listed {
+    const NONE: Listed = Listed { start: 0, end: 0, bias: 0, eh_frame_hdr: 0, name: ptr::null() };
+}
+
+/// Tells of a module, for C libraries without `_dl_find_object`: musl, and glibc before 2.35. One that is known is known
+/// for good, so what is unloaded and replaced makes wrong stacks there.
+///
+/// # Safety
+///
+/// The dynamic linker says so, and the module and its name stay.
+pub unsafe fn list(module: Listed) {
+    let _guard = LISTED.lock.lock();
+    let count = LISTED.count.load(Ordering::Relaxed);
+    if listed().any(|known| known.start == module.start) {
+        return;
+    }
+    if let Some(place) = LISTED.modules.get(count) {
+        // SAFETY: under the lock, and nobody reads it before the count is stored.
+        unsafe { *place.get() = module };
+        LISTED.count.store(count + 1, Ordering::Release);
+    }
+}
+
+fn listed() -> impl Iterator<Item = &'static Listed> {
+    let count = LISTED.count.load(Ordering::Acquire);
+    // SAFETY: entries below the count are not written any more.
+    LISTED.modules.iter().take(count).map(|place| unsafe { &*place.get() })
+}
+
 /// The current module epoch.
 #[inline(always)]
 pub fn epoch() -> u32 {
@@ -81,10 +155,14 @@ pub fn advance_epoch() {
     }
 }
 
-/// The module that covers an address. Lock-free and allocation-free: `_dl_find_object` is made for unwinders. Needs
-/// glibc 2.35; without it no module is ever found and stacks are empty.
+/// The module that covers an address. Lock-free and allocation-free: `_dl_find_object`, of glibc since 2.35, is made for
+/// unwinders. Without it modules are those that [`list`] was told of.
 pub fn find(address: u64) -> Option<Found> {
-    let find = dl_find_object()?;
+    let Some(find) = dl_find_object() else {
+        let found = listed().find(|module| (module.start..module.end).contains(&address))?;
+        let Listed { start, end, eh_frame_hdr, .. } = *found;
+        return Some(Found { start, end, eh_frame_hdr, origin: Origin::Listed(found) });
+    };
     let mut found = DlFindObject {
         flags: 0,
         map_start: ptr::null_mut(),
@@ -102,7 +180,7 @@ pub fn find(address: u64) -> Option<Found> {
         start: found.map_start as u64,
         end: found.map_end as u64,
         eh_frame_hdr: found.eh_frame as u64,
-        link_map: found.link_map,
+        origin: Origin::Linker(found.link_map),
     })
 }
 
@@ -117,12 +195,15 @@ pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) {
             Err(_) => {}
         }
     }
-    // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a frame of our stack.
-    let (bias, name) = unsafe { ((*found.link_map).addr, (*found.link_map).name) };
+    let (bias, name) = match found.origin {
+        // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a frame of our stack.
+        Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
+        Origin::Listed(module) => (module.bias, module.name),
+    };
     let path = if name.is_null() {
         &[]
     } else {
-        // SAFETY: `l_name` is a NUL-terminated string that lives as long as the link map.
+        // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of `list`.
         unsafe { CStr::from_ptr(name) }.to_bytes()
     };
     let build_id = build_id(found, bias).unwrap_or(&[]);

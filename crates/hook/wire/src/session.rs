@@ -10,6 +10,9 @@ use heapledger_core::sys;
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
+/// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
+/// preload library.
+pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
 /// The abstract socket address is this followed by the session's name.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
 /// Hexadecimal digits of a session's name, and of its token.

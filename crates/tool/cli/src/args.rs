@@ -36,8 +36,9 @@ const STYLES: Styles =
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
 /// show, because nothing was recorded; 104 `heapledger diff` found more growth
-/// than --fail-above allows. `heapledger record` ends as the program did; 101: it
-/// could not be started, 126: it is not executable, 127: there is no such program.
+/// than --fail-above allows. `heapledger record` and `run` end as the program did;
+/// 101: it could not be started, 126: it is not executable, 127: there is no such
+/// program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -71,6 +72,7 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Record(Record),
+    Run(Run),
     Start(Start),
     Stop(Stop),
     Status(Status),
@@ -201,6 +203,40 @@ pub(crate) struct Record {
     /// the first that are not.
     #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
+
+    /// Load this hook library too, as `heapledger run` does; may be given several times
+    #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a program with hooks of your own on its allocator, and record nothing
+///
+/// A hook library is told of every call of the malloc family, or takes the place of
+/// the allocator, in the program and in all that it starts. It is written in C or
+/// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
+///
+///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
+///     $ heapledger run --hook ./libfail.so --hook ./libhistogram.so -- make test
+///
+/// The libraries are asked for their hooks in the order given, before the program's
+/// first allocation returns. Ends with the program's exit status, or by the signal
+/// that killed it. Programs that cannot be recorded cannot have hooks either: they
+/// run as always. To record as well: `heapledger record --hook`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Run {
+    /// The hook library; may be given several times
+    #[arg(long, required = true, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// Print nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]

@@ -180,6 +180,28 @@ codes! {
         remedy: "`chmod +x FILE`; `heapledger doctor FILE` looks closer.",
     }
 
+    /// There is no such hook library
+    NoHook = 20 {
+        cause: "The file that --hook names is not there, or cannot be read.",
+        consequence: "Nothing was started. Exit status 101.",
+        remedy: "Check the path; build the library first: `cc -shared -fPIC -o LIB.so LIB.c`.",
+    }
+    /// The file is not a hook library
+    NotAHook = 21 {
+        cause: "What --hook names is not a shared library for this processor, or does not export the function \
+                `heapledger_hook_init`, by which it is asked for its hooks.",
+        consequence: "Nothing was started: the program would have run without the hook. Exit status 101.",
+        remedy: "Build it as a shared library that exports the function: include/heapledger/hooks.h says how, examples/hooks \
+                 has a library in C and one in Rust. `nm -D LIB.so` lists what a library exports.",
+    }
+    /// The hook library is of another version
+    HookVersion = 22 {
+        cause: "The library was built for another version of the hook table than this Heapledger has; or it does not say for \
+                which, by the variable `heapledger_hook_version`.",
+        consequence: "Nothing was started: its functions might be called with the wrong arguments. Exit status 101.",
+        remedy: "Build it again with the headers of this Heapledger; in a C library say HEAPLEDGER_HOOK_LIBRARY once.",
+    }
+
     // ------------------------------------------------------------------------------------------ the machine
 
     /// The system refuses something that recording needs

@@ -26,6 +26,7 @@ mod explain;
 mod export;
 mod flame;
 mod format;
+mod hook;
 mod info;
 mod input;
 mod label;
@@ -46,6 +47,7 @@ mod ranks;
 mod reallocations;
 mod record;
 mod report;
+mod run;
 mod select;
 mod shell;
 mod sizes;
@@ -75,6 +77,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(Verb::Record(record)) = &arguments.verb {
         return record::run(record);
     }
+    if let Some(Verb::Run(run)) = &arguments.verb {
+        return run::run(run);
+    }
     if let Some(Verb::SelfTest) = &arguments.verb {
         return Ok(doctor::be_the_self_test());
     }
@@ -84,7 +89,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Every verb but `record`: they write to stdout or a file.
+/// Every verb but `record` and `run`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     match &arguments.verb {
         Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
@@ -119,6 +124,6 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
         Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
         Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
-        Some(Verb::Record(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => Ok(()),
+        Some(Verb::Record(_) | Verb::Run(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => Ok(()),
     }
 }

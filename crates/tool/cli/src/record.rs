@@ -10,6 +10,7 @@ use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
+use crate::hook;
 use crate::output::{tell, warn};
 use crate::preload::LIBRARY;
 use crate::report;
@@ -17,7 +18,8 @@ use crate::target::{Effect, Finding, Target};
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-    say(&target, arguments.quiet)?;
+    say(&target, "record", "it will not be recorded", arguments.quiet)?;
+    let hooks = hook::libraries(&arguments.hook)?;
 
     let mut options = Options::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
@@ -43,6 +45,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     };
     options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
+    options.hooks = hooks;
     options.options_text = options_text(arguments);
     let mut observe = |progress: Progress<'_>| {
         if arguments.quiet {
@@ -85,18 +88,18 @@ fn rotation(arguments: &Record) -> Option<Rotation> {
     (!arguments.rotate.is_empty()).then_some(rotation)
 }
 
-/// Says before the program runs what of it will not be recorded.
-fn say(target: &Target, is_quiet: bool) -> Result<()> {
+/// Says before the program runs what of it cannot be seen: what cannot be done to it, and what it misses.
+pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> Result<()> {
     for finding in &target.findings {
         let Finding { code, effect, hint, .. } = finding;
         let what_follows = match effect {
             Effect::Refused => {
-                let failure = Failure::new(Exit::NotStarted, format_args!("cannot record: {finding}"));
+                let failure = Failure::new(Exit::NotStarted, format_args!("cannot {what}: {finding}"));
                 return Err(failure.code(*code).hint(hint));
             }
             // It runs as always.
-            Effect::Unrecorded => ": it will not be recorded",
-            Effect::Partial => "",
+            Effect::Unrecorded => format!(": {misses}"),
+            Effect::Partial => String::new(),
         };
         if !is_quiet {
             warn(*code, format_args!("{finding}{what_follows}\n{}", hint_lines(hint)));
@@ -144,11 +147,12 @@ fn options_text(arguments: &Record) -> String {
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());
     }
+    options.extend(arguments.hook.iter().map(|hook| format!("--hook {}", hook.display())));
     options.join(" ")
 }
 
 /// Why the program was not started.
-fn failure(error: collect::Error) -> Failure {
+pub(crate) fn failure(error: collect::Error) -> Failure {
     use collect::Error;
     let (exit, hint) = match &error {
         Error::CommandNotFound { program } if !program.as_encoded_bytes().contains(&b'/') => {

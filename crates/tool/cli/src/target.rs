@@ -154,7 +154,7 @@ fn check(path: &Path) -> Vec<Finding> {
     findings
 }
 
-fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
+pub(crate) fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
     let own = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
     let is_own_order = |endian: Endianness| endian.is_big_endian() == cfg!(target_endian = "big");
     elf.endian().is_ok_and(|endian| is_own_order(endian) && elf.e_machine(endian) == own)

@@ -45,6 +45,7 @@ const EXPORTED: &[&str] = &[
     "free_aligned_sized",
     "free_sized",
     "heapledger_bridge_v1",
+    "heapledger_hooks_v1",
     "malloc",
     "malloc_usable_size",
     "memalign",
@@ -119,6 +120,16 @@ fn zones_depend_downwards_only() {
         }
     }
     assert_eq!(packages["heapledger-core"].1, [] as [&str; 0], "core has no dependencies");
+}
+
+#[test]
+fn the_facade_has_no_logic() {
+    let source = std::fs::read_to_string(root().join("crates/process/heapledger/src/lib.rs")).unwrap();
+    assert!(source.contains("#![forbid(unsafe_code)]"));
+    for line in source.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+        let is_re_export = line.is_empty() || ["#!", "#[", "pub use "].iter().any(|start| line.starts_with(start));
+        assert!(is_re_export, "{line}");
+    }
 }
 
 #[test]

@@ -75,7 +75,8 @@ pub(crate) fn wake(page: &Page) {
 /// Somebody else in this process has waited for our child.
 const UNKNOWN: ExitStatus = ExitStatus::Code(255);
 
-fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
+/// Waits for the child in this thread: see [`RunningCommand::watch`].
+pub(crate) fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
     let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
     loop {
         let status = match waitid(WaitId::Pid(pid), what) {

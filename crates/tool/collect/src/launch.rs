@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use heapledger_core::program::{self, Program};
-use heapledger_wire::session::ENVIRONMENT_VARIABLE;
+use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::error::Error;
+use crate::session::Library;
 use crate::unix;
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -40,10 +41,10 @@ impl<'a> Launch<'a> {
         self.file.file_name().unwrap_or(self.name)
     }
 
-    /// Starts the program with the library at the front of `LD_PRELOAD` and the session in its environment. It keeps
-    /// our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
+    /// Starts the program with the libraries at the front of `LD_PRELOAD`, and what they look for in its environment. It
+    /// keeps our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
     /// signal that we handle is back at its default there.
-    pub(crate) fn start(&self, library: &Path, session: &OsStr) -> Result<Pid, Error> {
+    pub(crate) fn start(&self, library: &Library, session: Option<&OsStr>) -> Result<Pid, Error> {
         // Nothing in a static program would take the additions out again.
         let environment = match is_recordable(&self.file, INTERPRETERS_MAX) {
             true => environment(library, session),
@@ -117,32 +118,38 @@ fn text(text: &OsStr) -> CString {
     CString::new(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]).unwrap_or_default()
 }
 
-/// Our environment in its order, with the library at the front of `LD_PRELOAD` and the session.
-fn environment(library: &Path, session: &OsStr) -> Vec<CString> {
+/// Our environment in its order, with the libraries at the front of `LD_PRELOAD`, the session if there is one, and the
+/// names of hook libraries if there are any.
+fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
     let mut entries: Vec<OsString> = unix::environment();
     let prefix = |name: &str| [name.as_bytes(), b"="].concat();
+    let entry = |name: &str, value: &OsStr| OsString::from_vec([&prefix(name), value.as_bytes()].concat());
+    let hooks = (!library.hooks().is_empty()).then(|| joined(library.hooks()));
     let preload = prefix(PRELOAD);
     let existing = entries.iter_mut().find(|entry| entry.as_bytes().starts_with(&preload));
-    let value = front(library, existing.as_ref().map(|entry| OsStr::from_bytes(&entry.as_bytes()[preload.len()..])));
-    let entry = OsString::from_vec([&preload, value.as_bytes()].concat());
+    let value = existing.as_ref().map(|entry| OsStr::from_bytes(&entry.as_bytes()[preload.len()..]));
+    let value = joined([Some(library.path().as_os_str()), hooks.as_deref(), value].into_iter().flatten());
     match existing {
-        Some(existing) => *existing = entry,
-        None => entries.push(entry),
+        Some(existing) => *existing = entry(PRELOAD, &value),
+        None => entries.push(entry(PRELOAD, &value)),
     }
-    let own = prefix(ENVIRONMENT_VARIABLE);
-    entries.retain(|entry| !entry.as_bytes().starts_with(&own));
-    entries.push(OsString::from_vec([&own, session.as_bytes()].concat()));
+    for (name, value) in [(ENVIRONMENT_VARIABLE, session), (HOOKS_VARIABLE, hooks.as_deref())] {
+        entries.retain(|entry| !entry.as_bytes().starts_with(&prefix(name)));
+        entries.extend(value.map(|value| entry(name, value)));
+    }
     entries.iter().map(|entry| text(entry)).collect()
 }
 
-/// The value of `LD_PRELOAD`. An entry that is there and empty is kept as one.
-fn front(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(existing) = existing {
-        value.push(":");
-        value.push(existing);
+/// The parts with colons between. One that is empty is kept as one.
+fn joined(parts: impl IntoIterator<Item = impl AsRef<OsStr>>) -> OsString {
+    let mut joined = OsString::new();
+    for (index, part) in parts.into_iter().enumerate() {
+        if index > 0 {
+            joined.push(":");
+        }
+        joined.push(part);
     }
-    value
+    joined
 }
 
 /// The file that `execvp` would run.
@@ -212,10 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn the_library_goes_to_the_front() {
-        let library = Path::new("/a/b.so");
-        assert_eq!(front(library, None), "/a/b.so");
-        assert_eq!(front(library, Some("".as_ref())), "/a/b.so:");
-        assert_eq!(front(library, Some("x.so y.so".as_ref())), "/a/b.so:x.so y.so");
+    fn entries_are_joined_as_they_are() {
+        assert_eq!(joined(["/a/b.so"]), "/a/b.so");
+        assert_eq!(joined(["/a/b.so", ""]), "/a/b.so:");
+        assert_eq!(joined(["/a/b.so", "x.so y.so"]), "/a/b.so:x.so y.so");
     }
 }

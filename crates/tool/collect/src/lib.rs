@@ -5,6 +5,8 @@
 //! compresses and writes, and one waits for the command (`command`). In between is the *collector*
 //! (`collector`).
 //!
+//! [`run`] starts a command in the same way, with hook libraries, and records nothing.
+//!
 //! Nothing is printed. Besides the command's exit status everything is in the [`Outcome`].
 
 use std::borrow::Cow;
@@ -38,6 +40,7 @@ mod memory;
 mod outcome;
 mod output;
 mod process;
+mod run;
 mod session;
 mod shared;
 mod source;
@@ -63,6 +66,7 @@ use writer::{Job, Writer};
 pub use control::{Request, Running, Status};
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
+pub use run::run;
 pub use unix::die_by;
 
 /// What to record, and how.
@@ -90,6 +94,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// The preload library. It is put into a private directory for the time of the session.
     pub library: Cow<'static, [u8]>,
+    /// Hook libraries, by absolute paths: loaded beside the preload library, in this order.
+    pub hooks: Vec<PathBuf>,
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
@@ -170,6 +176,7 @@ impl Options {
             duration: None,
             totals_only: false,
             library: library.into(),
+            hooks: Vec::new(),
             ring_capacity: 256 << 10,
             stacks: Stacks::Mixed,
             verify_stacks: false,
@@ -213,7 +220,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let file = output.file()?;
     let destination = if options.totals_only { Destination::replaced(file) } else { Destination::appended(file) };
     let writer = Writer::start(destination)?;
-    let library = Library::place(&options.library)?;
+    let library = Library::place(&options.library, &options.hooks)?;
     let session = Session::new()?;
     let environment = session.to_environment();
     let page = Arc::new(session::page(options.mode())?);
@@ -228,7 +235,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let record = session_record(options);
 
     let first_reading = Reading::now();
-    let pid = launch.start(library.path(), &environment)?;
+    let pid = launch.start(&library, Some(&environment))?;
     let started = Instant::now();
     let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
     let command = command.inspect_err(|_| give_up_command(pid))?;

@@ -77,20 +77,23 @@ pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
     Ok(digits)
 }
 
-/// The private directory with the preload library; removed when dropped.
+/// The private directory with the preload library, and links to hook libraries; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Library {
     directory: PathBuf,
     file: PathBuf,
+    /// Links, since a path with spaces or colons could not be named to the loader.
+    hooks: Vec<PathBuf>,
     /// Held as long as the directory is in use: one that nobody holds was left behind by a recorder that was killed.
     _lock: OwnedFd,
 }
 
 impl Library {
-    pub(crate) fn place(bytes: &[u8]) -> Result<Library, Error> {
+    /// `hooks` are absolute paths.
+    pub(crate) fn place(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, Error> {
         let mut failure = None;
         for parent in parents() {
-            match Library::place_in(&parent, bytes) {
+            match Library::place_in(&parent, bytes, hooks) {
                 Ok(library) => return Ok(library),
                 Err(source) => failure = failure.or(Some(Error::Library { path: parent, source })),
             }
@@ -99,7 +102,7 @@ impl Library {
         Err(failure.unwrap_or_else(nowhere))
     }
 
-    fn place_in(parent: &Path, bytes: &[u8]) -> io::Result<Library> {
+    fn place_in(parent: &Path, bytes: &[u8], hooks: &[PathBuf]) -> io::Result<Library> {
         // The loader could not map the library from there.
         if rustix::fs::statvfs(parent)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(io::Error::other("the file system is mounted noexec"));
@@ -110,10 +113,19 @@ impl Library {
         let directory = parent.join(name);
         DirBuilder::new().mode(0o700).create(&directory)?;
         let lock = lock(&directory)?;
-        let library = Library { file: directory.join(FILE_NAME), directory, _lock: lock };
+        let mut library = Library { file: directory.join(FILE_NAME), hooks: Vec::new(), directory, _lock: lock };
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&library.file)?;
         file.write_all(bytes)?;
+        for (index, hook) in hooks.iter().enumerate() {
+            let link = library.directory.join(format!("hook.{index}.so"));
+            std::os::unix::fs::symlink(hook, &link)?;
+            library.hooks.push(link);
+        }
         Ok(library)
+    }
+
+    pub(crate) fn hooks(&self) -> &[PathBuf] {
+        &self.hooks
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -124,8 +136,7 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         // Nobody is left to be told if this fails; the directory is in the temporary one.
-        let _ = std::fs::remove_file(&self.file);
-        let _ = std::fs::remove_dir(&self.directory);
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -158,8 +169,7 @@ fn sweep(parent: &Path) {
         if metadata.is_dir() && metadata.uid() == rustix::process::getuid().as_raw() && is_old {
             let directory = entry.path();
             if let Ok(_lock) = lock(&directory) {
-                let _ = std::fs::remove_file(directory.join(FILE_NAME));
-                let _ = std::fs::remove_dir(&directory);
+                let _ = std::fs::remove_dir_all(&directory);
             }
         }
     }
@@ -181,11 +191,14 @@ mod tests {
 
     #[test]
     fn the_library_comes_and_goes() {
-        let library = Library::place(b"not really").unwrap();
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        let library = Library::place(b"not really", &[elsewhere.path().to_owned()]).unwrap();
         assert_eq!(std::fs::read(library.path()).unwrap(), b"not really");
+        assert_eq!(std::fs::read_link(&library.hooks()[0]).unwrap(), elsewhere.path());
         let path = library.path().to_owned();
         drop(library);
         assert!(!path.parent().unwrap().exists());
+        assert!(elsewhere.path().exists());
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! What the list is made of: ordinary atomics and memory, or, where its orders are tried, loom's.
+
+#[cfg(not(all(test, loom)))]
+pub(super) use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+#[cfg(not(all(test, loom)))]
+pub(super) use crate::lock::Lock;
+
+#[cfg(all(test, loom))]
+pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+#[cfg(not(all(test, loom)))]
+use core::cell::UnsafeCell;
+#[cfg(all(test, loom))]
+use loom::cell::UnsafeCell;
+
+/// Memory that is written while nobody else reads or writes it, as the list's rules have it.
+pub(super) struct Cell<T>(UnsafeCell<T>);
+
+#[cfg(not(all(test, loom)))]
+impl<T> Cell<T> {
+    pub(super) const fn new(value: T) -> Cell<T> {
+        Cell(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// Nobody writes meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn get(&self) -> &T {
+        // SAFETY: the caller's contract.
+        unsafe { &*self.0.get() }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody reads or writes meanwhile.
+    pub(super) unsafe fn set(&self, value: T) {
+        // SAFETY: the caller's contract.
+        unsafe { *self.0.get() = value };
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<T> Cell<T> {
+    pub(super) fn new(value: T) -> Cell<T> {
+        Cell(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// Nobody writes meanwhile; loom says so if somebody does.
+    pub(super) unsafe fn get(&self) -> &T {
+        // SAFETY: the caller's contract.
+        self.0.with(|value| unsafe { &*value })
+    }
+
+    /// # Safety
+    ///
+    /// Nobody reads or writes meanwhile; loom says so if somebody does.
+    pub(super) unsafe fn set(&self, value: T) {
+        // SAFETY: the caller's contract.
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+}
+
+/// A lock of loom's.
+#[cfg(all(test, loom))]
+pub(super) struct Lock(loom::sync::Mutex<()>);
+
+#[cfg(all(test, loom))]
+impl Lock {
+    pub(super) fn new() -> Lock {
+        Lock(loom::sync::Mutex::new(()))
+    }
+
+    pub(super) fn lock(&self) -> impl Drop + '_ {
+        self.0.lock().expect("not poisoned")
+    }
+}

@@ -1,0 +1,107 @@
+//! Making the calls: through the replacements that are installed, down to the program's own allocator.
+//!
+//! [`functions`] is what the malloc family calls: the allocator's own functions while there is no replacement, else
+//! functions that find the uppermost at each call. The table below a replacement is of such functions too, which begin
+//! behind it.
+
+mod layers;
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{Functions, Pointer};
+use layers::TABLES;
+
+/// A table that is written once, by [`set_bottom`], before its address is published in [`CURRENT`].
+struct Once(UnsafeCell<Functions>);
+// SAFETY: see above; replacements, which lead to these tables, are installed after that.
+unsafe impl Sync for Once {}
+
+/// The program's own allocator, as it was given.
+static BOTTOM: Once = Once(UnsafeCell::new(Functions::EMPTY));
+/// The same, with what it does not have.
+static REAL: Once = Once(UnsafeCell::new(Functions::EMPTY));
+/// What the program's calls go to; null until there is an allocator.
+static CURRENT: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+
+/// Names the program's own allocator. What it leaves out derives from what it gives, as for a
+/// [`Replacement`](super::Replacement), or fails.
+///
+/// # Safety
+///
+/// Called once, by one thread. The functions are those of an allocator; `malloc`, `calloc`, `realloc` and `free` are there.
+pub unsafe fn set_bottom(functions: Functions) {
+    let derived = &TABLES[layers::REAL];
+    let complete = Functions {
+        memalign: functions.memalign.or(derived.memalign),
+        posix_memalign: functions.posix_memalign.or(derived.posix_memalign),
+        aligned_alloc: functions.aligned_alloc.or(derived.aligned_alloc),
+        valloc: functions.valloc.or(derived.valloc),
+        pvalloc: functions.pvalloc.or(derived.pvalloc),
+        malloc_usable_size: functions.malloc_usable_size.or(derived.malloc_usable_size),
+        malloc_good_size: functions.malloc_good_size.or(derived.malloc_good_size),
+        create_arena: functions.create_arena.or(derived.create_arena),
+        dispose_arena: functions.dispose_arena.or(derived.dispose_arena),
+        arena_malloc: functions.arena_malloc.or(derived.arena_malloc),
+        arena_calloc: functions.arena_calloc.or(derived.arena_calloc),
+        arena_realloc: functions.arena_realloc.or(derived.arena_realloc),
+        arena_free: functions.arena_free.or(derived.arena_free),
+        arena_memalign: functions.arena_memalign.or(derived.arena_memalign),
+        ..functions
+    };
+    // SAFETY: by our caller's contract nobody writes them besides, and nobody reads them before they are published below.
+    unsafe {
+        BOTTOM.0.get().write(functions);
+        REAL.0.get().write(complete);
+    }
+    CURRENT.store(REAL.0.get(), Ordering::Release);
+}
+
+/// Whether there is an allocator.
+pub fn has_bottom() -> bool {
+    functions().is_some()
+}
+
+/// What the program's calls go to now; `None` before [`set_bottom`]. All its functions are there.
+#[inline(always)]
+pub fn functions() -> Option<&'static Functions> {
+    // SAFETY: null, or one of the tables here, which are static and written before their address is stored.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// The program's own allocator: below all replacements, and unobserved. All its functions are there after [`set_bottom`].
+pub(super) const fn real_table() -> *const Functions {
+    REAL.0.get()
+}
+
+/// The usable size of a block, as the program would be told.
+///
+/// # Safety
+///
+/// The block is live.
+pub(super) unsafe fn usable_size(block: Pointer) -> usize {
+    let function = functions().and_then(|functions| functions.malloc_usable_size);
+    // SAFETY: passed on.
+    function.map_or(0, |function| unsafe { function(block) })
+}
+
+/// The table below the replacement in a slot.
+pub(super) fn below(slot: usize) -> *const Functions {
+    TABLES.get(slot).map_or(ptr::null(), ptr::from_ref)
+}
+
+/// Leads the program's calls to the replacements, or past them when there is none.
+pub(super) fn select(has_replacements: bool) {
+    if !has_bottom() {
+        return;
+    }
+    let current = if has_replacements { ptr::from_ref(&TABLES[layers::TOP]).cast_mut() } else { REAL.0.get() };
+    CURRENT.store(current, Ordering::Release);
+}
+
+/// The program's own allocator, as it was given. Only once there is one.
+fn bottom() -> &'static Functions {
+    // SAFETY: written once, before there was any way to this function.
+    unsafe { &*BOTTOM.0.get() }
+}

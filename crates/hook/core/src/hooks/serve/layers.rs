@@ -1,0 +1,270 @@
+//! The functions that find who serves a call: one set for each place from which one may be made.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use super::bottom;
+use crate::hooks::list::Slot;
+use crate::hooks::registry::REPLACEMENTS;
+use crate::hooks::{Functions, Pointer, REPLACEMENTS_MAX, Replacement};
+
+const ENOMEM: c_int = 12;
+const EINVAL: c_int = 22;
+const PAGE: usize = 4096;
+/// The arena that is the heap.
+const ONLY_ARENA: usize = 1;
+
+/// The table that begins with the uppermost replacement.
+pub(super) const TOP: usize = REPLACEMENTS_MAX;
+/// The table of the program's own allocator.
+pub(super) const REAL: usize = REPLACEMENTS_MAX + 1;
+
+/// The tables below the replacement in each slot; [`TOP`]; [`REAL`].
+pub(super) static TABLES: [Functions; REPLACEMENTS_MAX + 2] = [
+    table::<0>(),
+    table::<1>(),
+    table::<2>(),
+    table::<3>(),
+    table::<4>(),
+    table::<5>(),
+    table::<6>(),
+    table::<7>(),
+    table::<TOP>(),
+    table::<REAL>(),
+];
+
+const fn table<const TABLE: usize>() -> Functions {
+    Functions {
+        malloc: Some(entry::malloc::<TABLE>),
+        calloc: Some(entry::calloc::<TABLE>),
+        realloc: Some(entry::realloc::<TABLE>),
+        free: Some(entry::free::<TABLE>),
+        memalign: Some(entry::memalign::<TABLE>),
+        posix_memalign: Some(entry::posix_memalign::<TABLE>),
+        aligned_alloc: Some(entry::aligned_alloc::<TABLE>),
+        valloc: Some(entry::valloc::<TABLE>),
+        pvalloc: Some(entry::pvalloc::<TABLE>),
+        malloc_usable_size: Some(entry::malloc_usable_size::<TABLE>),
+        malloc_good_size: Some(entry::malloc_good_size::<TABLE>),
+        create_arena: Some(entry::create_arena::<TABLE>),
+        dispose_arena: Some(entry::dispose_arena::<TABLE>),
+        arena_malloc: Some(entry::arena_malloc::<TABLE>),
+        arena_calloc: Some(entry::arena_calloc::<TABLE>),
+        arena_realloc: Some(entry::arena_realloc::<TABLE>),
+        arena_free: Some(entry::arena_free::<TABLE>),
+        arena_memalign: Some(entry::arena_memalign::<TABLE>),
+        ..Functions::EMPTY
+    }
+}
+
+/// A place in the chain of replacements; `None` is the program's own allocator, behind all.
+type Place = Option<&'static Slot<Replacement>>;
+
+/// Where the search for calls through a table begins.
+fn start<const TABLE: usize>() -> Place {
+    if TABLE == REAL { None } else { REPLACEMENTS.after(TABLE) }
+}
+
+/// The first from a place on of which `pick` makes something, and its place: of replacements that serve the call, and of
+/// the allocator behind them.
+fn find<R>(
+    mut place: Place,
+    serves: impl Fn(&'static Slot<Replacement>) -> bool,
+    pick: impl Fn(&'static Functions) -> Option<R>,
+) -> Option<(R, Place)> {
+    while let Some(slot) = place {
+        if serves(slot)
+            && let Some(picked) = pick(&slot.value().functions)
+        {
+            return Some((picked, place));
+        }
+        place = slot.next();
+    }
+    pick(bottom()).map(|picked| (picked, None))
+}
+
+/// Whether a replacement serves calls that make a block.
+fn makes(slot: &'static Slot<Replacement>) -> bool {
+    slot.is_active()
+}
+
+/// Whether a replacement serves calls about a block.
+fn minds(block: Pointer) -> impl Fn(&'static Slot<Replacement>) -> bool {
+    move |slot| match slot.value().owns {
+        // SAFETY: by the contract of `Replacement`, which may be asked about any block.
+        Some(owns) if !block.is_null() => unsafe { owns(block) != 0 },
+        _ => slot.is_active(),
+    }
+}
+
+/// Defines a function that goes to the first in the chain that has it.
+macro_rules! first {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr, or $otherwise:expr) => {
+        unsafe fn $name(place: Place, $($argument: $type),*) -> $result {
+            match find(place, $serves, |functions| functions.$name) {
+                // SAFETY: by the contract of `Functions`, with the arguments of our caller, whose contract is the same.
+                Some((function, _)) => unsafe { function($($argument),*) },
+                None => $otherwise,
+            }
+        }
+    };
+}
+
+first!(malloc(size: usize) -> Pointer, among makes, or ptr::null_mut());
+first!(calloc(count: usize, each: usize) -> Pointer, among makes, or ptr::null_mut());
+first!(realloc(old: Pointer, size: usize) -> Pointer, among minds(old), or ptr::null_mut());
+first!(free(block: Pointer) -> (), among minds(block), or ());
+first!(memalign(alignment: usize, size: usize) -> Pointer, among makes, or ptr::null_mut());
+first!(malloc_usable_size(block: Pointer) -> usize, among minds(block), or 0);
+first!(malloc_good_size(size: usize) -> usize, among makes, or size);
+
+/// One of two ways to serve a call.
+enum Way<Given, Derived> {
+    Given(Given),
+    Derived(Derived),
+}
+
+/// A function, or else `memalign`, from which it derives.
+type OrMemalign<Given> = Way<Given, unsafe extern "C" fn(usize, usize) -> Pointer>;
+
+fn or_memalign<Given>(given: Option<Given>, functions: &Functions) -> Option<OrMemalign<Given>> {
+    given.map(Way::Given).or_else(|| functions.memalign.map(Way::Derived))
+}
+
+unsafe fn posix_memalign(place: Place, out: *mut Pointer, alignment: usize, size: usize) -> c_int {
+    // SAFETY: as in `first`; `out` is our caller's.
+    unsafe {
+        match find(place, makes, |functions| or_memalign(functions.posix_memalign, functions)) {
+            Some((Way::Given(function), _)) => function(out, alignment, size),
+            Some((Way::Derived(memalign), _)) => {
+                if !alignment.is_power_of_two() || alignment < size_of::<Pointer>() {
+                    return EINVAL;
+                }
+                let block = memalign(alignment, size);
+                if block.is_null() {
+                    return ENOMEM;
+                }
+                out.write(block);
+                0
+            }
+            None => ENOMEM,
+        }
+    }
+}
+
+unsafe fn aligned_alloc(place: Place, alignment: usize, size: usize) -> Pointer {
+    // SAFETY: as in `first`.
+    unsafe {
+        match find(place, makes, |functions| or_memalign(functions.aligned_alloc, functions)) {
+            Some((Way::Given(function) | Way::Derived(function), _)) => function(alignment, size),
+            None => ptr::null_mut(),
+        }
+    }
+}
+
+unsafe fn valloc(place: Place, size: usize) -> Pointer {
+    // SAFETY: as in `first`.
+    unsafe {
+        match find(place, makes, |functions| or_memalign(functions.valloc, functions)) {
+            Some((Way::Given(function), _)) => function(size),
+            Some((Way::Derived(memalign), _)) => memalign(PAGE, size),
+            None => ptr::null_mut(),
+        }
+    }
+}
+
+unsafe fn pvalloc(place: Place, size: usize) -> Pointer {
+    // SAFETY: as in `first`.
+    unsafe {
+        match find(place, makes, |functions| or_memalign(functions.pvalloc, functions)) {
+            Some((Way::Given(function), _)) => function(size),
+            // A size that cannot be rounded up cannot be had either.
+            Some((Way::Derived(memalign), _)) => memalign(PAGE, size.checked_next_multiple_of(PAGE).unwrap_or(size)),
+            None => ptr::null_mut(),
+        }
+    }
+}
+
+/// An arena function; or the plain ones, where there are those only.
+fn or_plain<Given>(given: Option<Given>, functions: &Functions) -> Option<Way<Given, ()>> {
+    given
+        .map(Way::Given)
+        .or_else(|| (functions.malloc.is_some() && !functions.has_arenas()).then_some(Way::Derived(())))
+}
+
+/// Defines an arena function: the first in the chain that has it, or, over one that has no arenas, a dummy.
+macro_rules! arena {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, over $place:ident $plain:expr, or $otherwise:expr) => {
+        unsafe fn $name($place: Place, $($argument: $type),*) -> $result {
+            match find($place, makes, |functions| or_plain(functions.$name, functions)) {
+                // SAFETY: as in `first`.
+                Some((Way::Given(function), _)) => unsafe { function($($argument),*) },
+                // SAFETY: as in `first`.
+                Some((Way::Derived(()), $place)) => unsafe { $plain },
+                None => $otherwise,
+            }
+        }
+    };
+}
+
+arena!(arena_malloc(_arena: usize, size: usize) -> Pointer, over place malloc(place, size), or ptr::null_mut());
+arena!(arena_calloc(_arena: usize, count: usize, each: usize) -> Pointer, over place calloc(place, count, each),
+    or ptr::null_mut());
+arena!(arena_realloc(_arena: usize, old: Pointer, size: usize) -> Pointer, over place realloc(place, old, size),
+    or ptr::null_mut());
+arena!(arena_free(_arena: usize, block: Pointer) -> (), over place free(place, block), or ());
+arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer,
+    over place memalign(place, alignment, size), or ptr::null_mut());
+
+unsafe fn create_arena(place: Place, parameters: *const c_void) -> usize {
+    match find(place, makes, |functions| or_plain(functions.create_arena, functions)) {
+        // SAFETY: as in `first`.
+        Some((Way::Given(function), _)) => unsafe { function(parameters) },
+        Some((Way::Derived(()), _)) => ONLY_ARENA,
+        None => 0,
+    }
+}
+
+unsafe fn dispose_arena(place: Place, arena: usize) {
+    if let Some((Way::Given(function), _)) =
+        find(place, makes, |functions| or_plain(functions.dispose_arena, functions))
+    {
+        // SAFETY: as in `first`.
+        unsafe { function(arena) }
+    }
+}
+
+/// The functions of the tables.
+mod entry {
+    use super::*;
+
+    macro_rules! entries {
+        ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+            $(pub(super) unsafe extern "C" fn $name<const TABLE: usize>($($argument: $type),*) -> $result {
+                // SAFETY: passed on.
+                unsafe { super::$name(start::<TABLE>(), $($argument),*) }
+            })*
+        };
+    }
+
+    entries! {
+        malloc(size: usize) -> Pointer;
+        calloc(count: usize, each: usize) -> Pointer;
+        realloc(old: Pointer, size: usize) -> Pointer;
+        free(block: Pointer) -> ();
+        memalign(alignment: usize, size: usize) -> Pointer;
+        posix_memalign(out: *mut Pointer, alignment: usize, size: usize) -> c_int;
+        aligned_alloc(alignment: usize, size: usize) -> Pointer;
+        valloc(size: usize) -> Pointer;
+        pvalloc(size: usize) -> Pointer;
+        malloc_usable_size(block: Pointer) -> usize;
+        malloc_good_size(size: usize) -> usize;
+        create_arena(parameters: *const c_void) -> usize;
+        dispose_arena(arena: usize) -> ();
+        arena_malloc(arena: usize, size: usize) -> Pointer;
+        arena_calloc(arena: usize, count: usize, each: usize) -> Pointer;
+        arena_realloc(arena: usize, old: Pointer, size: usize) -> Pointer;
+        arena_free(arena: usize, block: Pointer) -> ();
+        arena_memalign(arena: usize, alignment: usize, size: usize) -> Pointer;
+    }
+}

@@ -1,0 +1,149 @@
+//! Which allocations are sampled: random numbers, and a Poisson process over the bytes that are allocated.
+//!
+//! Every byte is a sample point with the same small probability, whatever block it is in, so the distance between points
+//! is exponentially distributed. A block is sampled if there is a point in it: with the probability
+//! `1 - exp(-size / mean)`, so that each sampled block stands for the inverse of that many blocks of its size.
+
+/// xorshift128+: fast, and random enough for sampling. Never for secrets.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Random {
+    state: [u64; 2],
+}
+
+impl Random {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Random {
+        // splitmix64 makes of any seed, 0 too, a state that is not zero.
+        let mut at = seed;
+        let mut next = || {
+            at = at.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        };
+        Random { state: [next(), next() | 1] }
+    }
+
+    /// The next number.
+    pub fn word(&mut self) -> u64 {
+        let [mut s1, s0] = self.state;
+        let sum = s0.wrapping_add(s1);
+        s1 ^= s1 << 23;
+        self.state = [s0, s1 ^ s0 ^ s1 >> 18 ^ s0 >> 5];
+        sum
+    }
+
+    /// A number above 0 and at most 1.
+    fn unit(&mut self) -> f64 {
+        ((self.word() >> 11) + 1) as f64 * (1.0 / (1_u64 << 53) as f64)
+    }
+}
+
+/// A Poisson process over bytes: one thread's. The mean distance is given at each use, since it may change at any time.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Poisson {
+    random: Random,
+}
+
+impl Poisson {
+    /// A process of its own for each seed.
+    pub fn new(seed: u64) -> Poisson {
+        Poisson { random: Random::new(seed) }
+    }
+
+    /// Bytes to the next sample point, at least 1. The process has no memory: asking again, with another mean, is sound
+    /// at any moment.
+    pub fn distance(&mut self, mean: u64) -> u64 {
+        let distance = -ln(self.random.unit()) * mean as f64;
+        // 1 to 53 × ln 2 × mean: far below 2^63 for any mean that makes sense.
+        (distance as u64).saturating_add(1)
+    }
+}
+
+/// The probability that a block of this size is sampled: one without bytes counts as having one.
+pub fn probability(size: u64, mean: u64) -> f64 {
+    -expm1_negative(size.max(1) as f64 / mean.max(1) as f64)
+}
+
+/// The natural logarithm of a positive normal number, to about 15 digits: `core` has none.
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let mut exponent = (bits >> 52) as i64 - 1023;
+    // 1 to 2, then √½ to √2.
+    let mut mantissa = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
+    if mantissa > core::f64::consts::SQRT_2 {
+        mantissa *= 0.5;
+        exponent += 1;
+    }
+    // ln m = 2 artanh z, with |z| below 0.172.
+    let z = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = z * z;
+    let series = (0..10).rev().fold(0.0, |sum, n| sum * square + 1.0 / f64::from(2 * n + 1));
+    2.0 * z * series + exponent as f64 * core::f64::consts::LN_2
+}
+
+/// `exp(-x) - 1` of a number from 0, exact to about 14 digits also near 0.
+fn expm1_negative(x: f64) -> f64 {
+    if x > 40.0 {
+        return -1.0;
+    }
+    // With y = x / 64, at most 0.625, the series converges fast; then exp(2y) - 1 from exp(y) - 1, six times.
+    let y = -x / 64.0;
+    let series = (1..=16).rev().fold(0.0, |sum, n| (sum + 1.0) * y / f64::from(n));
+    (0..6).fold(series, |value, _| value * (value + 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn the_functions_are_those_of_the_standard_library() {
+        let mut random = Random::new(7);
+        for _ in 0..10_000 {
+            let unit = random.unit();
+            assert!(unit > 0.0 && unit <= 1.0);
+            assert!((ln(unit) - unit.ln()).abs() <= 1e-13 * unit.ln().abs().max(1.0), "ln {unit}");
+            let x = unit * 45.0;
+            assert!((expm1_negative(x) - (-x).exp_m1()).abs() <= 1e-12 * x.min(1.0), "expm1 {x}");
+            let small = unit * 1e-6;
+            assert!((expm1_negative(small) / (-small).exp_m1() - 1.0).abs() <= 1e-12, "expm1 {small}");
+        }
+        assert_eq!((ln(1.0), expm1_negative(0.0)), (0.0, 0.0));
+    }
+
+    /// Blocks of several sizes, sampled: what the samples stand for is what there was. The seed is fixed, so the test
+    /// either always passes or never does; the bound is five standard deviations.
+    #[test]
+    fn estimates_are_unbiased() {
+        const MEAN: u64 = 4096;
+        for size in [1_u64, 24, 500, 4_000, 20_000] {
+            let blocks = if cfg!(miri) { 2_000 } else { 400_000 };
+            let mut process = Poisson::new(size);
+            let (mut until, mut sampled) = (process.distance(MEAN), 0_u64);
+            for _ in 0..blocks {
+                if until > size {
+                    until -= size;
+                    continue;
+                }
+                until = process.distance(MEAN);
+                sampled += 1;
+            }
+            let p = probability(size, MEAN);
+            let (blocks, n) = (f64::from(blocks), sampled as f64);
+            // Of a binomial variable, scaled by what each sample stands for.
+            let deviation = (blocks * (1.0 - p) / p).sqrt();
+            assert!((n / p - blocks).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {blocks}", n / p);
+        }
+    }
+
+    #[test]
+    fn seeds_make_different_sequences() {
+        let first: [u64; 4] = core::array::from_fn(|seed| Random::new(seed as u64).word());
+        assert!(first.iter().enumerate().all(|(at, value)| !first[..at].contains(value)), "{first:?}");
+    }
+}

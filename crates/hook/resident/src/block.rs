@@ -1,0 +1,265 @@
+//! What the ledger keeps for a thread.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use heapledger_core::hooks::Caller;
+use heapledger_core::sample::Poisson;
+use heapledger_core::{NodeKind, StackId, ThreadId, arch};
+use heapledger_ledger::SharedPending;
+use heapledger_thread::{self as thread, Block, Current, GATE_UNATTACHED, Head, Pool};
+use heapledger_unwind::arch::Position;
+use heapledger_unwind::context::Contexts;
+use heapledger_unwind::modules::Module;
+use heapledger_unwind::walk::Walker;
+use heapledger_unwind::{Sink, nodes};
+
+use crate::control;
+use crate::overhead::{self, MEASURED_ONE_IN};
+
+/// Reallocations that one thread can be in at once: by signal handlers.
+const PENDING_MAX: usize = 4;
+
+/// The number of threads that are known by none: their block is gone.
+pub(crate) const UNKNOWN_THREAD: ThreadId = ThreadId(0);
+
+/// A thread's state.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ThreadBlock {
+    pub(crate) head: Head<ThreadBlock>,
+    /// Bytes until the next sample point, at the rate below.
+    pub(crate) until_sample: u64,
+    /// The mean distance of sample points for which that was drawn; 0: none was.
+    pub(crate) mean: u64,
+    /// 0: not numbered yet.
+    number: u32,
+    until_measured: u32,
+    pub(crate) sampler: MaybeUninit<Poisson>,
+    /// The reallocations that have begun: that of the innermost signal handler last.
+    pending: [MaybeUninit<Pending>; PENDING_MAX],
+    pending_count: usize,
+    contexts: Contexts,
+    walker: Walker,
+}
+
+/// A reallocation that has begun.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) old: u64,
+    pub(crate) pending: SharedPending,
+}
+
+static NUMBERS: AtomicU32 = AtomicU32::new(0);
+
+// SAFETY: integers, null pointers, closed `MaybeUninit`s, a walker and contexts, for which zeroes are valid; the gate is
+// not open. Nothing in it has a destructor.
+unsafe impl Block for ThreadBlock {
+    #[inline(always)]
+    fn head(&mut self) -> &mut Head<ThreadBlock> {
+        &mut self.head
+    }
+
+    #[inline(always)]
+    fn walker(&mut self) -> &mut Walker {
+        &mut self.walker
+    }
+
+    fn pool() -> Option<&'static Pool<ThreadBlock>> {
+        control::pool()
+    }
+
+    fn attach(&mut self, sp: u64) -> bool {
+        self.head.close(sp);
+        if self.number == 0 {
+            self.number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
+            // Threads differ by where their blocks are, runs by when they are.
+            let place = core::ptr::from_mut(self) as u64;
+            self.sampler.write(Poisson::new(arch::ticks() ^ place << 20));
+            self.until_measured = MEASURED_ONE_IN;
+        }
+        true
+    }
+
+    fn recover(&mut self) -> bool {
+        self.contexts.forget();
+        true
+    }
+
+    fn end(&mut self) {
+        self.drop_pending(0);
+        crate::LEDGER.end_thread(self.thread());
+    }
+}
+
+impl ThreadBlock {
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.number)
+    }
+
+    /// Opens the gate after an event that began at this time stamp.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, began: u64) {
+        self.until_measured = self.until_measured.wrapping_sub(1);
+        if self.until_measured == 0 {
+            self.until_measured = MEASURED_ONE_IN;
+            overhead::add(arch::ticks().saturating_sub(began));
+        }
+        self.head.leave();
+    }
+
+    /// Whether a block of this size is sampled, at this mean distance of sample points.
+    pub(crate) fn is_sampled(&mut self, size: u64, mean: u64) -> bool {
+        // SAFETY: written by `attach`, without which the gate is never closed or open.
+        let sampler = unsafe { self.sampler.assume_init_mut() };
+        if self.mean != mean {
+            self.mean = mean;
+            self.until_sample = sampler.distance(mean);
+        }
+        let size = size.max(1);
+        if self.until_sample > size {
+            self.until_sample -= size;
+            return false;
+        }
+        self.until_sample = sampler.distance(mean);
+        true
+    }
+
+    /// The stack of a call, within the context that the thread is in, as the ledger's mode wants it. `None`: the program
+    /// wants the allocation ignored.
+    ///
+    /// # Safety
+    ///
+    /// `caller` is a live frame of this thread, to which the function that was called has yet to return.
+    #[inline(always)]
+    pub(crate) unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
+        let stacks = control::stacks();
+        let mut id = StackId::ROOT;
+        if stacks.has_native() {
+            // SAFETY: by the caller's contract the word is of this thread's stack, and the walker is this thread's.
+            id = unsafe {
+                let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
+                let position = Position { slot: caller.slot, return_address: word.read(), rbp: caller.rbp };
+                self.walker.capture(position, &mut Nodes)
+            };
+        }
+        let contexts = thread::contexts();
+        if contexts.is_null() {
+            return Some(id);
+        }
+        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; what is on it is static, by that of
+        // `heapledger_core::context`.
+        unsafe {
+            if heapledger_unwind::context::is_ignoring(contexts) {
+                return None;
+            }
+            Some(if stacks.has_contexts() { self.contexts.leaf(contexts, id, &mut Nodes) } else { id })
+        }
+    }
+
+    /// A reallocation has begun.
+    pub(crate) fn push_pending(&mut self, pending: Pending) {
+        if self.pending_count == PENDING_MAX {
+            self.drop_pending(PENDING_MAX - 1);
+        }
+        if let Some(place) = self.pending.get_mut(self.pending_count) {
+            place.write(pending);
+            self.pending_count += 1;
+        }
+    }
+
+    /// The reallocation of this block that began last; those that began later have been left by a jump.
+    pub(crate) fn take_pending(&mut self, old: u64) -> Option<Pending> {
+        let begun = self.pending.get(..self.pending_count)?;
+        // SAFETY: written by `push_pending`, since below the count.
+        let at = begun.iter().rposition(|place| unsafe { place.assume_init_ref() }.old == old)?;
+        self.drop_pending(at + 1);
+        self.pending_count = at;
+        // SAFETY: as above; the count says that it is no longer there.
+        self.pending.get(at).map(|place| unsafe { place.assume_init_read() })
+    }
+
+    /// Reallocations from this one on do not end: what became of their blocks is not known, so they are gone.
+    fn drop_pending(&mut self, from: usize) {
+        while self.pending_count > from {
+            self.pending_count -= 1;
+            if let Some(place) = self.pending.get(self.pending_count) {
+                // SAFETY: as in `take_pending`.
+                crate::observe::release(unsafe { place.assume_init_read() }.pending);
+            }
+        }
+    }
+}
+
+/// Keeps the nodes in the process.
+struct Nodes;
+
+impl Sink for Nodes {
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+        nodes::note(id, parent, kind, address);
+    }
+
+    fn module(&mut self, _: &Module<'_>) {
+        // Who looks an address up asks the dynamic linker.
+    }
+}
+
+/// Runs something of which no allocation is the program's: symbol look-up, for instance. What it frees stays live in the
+/// ledger until its address is handed out again.
+pub fn internally<R>(run: impl FnOnce() -> R) -> R {
+    with_frame(|sp| match thread::enter::<ThreadBlock>(sp) {
+        Some(block) => {
+            block.head.is_internal = true;
+            let result = run();
+            block.head.is_internal = false;
+            block.head.leave();
+            result
+        }
+        None => run(),
+    })
+}
+
+/// Asks the ledger something: in here calls of this thread, from signal handlers, keep away from it. `None`: this is such
+/// a handler, and the ledger was interrupted.
+pub fn query<R>(ask: impl FnOnce() -> R) -> Option<R> {
+    with_frame(|sp| match thread::enter::<ThreadBlock>(sp) {
+        Some(block) => {
+            let result = ask();
+            block.head.leave();
+            Some(result)
+        }
+        None if may_wait() => Some(ask()),
+        None => None,
+    })
+}
+
+/// Whether the thread, which cannot enter its block, holds nothing of the ledger's.
+pub(crate) fn may_wait() -> bool {
+    match thread::current::<ThreadBlock>() {
+        // SAFETY: this thread's block; the field is plain and may be read at any moment.
+        Current::Block(block) => unsafe { (*block.as_ptr()).head.gate == GATE_UNATTACHED },
+        _ => true,
+    }
+}
+
+/// Runs something with an address of its frame, below which there is a word that does not change meanwhile: what a guard
+/// asks for.
+#[inline(never)]
+fn with_frame<R>(run: impl FnOnce(u64) -> R) -> R {
+    let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+    let result = run(&raw const words[1] as u64);
+    core::hint::black_box(&words);
+    result
+}
+
+impl ThreadBlock {
+    /// The site of a block, within the context that this thread is in now.
+    pub(crate) fn in_present_context(&mut self, stack: StackId) -> StackId {
+        let contexts = thread::contexts();
+        if contexts.is_null() {
+            return stack;
+        }
+        // SAFETY: as in `capture`.
+        unsafe { self.contexts.leaf(contexts, stack, &mut Nodes) }
+    }
+}

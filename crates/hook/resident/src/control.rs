@@ -1,0 +1,334 @@
+//! Starting and stopping the ledger, and how it records, while other threads allocate.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::{fmt, ptr};
+
+use heapledger_core::hooks::{self, install_observer, remove_observer};
+use heapledger_core::lock::Lock;
+use heapledger_core::{Blocks, Bytes, TypeId, arch, sys};
+use heapledger_thread::{self as thread, Pool};
+use heapledger_unwind::{rules, tree};
+
+use crate::block::ThreadBlock;
+use crate::observe::OBSERVER;
+use crate::{LEDGER, estimate, filter, library, overhead};
+
+/// What of an allocation's circumstances is kept with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stacks {
+    /// Nothing: totals only.
+    None = 0,
+    /// The native stack.
+    Native = 1,
+    /// The context that the program has declared.
+    Pseudo = 2,
+    /// Both.
+    #[default]
+    Mixed = 3,
+}
+
+impl Stacks {
+    pub(crate) fn has_native(self) -> bool {
+        self as u32 & 1 != 0
+    }
+
+    pub(crate) fn has_contexts(self) -> bool {
+        self as u32 & 2 != 0
+    }
+}
+
+/// How a ledger records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The mean number of allocated bytes from one sample to the next, rounded to a power of two. `None`: every
+    /// allocation is recorded.
+    pub sample_every: Option<Bytes>,
+    /// What is kept with a block.
+    pub stacks: Stacks,
+    /// The most that the ledger's register and totals may map: what would take more is not recorded, and counted.
+    pub bytes_max: Bytes,
+}
+
+impl Options {
+    /// Everything, exactly, in as much memory as it takes.
+    pub const EXACT: Options = Options { sample_every: None, stacks: Stacks::Mixed, bytes_max: Bytes(u64::MAX) };
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::EXACT
+    }
+}
+
+/// Why the ledger did not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It runs already.
+    Running,
+    /// The system gives no memory.
+    OutOfMemory,
+    /// The hook table did not take it.
+    Hooks(hooks::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Running => out.write_str("the ledger was not started: it runs already"),
+            StartError::OutOfMemory => out.write_str("the ledger was not started: the system gives no memory"),
+            StartError::Hooks(error) => write!(out, "the ledger was not started: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// What a ledger could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Allocations that were not recorded for want of memory within the bound.
+    pub refused: Blocks,
+    /// Calls within signal handlers that interrupted the ledger itself, and while the process forked.
+    pub nested: Blocks,
+}
+
+/// Mean distance of sample points; 0: none, all is recorded.
+static MEAN: AtomicU64 = AtomicU64::new(0);
+/// Whether there was a rate since the start: then the ledger does not know all blocks.
+static IS_SAMPLE: AtomicBool = AtomicBool::new(false);
+static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+static STACKS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
+static NESTED: AtomicU64 = AtomicU64::new(0);
+
+/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first start.
+static POOL: AtomicPtr<Pool<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
+
+/// Taken by whoever starts or stops.
+static CONTROL: Lock = Lock::new();
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Starts an empty ledger: every block that is allocated from now on is recorded, as the options say. What was allocated
+/// before is unknown to it.
+///
+/// # Errors
+///
+/// See [`StartError`].
+pub fn start(options: Options) -> Result<(), StartError> {
+    let _guard = CONTROL.lock();
+    if IS_RUNNING.load(Ordering::Relaxed) {
+        return Err(StartError::Running);
+    }
+    prepare()?;
+    LEDGER.clear();
+    filter::clear();
+    estimate::clear();
+    overhead::begin();
+    NESTED.store(0, Ordering::Relaxed);
+    IS_SAMPLE.store(false, Ordering::Relaxed);
+    LEDGER.set_bytes_max(options.bytes_max);
+    set_mean(options.sample_every);
+    set_stacks(options.stacks);
+    IS_RECORDING.store(true, Ordering::Release);
+    // SAFETY: the table is static; its functions keep the contract of `Observer` (`observe`).
+    unsafe { install_observer(&raw const OBSERVER) }.map_err(StartError::Hooks)?;
+    IS_RUNNING.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Stops the ledger: nothing is recorded, and frees are not seen any more. What it holds can still be read, until it is
+/// started again.
+pub fn stop() {
+    let _guard = CONTROL.lock();
+    IS_RECORDING.store(false, Ordering::Release);
+    if IS_RUNNING.swap(false, Ordering::AcqRel) {
+        // It is installed, since it runs.
+        let _ = remove_observer(&raw const OBSERVER);
+    }
+}
+
+/// Whether the ledger runs, paused or not.
+pub fn is_running() -> bool {
+    IS_RUNNING.load(Ordering::Acquire)
+}
+
+/// With `false`, no allocation is recorded from now on, but frees are, so that what is live stays right. With `true`
+/// allocations are recorded again. No effect on a ledger that does not run.
+pub fn set_recording(is_recording: bool) {
+    let _guard = CONTROL.lock();
+    IS_RECORDING.store(is_recording && IS_RUNNING.load(Ordering::Relaxed), Ordering::Release);
+}
+
+/// Records every allocation from now on, or samples them at another rate. What is recorded already keeps its weight.
+pub fn set_sampling(sample_every: Option<Bytes>) {
+    let _guard = CONTROL.lock();
+    set_mean(sample_every);
+}
+
+/// Keeps something else with blocks that are allocated from now on.
+pub fn set_stacks(stacks: Stacks) {
+    STACKS.store(stacks as u32, Ordering::Relaxed);
+}
+
+/// The mean distance of sample points; `None` where everything is recorded.
+pub fn sampling() -> Option<Bytes> {
+    Some(Bytes(mean())).filter(|mean| mean.0 != 0)
+}
+
+/// What was lost since the start.
+pub fn losses() -> Losses {
+    Losses { refused: Blocks(LEDGER.dropped()), nested: Blocks(NESTED.load(Ordering::Relaxed)) }
+}
+
+fn set_mean(sample_every: Option<Bytes>) {
+    const MEAN_MAX: u64 = 1 << 40;
+    let mean = sample_every.map_or(0, |bytes| {
+        let bytes = bytes.0.clamp(2, MEAN_MAX);
+        let below = 1_u64 << bytes.ilog2();
+        if bytes - below > below / 2 { below * 2 } else { below }
+    });
+    if mean != 0 {
+        IS_SAMPLE.store(true, Ordering::Release);
+    }
+    MEAN.store(mean, Ordering::Release);
+}
+
+/// Whether the ledger has only some of the blocks that were allocated since the start: it has sampled, then or later.
+#[inline(always)]
+pub fn is_sample() -> bool {
+    IS_SAMPLE.load(Ordering::Acquire)
+}
+
+/// 0: everything is recorded.
+#[inline(always)]
+pub(crate) fn mean() -> u64 {
+    MEAN.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+pub(crate) fn is_recording() -> bool {
+    IS_RECORDING.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+pub(crate) fn stacks() -> Stacks {
+    match STACKS.load(Ordering::Relaxed) {
+        0 => Stacks::None,
+        1 => Stacks::Native,
+        2 => Stacks::Pseudo,
+        _ => Stacks::Mixed,
+    }
+}
+
+/// A stamp has the type of a block, and in the upper bits the rate at which it was sampled: the logarithm of the mean
+/// distance, 0 where it was not.
+const RATE_SHIFT: u32 = 26;
+
+/// The stamp of a block of no declared type.
+#[inline(always)]
+pub(crate) fn rate_stamp(mean: u64) -> TypeId {
+    TypeId(if mean == 0 { 0 } else { mean.trailing_zeros() << RATE_SHIFT })
+}
+
+/// The largest number of a type.
+pub const TYPE_MAX: u32 = (1 << RATE_SHIFT) - 1;
+
+/// The number of the type in a stamp; 0 where none was declared.
+pub fn type_of(stamp: TypeId) -> u32 {
+    stamp.0 & TYPE_MAX
+}
+
+/// A stamp of the same rate, of this type.
+pub fn with_type(stamp: TypeId, number: u32) -> TypeId {
+    TypeId(stamp.0 & !TYPE_MAX | number.min(TYPE_MAX))
+}
+
+/// The mean distance of sample points at which a block was sampled; `None` where everything was recorded.
+pub fn rate_of(stamp: TypeId) -> Option<Bytes> {
+    let rate = stamp.0 >> RATE_SHIFT;
+    (rate != 0).then(|| Bytes(1 << rate))
+}
+
+/// Where blocks of ended threads lie; `None` before the first start, and in the thread that forks.
+pub(crate) fn pool() -> Option<&'static Pool<ThreadBlock>> {
+    if is_forking() {
+        return None;
+    }
+    // SAFETY: null, or mapped by `prepare` and never unmapped; zeroes are an empty pool.
+    unsafe { POOL.load(Ordering::Acquire).as_ref() }
+}
+
+#[cold]
+pub(crate) fn count_lost() {
+    NESTED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What has to be there before the first call, and is there for good.
+fn prepare() -> Result<(), StartError> {
+    library::list_modules();
+    if !POOL.load(Ordering::Acquire).is_null() {
+        return Ok(());
+    }
+    library::find_first_stack();
+    if !rules::initialise() || !tree::initialise() {
+        return Err(StartError::OutOfMemory);
+    }
+    let length = size_of::<Pool<ThreadBlock>>();
+    let pool = sys::map_private(length).map_err(|_| StartError::OutOfMemory)?;
+    // SAFETY: just mapped; zeroes are an empty pool, as which a child finds it.
+    unsafe { sys::wipe_on_fork(pool, length) }.map_err(|_| StartError::OutOfMemory)?;
+    // SAFETY: the functions are the C library's, and no thread has a block without a pool.
+    unsafe { thread::create_key::<ThreadBlock>(library::LIBRARY) };
+    library::watch_forks(before_fork, after_fork_in_parent, after_fork_in_child);
+    POOL.store(pool.cast(), Ordering::Release);
+    Ok(())
+}
+
+/// The thread that forks, by its thread pointer, which its copy in the child has, too; 0: none does. It keeps out of the
+/// ledger until the fork is over, since it holds all locks, and handlers of others may allocate.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// Whether that thread has entered its block.
+static HAS_ENTERED: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+fn is_forking() -> bool {
+    FORKING.load(Ordering::Relaxed) == arch::thread_pointer()
+}
+
+/// No thread is to be within the ledger while the process is copied: what it holds would stay locked in the child.
+extern "C" fn before_fork() {
+    core::mem::forget(CONTROL.lock());
+    // A word that stays, for the guard; it is not on the thread's stack, so the guard is never found stale.
+    static FRAME: [u64; 2] = [0x6865_6170_6c65_6467, 0];
+    HAS_ENTERED.store(thread::enter::<ThreadBlock>(&raw const FRAME[1] as u64).is_some(), Ordering::Relaxed);
+    FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
+    LEDGER.before_fork();
+}
+
+extern "C" fn after_fork_in_parent() {
+    end_fork();
+    if HAS_ENTERED.load(Ordering::Relaxed)
+        && let thread::Current::Block(block) = thread::current::<ThreadBlock>()
+    {
+        // SAFETY: this thread's block, which it entered in `before_fork`.
+        unsafe { (*block.as_ptr()).head.leave() };
+    }
+    // SAFETY: `before_fork` took the lock, in this thread.
+    unsafe { CONTROL.unlock() };
+}
+
+extern "C" fn after_fork_in_child() {
+    // SAFETY: a fresh child has one thread.
+    unsafe { tree::forget_grower() };
+    // Blocks and pool are wiped: this thread's is found unattached.
+    end_fork();
+    // SAFETY: `before_fork` took the lock, in the thread that this one is a copy of.
+    unsafe { CONTROL.unlock() };
+}
+
+fn end_fork() {
+    // SAFETY: the calling thread called `before_fork`, or is its copy in the child.
+    unsafe { LEDGER.after_fork() };
+    FORKING.store(0, Ordering::Relaxed);
+}

@@ -1,0 +1,31 @@
+//! The ledger inside a program: an observer of the allocator's calls that fills a [`SharedLedger`].
+//!
+//! There is one per artefact, and it is an ordinary [hook](heapledger_core::hooks): nothing of it runs until
+//! [`control::start`] installs it.
+//!
+//! - [`control`]: start, stop, pause, another rate or stack mode, while other threads allocate.
+//! - [`estimate`]: what sampled blocks stand for.
+//! - [`overhead`]: what the ledger itself costs.
+//!
+//! Stacks are ids of [`heapledger_unwind::nodes`].
+#![no_std]
+
+pub mod control;
+pub mod estimate;
+pub mod overhead;
+
+mod block;
+mod filter;
+mod library;
+mod marks;
+mod observe;
+mod types;
+
+use heapledger_ledger::SharedLedger;
+
+pub use block::{internally, query};
+pub use marks::{set_context, stamp};
+pub use types::type_name;
+
+/// The ledger.
+pub static LEDGER: SharedLedger = SharedLedger::new();

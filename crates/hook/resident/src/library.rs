@@ -1,0 +1,153 @@
+//! What the ledger needs of the C library, when it starts and at a fork: never within a call of the allocator.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use heapledger_core::arch::{nr, syscall};
+use heapledger_core::sys;
+use heapledger_thread::Library;
+use heapledger_unwind::{bounds, modules};
+
+/// `struct dl_phdr_info` of `<link.h>`, as far as all C libraries have it.
+#[repr(C)]
+struct PhdrInfo {
+    bias: u64,
+    name: *const c_char,
+    headers: *const Header,
+    count: u16,
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    bytes_file: u64,
+    bytes: u64,
+    alignment: u64,
+}
+
+unsafe extern "C" {
+    fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+    fn dl_iterate_phdr(
+        callback: unsafe extern "C" fn(*mut PhdrInfo, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+/// How we learn of a thread's end.
+pub(crate) const LIBRARY: Library = Library { key_create: pthread_key_create, set_specific: pthread_setspecific };
+
+/// Asks to be called around each fork that goes through the C library.
+pub(crate) fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
+    // SAFETY: POSIX's function; the handlers are part of this artefact, and do what may be done there: no call of theirs
+    // allocates.
+    unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
+}
+
+/// Lists the modules for the unwinder, where the C library has no look-up that it can use.
+pub(crate) fn list_modules() {
+    unsafe extern "C" fn each(info: *mut PhdrInfo, _: usize, _: *mut c_void) -> c_int {
+        const PT_LOAD: u32 = 1;
+        const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped.
+        let (info, headers) = unsafe {
+            let info = &*info;
+            (info, core::slice::from_raw_parts(info.headers, usize::from(info.count)))
+        };
+        let loaded = || headers.iter().filter(|header| header.kind == PT_LOAD);
+        let start = loaded().map(|header| header.address).min();
+        let end = loaded().map(|header| header.address.saturating_add(header.bytes)).max();
+        let rules = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME);
+        if let (Some(start), Some(end), Some(rules)) = (start, end, rules) {
+            let absolute = |address: u64| info.bias.wrapping_add(address);
+            // SAFETY: the dynamic linker says so. That a module stays is what `modules::list` is documented to need.
+            unsafe {
+                modules::list(modules::Listed {
+                    start: absolute(start),
+                    end: absolute(end),
+                    bias: info.bias,
+                    eh_frame_hdr: absolute(rules.address),
+                    name: info.name,
+                });
+            }
+        }
+        0
+    }
+    // SAFETY: the function of this name, with a callback of the type that it asks for.
+    unsafe { dl_iterate_phdr(each, core::ptr::null_mut()) };
+}
+
+/// Says where the first thread's stack ends.
+pub(crate) fn find_first_stack() {
+    if bounds::first_top() == 0 {
+        let top = libc_stack_end().or_else(stack_mapping_end);
+        bounds::set_first_top(top.unwrap_or(0));
+    }
+}
+
+core::arch::global_asm!(".weak __libc_stack_end");
+
+/// glibc's variable, if this is glibc.
+fn libc_stack_end() -> Option<u64> {
+    let variable: *const u64;
+    // SAFETY: loads the symbol's entry of the global offset table, which the linker has filled with the address or 0.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, qword ptr [rip + __libc_stack_end@GOTPCREL]",
+            out(reg) variable,
+            options(nostack, preserves_flags, readonly, pure),
+        );
+    }
+    // SAFETY: null, or a variable that is set before any code of the program runs, and constant since.
+    unsafe { variable.as_ref() }.copied().filter(|&top| top != 0)
+}
+
+/// The end of the mapping that the kernel calls `[stack]`.
+fn stack_mapping_end() -> Option<u64> {
+    const O_CLOEXEC: usize = 0o2000000;
+    const LINE: usize = 512;
+    // SAFETY: the path ends with NUL.
+    let opened = unsafe { syscall(nr::OPEN, [c"/proc/self/maps".as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) };
+    let fd = sys::check(opened).ok()? as i32;
+    // A line, and the beginning of the next ones: lines that are longer are none of the stack's.
+    let (mut line, mut length, mut found) = ([0_u8; LINE], 0, None);
+    let mut chunk = [0_u8; LINE];
+    'file: loop {
+        // SAFETY: the kernel writes at most that many bytes to the live array.
+        let read = unsafe { syscall(nr::READ, [fd as usize, chunk.as_mut_ptr() as usize, LINE, 0, 0, 0]) };
+        let Ok(count @ 1..) = sys::check(read) else { break };
+        for &byte in chunk.get(..count).unwrap_or(&[]) {
+            if byte != b'\n' {
+                if let Some(place) = line.get_mut(length) {
+                    *place = byte;
+                    length += 1;
+                }
+                continue;
+            }
+            let text = line.get(..length).unwrap_or(&[]);
+            if text.ends_with(b"[stack]") {
+                found = end_of_range(text);
+                break 'file;
+            }
+            length = 0;
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// The second number of `START-END …`.
+fn end_of_range(line: &[u8]) -> Option<u64> {
+    let from = line.iter().position(|&byte| byte == b'-')? + 1;
+    let digits = line.get(from..)?.iter().map_while(|&byte| char::from(byte).to_digit(16));
+    Some(digits.fold(0, |value, digit| value << 4 | u64::from(digit)))
+}

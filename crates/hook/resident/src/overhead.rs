@@ -1,0 +1,83 @@
+//! What the ledger itself costs the program.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::Bytes;
+use heapledger_core::arch::ticks;
+use heapledger_core::sys::monotonic_nanoseconds;
+use heapledger_unwind::{nodes, rules, tree};
+
+use crate::LEDGER;
+
+/// One in so many recorded events of a thread is timed.
+pub(crate) const MEASURED_ONE_IN: u32 = 256;
+
+static TICKS_MEASURED: AtomicU64 = AtomicU64::new(0);
+static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
+static BEGAN_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
+
+/// What is mapped, by purpose, touched or not; and the time spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// The register of live blocks and the totals.
+    pub bytes_ledger: Bytes,
+    /// The stack tree.
+    pub bytes_stacks: Bytes,
+    /// Rules by which stacks are unwound.
+    pub bytes_rules: Bytes,
+    /// Blocks of threads.
+    pub bytes_threads: Bytes,
+    /// The filter of sampled addresses.
+    pub bytes_filter: Bytes,
+    /// Nanoseconds spent in the hook, all threads together: an estimate from one in 256 recorded events. What an
+    /// allocation costs that is not sampled is not in it.
+    pub nanoseconds: u64,
+}
+
+impl Overhead {
+    /// All that is mapped.
+    pub fn bytes(&self) -> Bytes {
+        let parts = [self.bytes_ledger, self.bytes_stacks, self.bytes_rules, self.bytes_threads, self.bytes_filter];
+        Bytes(parts.iter().map(|bytes| bytes.0).sum())
+    }
+}
+
+/// As of now.
+pub fn overhead() -> Overhead {
+    let elapsed = (
+        ticks().saturating_sub(BEGAN_TICKS.load(Ordering::Relaxed)),
+        monotonic_nanoseconds().saturating_sub(BEGAN_NANOSECONDS.load(Ordering::Relaxed)),
+    );
+    let spent = u128::from(TICKS_MEASURED.load(Ordering::Relaxed)) * u128::from(MEASURED_ONE_IN);
+    let nanoseconds = spent * u128::from(elapsed.1) / u128::from(elapsed.0.max(1));
+    Overhead {
+        bytes_ledger: LEDGER.bytes_mapped(),
+        bytes_stacks: Bytes(tree::bytes_mapped() + nodes::bytes_mapped()),
+        bytes_rules: Bytes(if rules::cache().is_some() { rules::CACHE_LENGTH as u64 } else { 0 }),
+        bytes_threads: Bytes(heapledger_thread::bytes_mapped()),
+        bytes_filter: Bytes(crate::filter::LENGTH as u64),
+        nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
+    }
+}
+
+/// A ledger begins.
+pub(crate) fn begin() {
+    BEGAN_TICKS.store(ticks(), Ordering::Relaxed);
+    BEGAN_NANOSECONDS.store(monotonic_nanoseconds(), Ordering::Relaxed);
+    TICKS_MEASURED.store(0, Ordering::Relaxed);
+}
+
+/// A timed event took so long.
+#[cold]
+pub(crate) fn add(ticks: u64) {
+    TICKS_MEASURED.fetch_add(ticks, Ordering::Relaxed);
+}
+
+/// The moment of a time stamp, as nanoseconds before now.
+pub fn age(stamp: u64) -> u64 {
+    let (now, began) = (ticks(), BEGAN_TICKS.load(Ordering::Relaxed));
+    let elapsed = monotonic_nanoseconds().saturating_sub(BEGAN_NANOSECONDS.load(Ordering::Relaxed));
+    let share =
+        u128::from(now.saturating_sub(stamp)) * u128::from(elapsed) / u128::from(now.saturating_sub(began).max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,31 @@
+//! The frame that makes a call, as hooks are told of it.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+
+use heapledger_core::hooks::Caller;
+
+/// Runs something with this function's caller: that of a function of ours, from where the unwinder finds the way to the
+/// program's.
+#[inline(always)]
+pub(crate) fn with_caller<F: FnOnce(Caller)>(run: F) {
+    extern "C" fn enter<F: FnOnce(Caller)>(run: *mut c_void, slot: u64, rbp: u64) {
+        // SAFETY: the variable below, which nobody else uses meanwhile.
+        if let Some(run) = unsafe { (*run.cast::<Option<F>>()).take() } {
+            run(Caller { slot, rbp });
+        }
+    }
+    let mut run = Some(run);
+    // SAFETY: `enter` is given the variable that it is for.
+    unsafe { call_with_frame(enter::<F>, (&raw mut run).cast()) }
+}
+
+/// Calls `function(data, rsp, rbp)`: on entry the return address is at the stack pointer (System V psABI).
+///
+/// # Safety
+///
+/// `function` may be called with `data`.
+#[unsafe(naked)]
+unsafe extern "C" fn call_with_frame(function: extern "C" fn(*mut c_void, u64, u64), data: *mut c_void) {
+    naked_asm!("mov rax, rdi", "mov rdi, rsi", "mov rsi, rsp", "mov rdx, rbp", "jmp rax")
+}

@@ -1,0 +1,91 @@
+//! Live blocks.
+
+use std::fmt;
+use std::time::Duration;
+
+use heapledger_core::{Bytes, Serial, ThreadId};
+use heapledger_ledger::LiveBlock;
+use heapledger_resident::{LEDGER, control, estimate, overhead, query, type_name};
+
+use crate::Stack;
+
+/// A live block, as it was when it was asked for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Block {
+    /// Where it begins.
+    pub address: u64,
+    /// Bytes that were asked for.
+    pub size: Bytes,
+    /// Bytes that may be used, as the allocator says; those that were asked for where it does not say.
+    pub usable: Bytes,
+    /// Where it was allocated.
+    pub stack: Stack,
+    /// The type that it was stamped with.
+    pub type_name: Option<&'static str>,
+    /// The thread that allocated it, by the order in which threads came to the ledger. Numbers of threads that have ended
+    /// are given to new ones. 0: not known.
+    pub thread: ThreadId,
+    /// The time since it was allocated, give or take a millisecond.
+    pub age: Duration,
+    /// The ordinal of its allocation since the ledger was started.
+    pub serial: Serial,
+    /// How many blocks it stands for: 1, unless it was sampled.
+    pub weight: f64,
+    /// The mean distance of samples when it was sampled.
+    pub sampled_every: Option<Bytes>,
+}
+
+impl Block {
+    pub(crate) fn new(block: LiveBlock) -> Block {
+        Block {
+            address: block.key.address(),
+            size: block.size,
+            usable: block.usable,
+            stack: Stack::new(block.stack),
+            type_name: type_name(block.stamp),
+            thread: block.thread,
+            age: Duration::from_nanos(overhead::age(block.time.0)),
+            serial: block.serial,
+            weight: estimate::weight(block.size, block.stamp),
+            sampled_every: control::rate_of(block.stamp),
+        }
+    }
+
+    /// How far an address is into the block.
+    pub fn offset_of<T: ?Sized>(&self, pointer: *const T) -> u64 {
+        (pointer.cast::<u8>().addr() as u64).wrapping_sub(self.address)
+    }
+}
+
+/// One line, then the stack.
+impl fmt::Display for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Block { address, size, usable, thread, age, .. } = self;
+        let name = self.type_name.unwrap_or("[unknown]");
+        writeln!(
+            out,
+            "{address:#x}: {name}, {} bytes ({} usable), thread {}, {age:.1?} ago, allocated at",
+            size.0, usable.0, thread.0
+        )?;
+        self.stack.fmt(out)
+    }
+}
+
+/// The live blocks: see [`Ledger::blocks`](crate::Ledger::blocks).
+#[derive(Debug)]
+pub struct LiveBlocks(heapledger_ledger::LiveBlocks<'static>);
+
+impl LiveBlocks {
+    pub(crate) fn new() -> LiveBlocks {
+        LiveBlocks(LEDGER.blocks())
+    }
+}
+
+impl Iterator for LiveBlocks {
+    type Item = Block;
+
+    fn next(&mut self) -> Option<Block> {
+        query(|| self.0.next()).flatten().map(Block::new)
+    }
+}

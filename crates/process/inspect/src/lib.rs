@@ -1,0 +1,159 @@
+//! Questions asked of the ledger inside a program.
+//!
+//! [`Ledger`] starts and stops it, and answers: totals, sites, live blocks, the block around a pointer. Printing to a
+//! descriptor ([`Ledger::print_blocks`] and the like) allocates nothing; the other answers may.
+
+mod block;
+mod print;
+mod site;
+mod stack;
+#[cfg(feature = "symbols")]
+mod symbols;
+mod totals;
+
+use std::fmt;
+
+use heapledger_core::Bytes;
+use heapledger_resident::{LEDGER, control, query};
+
+pub use block::{Block, LiveBlocks};
+pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
+pub use heapledger_resident::overhead::Overhead;
+pub use print::PrintError;
+pub use site::{Order, Site};
+pub use stack::{Frame, Scope, Stack};
+#[cfg(feature = "symbols")]
+pub use symbols::Symbol;
+pub use totals::Totals;
+
+/// The ledger of this process: every block that its allocator has handed out and not taken back, and where each comes
+/// from.
+///
+/// There is one ledger, whatever number of these there are. All methods may be called in any thread, at any time, while
+/// others allocate. An answer about one block or about the totals is true of one moment; an iteration is not of one
+/// moment (see [`Ledger::blocks`]).
+///
+/// A ledger only sees what goes through a [hook table](heapledger_core::hooks): in a Rust program that of its
+/// `#[global_allocator]`, if that is Heapledger's.
+#[derive(Clone, Copy)]
+pub struct Ledger(());
+
+impl Ledger {
+    /// Starts an empty ledger: what is allocated from now on is recorded, as the options say; what was allocated before
+    /// is unknown to it.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Running`] if it runs already, and others if it cannot.
+    pub fn start(options: Options) -> Result<Ledger, StartError> {
+        control::start(options).map(|()| Ledger(()))
+    }
+
+    /// The ledger, whether it runs or not. One that was never started is empty.
+    pub fn get() -> Ledger {
+        Ledger(())
+    }
+
+    /// Stops the ledger: the program's calls go straight to its allocator again. What has been recorded can still be
+    /// asked for, until the ledger is started anew; but a block that is freed meanwhile stays in it.
+    pub fn stop(self) {
+        control::stop();
+    }
+
+    /// Whether the ledger runs, paused or not.
+    pub fn is_running(self) -> bool {
+        control::is_running()
+    }
+
+    /// From now on no allocation is recorded, but frees are: what is live of the recorded blocks stays right.
+    pub fn pause(self) {
+        control::set_recording(false);
+    }
+
+    /// Ends what [`Ledger::pause`] began.
+    pub fn resume(self) {
+        control::set_recording(true);
+    }
+
+    /// The mean number of allocated bytes from one sample to the next; `None`: all allocations are recorded.
+    pub fn sampling(self) -> Option<Bytes> {
+        control::sampling()
+    }
+
+    /// Samples at another rate from now on, rounded to a power of two, or records everything. Blocks that are in the
+    /// ledger keep the weight with which they were sampled.
+    pub fn set_sampling(self, sample_every: Option<Bytes>) {
+        control::set_sampling(sample_every);
+    }
+
+    /// Keeps something else with blocks that are allocated from now on.
+    pub fn set_stacks(self, stacks: Stacks) {
+        control::set_stacks(stacks);
+    }
+
+    /// What has been counted since the start, and what is live.
+    pub fn totals(self) -> Totals {
+        Totals::now()
+    }
+
+    /// What could not be recorded since the start.
+    pub fn losses(self) -> Losses {
+        control::losses()
+    }
+
+    /// What the ledger itself costs: memory by purpose, and time.
+    pub fn overhead(self) -> Overhead {
+        heapledger_resident::overhead::overhead()
+    }
+
+    /// Every site: each stack that has allocated since the start, in the order of their first allocations.
+    ///
+    /// In a sampled ledger what is live of a site is not an estimate here; [`Ledger::top_sites`] gives that.
+    pub fn sites(self) -> impl Iterator<Item = Site> {
+        let mut sites = LEDGER.sites();
+        std::iter::from_fn(move || query(|| sites.next()).flatten()).map(Site::exact)
+    }
+
+    /// The sites with the most, at most so many, the largest first. Takes time in proportion to the number of sites, and
+    /// in a sampled ledger of live blocks.
+    pub fn top_sites(self, count: usize, by: Order) -> Vec<Site> {
+        site::top(self, count, by)
+    }
+
+    /// The live blocks, in no useful order.
+    ///
+    /// No snapshot: a block that is live all the while is found exactly once, one that is allocated, freed or
+    /// reallocated meanwhile at most once, or once before and once after. No lock is held between two blocks.
+    pub fn blocks(self) -> LiveBlocks {
+        LiveBlocks::new()
+    }
+
+    /// The live block around an address: where it begins, how large it is, who allocated it. Any address in the block
+    /// will do. The pointer is not read through. `None`: no live block there is known.
+    pub fn block_at<T: ?Sized>(self, pointer: *const T) -> Option<Block> {
+        let address = pointer.cast::<u8>().addr() as u64;
+        query(|| LEDGER.block_at(address)).flatten().map(Block::new)
+    }
+
+    /// Declares the type of the block around an address, for [`Block::type_name`] and [`Ledger::print_types`]. Whether
+    /// there is one. Up to 4,094 different names are told apart, the rest is `(other)`.
+    pub fn stamp<T: ?Sized>(self, pointer: *const T, type_name: &'static str) -> bool {
+        heapledger_resident::stamp(pointer.cast::<u8>().addr() as u64, type_name)
+    }
+
+    /// Declares that the block around an address was allocated in the context that the calling thread is in now. Its
+    /// native stack stays. Whether there is such a block.
+    pub fn set_context<T: ?Sized>(self, pointer: *const T) -> bool {
+        heapledger_resident::set_context(pointer.cast::<u8>().addr() as u64)
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ledger")
+            .field("is_running", &self.is_running())
+            .field("sampling", &self.sampling())
+            .field("totals", &self.totals())
+            .finish()
+    }
+}

@@ -1,0 +1,232 @@
+//! Printing to a descriptor without allocation.
+
+use std::cmp::Reverse;
+use std::fmt::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+
+use heapledger_core::print::Printer;
+use heapledger_core::{StackId, sys};
+use heapledger_ledger::LiveBlock;
+use heapledger_resident::{LEDGER, control, estimate, query, type_name};
+
+use crate::{Block, Ledger, Order, Site, Stack};
+
+/// Why nothing was printed, or not all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PrintError {
+    /// This is a signal handler, and the ledger was interrupted: it may hold a lock that is needed.
+    Interrupted,
+    /// The descriptor did not take it.
+    Write,
+    /// The system gives no memory.
+    OutOfMemory,
+}
+
+impl fmt::Display for PrintError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            PrintError::Interrupted => "nothing was printed: the signal has interrupted the ledger",
+            PrintError::Write => "not all was printed: the descriptor did not take it",
+            PrintError::OutOfMemory => "nothing was printed: the system gives no memory",
+        })
+    }
+}
+
+impl std::error::Error for PrintError {}
+
+impl From<fmt::Error> for PrintError {
+    fn from(_: fmt::Error) -> PrintError {
+        PrintError::Write
+    }
+}
+
+/// Frames of a stack that are printed.
+const FRAMES_MAX: usize = 32;
+/// Sites that can be printed at once.
+const SITES_MAX: usize = 64;
+
+/// # Printing
+///
+/// These allocate nothing, take no lock of the C library, and may be called at exit, in a signal handler (there with
+/// [`PrintError::Interrupted`] if the ledger itself was interrupted) and while other threads allocate. Stacks are printed
+/// as addresses.
+impl Ledger {
+    /// Prints every live block: address, size, type, thread, age and stack.
+    ///
+    /// # Errors
+    ///
+    /// See [`PrintError`].
+    pub fn print_blocks(self, to: impl AsFd) -> Result<(), PrintError> {
+        print(to, |out| {
+            writeln!(out, "address             bytes    usable  type, thread, age; allocated at")?;
+            let mut blocks = LEDGER.blocks();
+            while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
+                let Block { address, size, usable, thread, age, stack, .. } = Block::new(block);
+                let name = type_name(block.stamp).unwrap_or(UNKNOWN);
+                writeln!(
+                    out,
+                    "{address:#014x} {:>10} {:>9}  {name}, thread {}, {} ms",
+                    size.0,
+                    usable.0,
+                    thread.0,
+                    age.as_millis()
+                )?;
+                print_stack(out, stack)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first: in a
+    /// sampled ledger the estimate.
+    ///
+    /// # Errors
+    ///
+    /// See [`PrintError`].
+    pub fn print_types(self, to: impl AsFd) -> Result<(), PrintError> {
+        let mut table = Table::map().ok_or(PrintError::OutOfMemory)?;
+        let mut blocks = LEDGER.blocks();
+        while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
+            table.add(block);
+        }
+        let rows = table.sorted();
+        let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>().max(1.0);
+        let (blocks_all, bytes_all) = (sum(|row| row.blocks), sum(|row| row.bytes));
+        print(to, |out| {
+            writeln!(out, "{:<40} {:>10}        {:>14}", "type", "blocks", "bytes")?;
+            for row in rows.iter().take_while(|row| row.blocks > 0.0) {
+                writeln!(
+                    out,
+                    "{:<40} {:>10.0} {:>5.1}% {:>14.0} {:>5.1}%",
+                    type_name(heapledger_core::TypeId(row.number)).unwrap_or(UNKNOWN),
+                    row.blocks,
+                    100.0 * row.blocks / blocks_all,
+                    row.bytes,
+                    100.0 * row.bytes / bytes_all
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Prints the sites with the most, at most 64 of them, the largest first.
+    ///
+    /// # Errors
+    ///
+    /// See [`PrintError`].
+    pub fn print_sites(self, to: impl AsFd, count: usize, by: Order) -> Result<(), PrintError> {
+        let mut top = [const { None }; SITES_MAX];
+        let top = top.get_mut(..count.min(SITES_MAX)).unwrap_or(&mut []);
+        let mut sites = LEDGER.sites();
+        while let Some(site) = query(|| sites.next()).ok_or(PrintError::Interrupted)? {
+            enter(top, Site::exact(site), by);
+        }
+        print(to, |out| {
+            for site in top.iter().flatten() {
+                writeln!(
+                    out,
+                    "{} bytes live in {} blocks, {} bytes allocated in {} blocks, at",
+                    site.bytes_live.0, site.blocks_live.0, site.bytes_allocated.0, site.allocations.0
+                )?;
+                print_stack(out, site.stack)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Prints the totals.
+    ///
+    /// # Errors
+    ///
+    /// See [`PrintError`].
+    pub fn print_totals(self, to: impl AsFd) -> Result<(), PrintError> {
+        query(|| ()).ok_or(PrintError::Interrupted)?;
+        let totals = self.totals();
+        print(to, |out| Ok(writeln!(out, "{totals}")?))
+    }
+}
+
+/// The type of a block that was not stamped.
+const UNKNOWN: &str = "[unknown]";
+
+fn print(to: impl AsFd, write: impl FnOnce(&mut Printer) -> Result<(), PrintError>) -> Result<(), PrintError> {
+    let mut out = Printer::new(to.as_fd().as_raw_fd());
+    let written = write(&mut out);
+    if out.finish() { written } else { Err(PrintError::Write) }
+}
+
+fn print_stack(out: &mut Printer, stack: Stack) -> Result<(), PrintError> {
+    if let Some(heap) = stack.heap() {
+        writeln!(out, "    in heap {heap}")?;
+    }
+    for scope in stack.context() {
+        writeln!(out, "    in context {scope}")?;
+    }
+    for frame in stack.frames().take(FRAMES_MAX) {
+        writeln!(out, "    {:#x}", frame.address)?;
+    }
+    if stack.id() == StackId::ROOT {
+        writeln!(out, "    (no stack)")?;
+    }
+    Ok(())
+}
+
+/// Enters a site among the largest, in the place of the smallest.
+fn enter(top: &mut [Option<Site>], site: Site, by: Order) {
+    let amount = |site: &Option<Site>| site.as_ref().map_or(0, |site| site.amount(by));
+    let new = site.amount(by);
+    if let Some(last) = top.last_mut()
+        && new > amount(last)
+    {
+        *last = Some(site);
+        top.sort_unstable_by_key(|site| Reverse(amount(site)));
+    }
+}
+
+/// Live blocks by type. In memory of its own: too large for the stack of a signal handler.
+struct Table(*mut [Row; Table::LENGTH]);
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Row {
+    number: u32,
+    blocks: f64,
+    bytes: f64,
+}
+
+impl Table {
+    const LENGTH: usize = 4096;
+
+    fn map() -> Option<Table> {
+        sys::map_private(size_of::<[Row; Table::LENGTH]>()).ok().map(|memory| Table(memory.cast()))
+    }
+
+    fn rows(&mut self) -> &mut [Row; Table::LENGTH] {
+        // SAFETY: mapped in `map` with this size, zeroed, which is valid for integers and floats, and ours alone.
+        unsafe { &mut *self.0 }
+    }
+
+    fn add(&mut self, block: LiveBlock) {
+        let number = control::type_of(block.stamp);
+        if let Some(row) = self.rows().get_mut(number as usize) {
+            let weight = estimate::weight(block.size, block.stamp);
+            row.number = number;
+            row.blocks += weight;
+            row.bytes += weight * block.size.0 as f64;
+        }
+    }
+
+    fn sorted(&mut self) -> &[Row] {
+        let rows = self.rows();
+        rows.sort_unstable_by(|one, other| other.bytes.total_cmp(&one.bytes).then(other.blocks.total_cmp(&one.blocks)));
+        rows
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this size, and not referred to any more.
+        unsafe { sys::unmap(self.0.cast(), size_of::<[Row; Table::LENGTH]>()) };
+    }
+}

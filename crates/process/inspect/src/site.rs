@@ -1,0 +1,108 @@
+//! Sites: the stacks that allocate.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use heapledger_core::{Blocks, Bytes};
+use heapledger_resident::control;
+
+use crate::{Ledger, Stack};
+
+/// The totals of one site.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Site {
+    /// The stack that makes this site.
+    pub stack: Stack,
+    /// Calls that returned a block and were recorded: in a sampled ledger those in the sample.
+    pub allocations: Blocks,
+    /// Bytes of these blocks.
+    pub bytes_allocated: Bytes,
+    /// Of these blocks, those that were freed.
+    pub frees: Blocks,
+    /// Of these, the temporary ones.
+    pub temporaries: Blocks,
+    /// Live blocks: in a sampled ledger the estimate of all.
+    pub blocks_live: Blocks,
+    /// Their bytes.
+    pub bytes_live: Bytes,
+}
+
+/// By what sites are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// Live bytes.
+    #[default]
+    BytesLive,
+    /// Live blocks.
+    BlocksLive,
+    /// All bytes that were ever allocated.
+    BytesAllocated,
+    /// All blocks that were ever allocated.
+    Allocations,
+    /// Temporary blocks.
+    Temporaries,
+}
+
+impl Site {
+    pub(crate) fn exact(site: heapledger_ledger::Site) -> Site {
+        Site {
+            stack: Stack::new(site.stack),
+            allocations: site.allocations,
+            bytes_allocated: site.bytes_allocated,
+            frees: site.frees,
+            temporaries: site.temporaries,
+            blocks_live: site.blocks_live,
+            bytes_live: site.bytes_live,
+        }
+    }
+
+    pub(crate) fn amount(&self, by: Order) -> u64 {
+        match by {
+            Order::BytesLive => self.bytes_live.0,
+            Order::BlocksLive => self.blocks_live.0,
+            Order::BytesAllocated => self.bytes_allocated.0,
+            Order::Allocations => self.allocations.0,
+            Order::Temporaries => self.temporaries.0,
+        }
+    }
+}
+
+/// One line, then the stack.
+impl fmt::Display for Site {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "{} bytes live in {} blocks, {} bytes allocated in {} blocks, {} of them temporary, at",
+            self.bytes_live.0, self.blocks_live.0, self.bytes_allocated.0, self.allocations.0, self.temporaries.0
+        )?;
+        self.stack.fmt(out)
+    }
+}
+
+pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
+    let mut sites: Vec<Site> = ledger.sites().collect();
+    if control::is_sample() {
+        estimate_live(ledger, &mut sites);
+    }
+    sites.sort_by_key(|site| std::cmp::Reverse(site.amount(by)));
+    sites.retain(|site| site.amount(by) > 0);
+    sites.truncate(count);
+    sites
+}
+
+/// Puts what the live blocks stand for in the place of the blocks themselves.
+fn estimate_live(ledger: Ledger, sites: &mut [Site]) {
+    let mut live: HashMap<Stack, (f64, f64)> = HashMap::new();
+    for block in ledger.blocks() {
+        let (blocks, bytes) = live.entry(block.stack).or_default();
+        *blocks += block.weight;
+        *bytes += block.weight * block.size.0 as f64;
+    }
+    for site in sites {
+        let (blocks, bytes) = live.get(&site.stack).copied().unwrap_or_default();
+        site.blocks_live = Blocks(blocks.round() as u64);
+        site.bytes_live = Bytes(bytes.round() as u64);
+    }
+}

@@ -1,0 +1,125 @@
+//! Stacks and contexts, read back from the tree.
+
+use std::fmt;
+
+use heapledger_core::context::Name;
+use heapledger_core::{NodeKind, StackId};
+use heapledger_unwind::nodes;
+
+/// Where something was allocated: the native stack, the context that the program had declared, the heap.
+///
+/// Equal stacks are the same [`Stack`], but for rare cases in which two threads came upon a new one at the same moment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stack(StackId);
+
+impl Stack {
+    pub(crate) fn new(id: StackId) -> Stack {
+        Stack(id)
+    }
+
+    /// The node of the stack tree.
+    pub fn id(self) -> StackId {
+        self.0
+    }
+
+    /// The frames, innermost first. Allocates nothing. The first few are the allocator's own.
+    pub fn frames(self) -> impl Iterator<Item = Frame> {
+        self.nodes().filter(|node| node.is(NodeKind::Frame)).map(|node| Frame { address: node.address })
+    }
+
+    /// The scopes of the context, innermost first. Allocates nothing.
+    pub fn context(self) -> impl Iterator<Item = Scope> {
+        let leaf = self.nodes().find(|node| node.is(NodeKind::Context));
+        let path = Stack(leaf.map_or(StackId::ROOT, |leaf| StackId(leaf.address as u32)));
+        let mut value = None;
+        path.nodes().filter_map(move |node| {
+            if node.is(NodeKind::Value) {
+                value = text(node.address);
+                return None;
+            }
+            let name = node.is(NodeKind::Scope).then(|| text(node.address)).flatten()?;
+            Some(Scope { name, value: value.take() })
+        })
+    }
+
+    /// The user's heap that the block is of; `None`: the program's main heap.
+    pub fn heap(self) -> Option<&'static str> {
+        self.nodes().find(|node| node.is(NodeKind::Heap)).and_then(|node| text(node.address))
+    }
+
+    /// Whether outer frames were cut off: the stack was too deep.
+    pub fn is_cut(self) -> bool {
+        self.nodes().any(|node| node.is(NodeKind::Truncated))
+    }
+
+    /// From the leaf to the root.
+    fn nodes(self) -> impl Iterator<Item = nodes::Node> {
+        let mut at = self.0;
+        std::iter::from_fn(move || {
+            let node = nodes::get(at).filter(|_| at != StackId::ROOT)?;
+            at = node.parent;
+            Some(node)
+        })
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Stack({})", self.0.0)
+    }
+}
+
+/// The context in one line, if there is one; then a frame per line, indented, innermost first, without the allocator's
+/// own: by name with the feature `symbols`, else by address.
+impl fmt::Display for Stack {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(heap) = self.heap() {
+            writeln!(out, "    in heap {heap}")?;
+        }
+        let scopes: Vec<Scope> = self.context().collect();
+        if !scopes.is_empty() {
+            write!(out, "    in context ")?;
+            for (at, scope) in scopes.iter().rev().enumerate() {
+                write!(out, "{}{scope}", if at > 0 { " > " } else { "" })?;
+            }
+            writeln!(out)?;
+        }
+        #[cfg(feature = "symbols")]
+        return crate::symbols::write(*self, out);
+        #[cfg(not(feature = "symbols"))]
+        self.frames().try_for_each(|frame| writeln!(out, "    {:#x}", frame.address))
+    }
+}
+
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// An address in the instruction that made the call, or that a signal interrupted: what to look up.
+    pub address: u64,
+}
+
+/// A scope of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value, such as `route=/users`.
+    pub value: Option<&'static str>,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(value) => write!(out, "{}({value})", self.name),
+            None => out.write_str(self.name),
+        }
+    }
+}
+
+/// The text of the name at an address that a node has.
+fn text(address: u64) -> Option<&'static str> {
+    let name = std::ptr::with_exposed_provenance::<Name>(address as usize);
+    // SAFETY: nodes of contexts and heaps have addresses of names, which are static (`heapledger_core::context`).
+    let name = unsafe { name.as_ref() }?;
+    std::str::from_utf8(name.bytes()).ok()
+}

@@ -1,0 +1,82 @@
+//! Names, files and lines of frames.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::path::PathBuf;
+
+use heapledger_resident::internally;
+
+use crate::{Frame, Stack};
+
+/// What the program's own debug information says of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbol {
+    /// The function, demangled.
+    pub function: Option<String>,
+    /// Its source file.
+    pub file: Option<PathBuf>,
+    /// The line in it, from 1.
+    pub line: Option<u32>,
+}
+
+impl Frame {
+    /// The function that the frame is of, with those that were inlined into it before it, innermost first. Empty where
+    /// nothing is known. The first look-up reads the program's debug information, which takes some time and memory;
+    /// neither is counted in the ledger.
+    pub fn symbols(self) -> Vec<Symbol> {
+        let mut symbols = Vec::new();
+        // The look-up subtracts one, as for a return address.
+        let address = std::ptr::without_provenance_mut::<c_void>(self.address as usize + 1);
+        internally(|| {
+            backtrace::resolve(address, |symbol| {
+                symbols.push(Symbol {
+                    function: symbol.name().map(|name| format!("{name:#}")),
+                    file: symbol.filename().map(PathBuf::from),
+                    line: symbol.lineno(),
+                });
+            });
+        });
+        symbols
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.function.as_deref().unwrap_or("??"))?;
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(out, "  {}:{line}", file.display()),
+            (Some(file), None) => write!(out, "  {}", file.display()),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// A line for each function of a stack.
+pub(crate) fn write(stack: Stack, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut is_own = true;
+    for frame in stack.frames() {
+        let symbols = frame.symbols();
+        if symbols.is_empty() {
+            writeln!(out, "    {:#x}", frame.address)?;
+        }
+        for symbol in symbols {
+            is_own = is_own && is_allocator(&symbol);
+            if !is_own {
+                writeln!(out, "    {symbol}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a function is one of those between the program and its allocator. Debug information may have short names of
+/// functions, but then it has their files.
+fn is_allocator(symbol: &Symbol) -> bool {
+    const FILES: [&str; 4] =
+        ["process/allocator/src/", "heapledger-allocator-", "alloc/src/alloc.rs", "alloc/src/raw_vec/"];
+    const FUNCTIONS: [&str; 6] =
+        ["heapledger_allocator::", "__rust", "__rg_", "__rdl_", "alloc::alloc::", "alloc::raw_vec::"];
+    let function = symbol.function.as_deref().unwrap_or_default().trim_start_matches('<');
+    let file = symbol.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
+    FUNCTIONS.iter().any(|start| function.starts_with(start)) || FILES.iter().any(|part| file.contains(part))
+}

@@ -1,0 +1,75 @@
+//! Hook libraries, looked at before anything runs: whether each is one, and of our version.
+
+use std::path::{Path, PathBuf};
+
+use heapledger_core::hooks;
+use object::elf;
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectKind, ObjectSection, ObjectSymbol};
+
+use crate::code::Code;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::target::is_own_machine;
+
+const INIT: &str = "heapledger_hook_init";
+const VERSION: &str = "heapledger_hook_version";
+
+/// The absolute paths of the libraries, each of which can be loaded and asked for its hooks.
+pub(crate) fn libraries(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    given.iter().map(|path| library(path)).collect()
+}
+
+fn library(path: &Path) -> Result<PathBuf> {
+    let shown = path.display();
+    let name = format!("cannot use the hook library `{shown}`");
+    let bytes = std::fs::read(path).and_then(|bytes| Ok((std::fs::canonicalize(path)?, bytes)));
+    let (absolute, bytes) = bytes.map_err(|error| {
+        let hint = format!("check the path:\nls -l {shown}");
+        Failure::caused(Exit::NotStarted, &name, error).code(Code::NoHook).hint(hint)
+    })?;
+    let refuse = |code, why: String, hint: String| {
+        Err(Failure::new(Exit::NotStarted, format_args!("{name}: {why}")).code(code).hint(hint))
+    };
+    let build = "build it as one: cc -shared -fPIC -o LIB.so LIB.c, or crate-type = [\"cdylib\"]";
+    let elf = match ElfFile64::<Endianness>::parse(&*bytes) {
+        Ok(elf) if elf.kind() == ObjectKind::Dynamic && is_own_machine(elf.elf_header()) && !is_program(&elf) => elf,
+        _ => {
+            return refuse(
+                Code::NotAHook,
+                "it is not a shared library for this processor".to_owned(),
+                build.to_owned(),
+            );
+        }
+    };
+    let find = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(name));
+    if find(INIT).is_none() {
+        let hint = format!(
+            "write one, and export it; include/heapledger/hooks.h begins with an example:\nnm -D {shown} | grep heapledger_hook"
+        );
+        return refuse(Code::NotAHook, format!("it exports no function `{INIT}`"), hint);
+    }
+    let version = find(VERSION).and_then(|symbol| {
+        let section = elf.section_by_index(symbol.section_index()?).ok()?;
+        let data = section.data_range(symbol.address(), 4).ok()??;
+        Some(u32::from_le_bytes(data.try_into().ok()?))
+    });
+    match version {
+        Some(hooks::VERSION) => Ok(absolute),
+        Some(version) => {
+            let why =
+                format!("it is built for version {version} of the hook table; this is version {}", hooks::VERSION);
+            refuse(Code::HookVersion, why, "build it again with the headers of this heapledger".to_owned())
+        }
+        None => {
+            let hint = "say HEAPLEDGER_HOOK_LIBRARY in one of its C files; in Rust export a static u32 of the name";
+            refuse(Code::HookVersion, format!("it exports no `{VERSION}`"), hint.to_owned())
+        }
+    }
+}
+
+/// Whether it is a program, if one that can be loaded anywhere.
+fn is_program(elf: &ElfFile64<'_, Endianness>) -> bool {
+    let endian = elf.endian();
+    elf.elf_program_headers().iter().any(|segment| segment.p_type.get(endian) == elf::PT_INTERP)
+}
