@@ -9,7 +9,6 @@ use heapledger_core::hooks::Hooks;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
-use crate::family;
 use crate::init::with_guard;
 use crate::pools;
 
@@ -43,7 +42,7 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
 /// The hook table of this process. Also what hook libraries are given.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())
