@@ -29,6 +29,7 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     pool_reset: pools::reset,
     pool_closed: pools::closed,
     pool_backed: pools::backed,
+    ledger: core::ptr::null(),
 };
 
 /// # Safety

@@ -3,6 +3,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use heapledger_core::context::Name;
 use heapledger_core::hooks::Caller;
 use heapledger_core::sample::Poisson;
 use heapledger_core::{NodeKind, StackId, ThreadId, arch};
@@ -11,6 +12,7 @@ use heapledger_thread::{self as thread, Block, Current, GATE_UNATTACHED, Head, P
 use heapledger_unwind::arch::Position;
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::modules::Module;
+use heapledger_unwind::tree::{self, Place};
 use heapledger_unwind::walk::Walker;
 use heapledger_unwind::{Sink, nodes};
 
@@ -233,6 +235,15 @@ pub fn query<R>(ask: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
+/// This thread's number.
+pub(crate) fn thread_number() -> ThreadId {
+    match thread::current::<ThreadBlock>() {
+        // SAFETY: this thread's block; the field is plain and may be read at any moment.
+        Current::Block(block) => ThreadId(unsafe { (*block.as_ptr()).number }),
+        _ => UNKNOWN_THREAD,
+    }
+}
+
 /// Whether the thread, which cannot enter its block, holds nothing of the ledger's.
 pub(crate) fn may_wait() -> bool {
     match thread::current::<ThreadBlock>() {
@@ -253,6 +264,12 @@ fn with_frame<R>(run: impl FnOnce(u64) -> R) -> R {
 }
 
 impl ThreadBlock {
+    /// A stack that allocates in a heap of the user's.
+    pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
+        let heap = core::ptr::from_ref(name).expose_provenance() as u64;
+        tree::child(Place::of(stack), NodeKind::Heap, heap, &mut Nodes).id
+    }
+
     /// The site of a block, within the context that this thread is in now.
     pub(crate) fn in_present_context(&mut self, stack: StackId) -> StackId {
         let contexts = thread::contexts();

@@ -11,7 +11,7 @@ use heapledger_unwind::{rules, tree};
 
 use crate::block::ThreadBlock;
 use crate::observe::OBSERVER;
-use crate::{LEDGER, estimate, filter, library, overhead};
+use crate::{LEDGER, bridge, estimate, filter, library, overhead};
 
 /// What of an allocation's circumstances is kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,6 +282,7 @@ fn prepare() -> Result<(), StartError> {
     unsafe { thread::create_key::<ThreadBlock>(library::LIBRARY) };
     library::watch_forks(before_fork, after_fork_in_parent, after_fork_in_child);
     POOL.store(pool.cast(), Ordering::Release);
+    bridge::offer();
     Ok(())
 }
 

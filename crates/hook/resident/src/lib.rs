@@ -15,6 +15,7 @@ pub mod estimate;
 pub mod overhead;
 
 mod block;
+mod bridge;
 mod filter;
 mod library;
 mod marks;
@@ -24,6 +25,7 @@ mod types;
 use heapledger_ledger::SharedLedger;
 
 pub use block::{internally, query};
+pub use bridge::BRIDGE;
 pub use marks::{set_context, stamp};
 pub use types::type_name;
 

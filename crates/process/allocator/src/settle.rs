@@ -1,9 +1,12 @@
 //! What has to be found out at the first call.
 
-use std::alloc::GlobalAlloc;
+use std::alloc::{GlobalAlloc, Layout};
+use std::arch::asm;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::hooks::{self, Functions, Pointer, serve};
+use heapledger_core::arch;
+use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, serve};
 use heapledger_core::lock::Lock;
 
 use crate::Allocator;
@@ -49,4 +52,68 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
         unsafe { serve::set_bottom(SYSTEM) };
     }
     hooks::settle();
+    if !allocator.is_system {
+        join(allocator);
+    }
+}
+
+/// Where another artefact watches the malloc family (`heapledger record`, or `run` with hooks), and the wrapped allocator
+/// does not go through that: has it told of this program's calls as if they did.
+fn join<A: GlobalAlloc>(allocator: &Allocator<A>) {
+    let table = preloaded();
+    // SAFETY: null, or the table of the preload library, which does not change and is never unloaded.
+    let Some(hooks) = (unsafe { table.as_ref() }) else { return };
+    if (hooks.size as usize) < size_of::<Hooks>() || hooks.version != VERSION || reaches_malloc(allocator, hooks) {
+        return;
+    }
+    // SAFETY: `tell` is a table of functions that do what an observer's may, and is there for good.
+    let joined = unsafe { hooks::install_observer(hooks.tell) };
+    // There is room: it is the first.
+    debug_assert!(joined.is_ok());
+}
+
+/// Whether the wrapped allocator gets its blocks from the malloc family one by one: tried with one block, of which an
+/// observer of the other artefact is then told.
+fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bool {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    static THREAD: AtomicUsize = AtomicUsize::new(0);
+    static PROBE: Observer = Observer { name: c"probe".as_ptr(), ..Observer::new(told, freed) };
+    unsafe extern "C" fn told(block: Pointer, _: usize, _: Caller) {
+        if THREAD.load(Ordering::Relaxed) == arch::thread_pointer() {
+            TOLD.store(block.addr(), Ordering::Relaxed);
+        }
+    }
+    unsafe extern "C" fn freed(_: Pointer, _: Caller) {}
+    // SAFETY: a size that is not 0, and an alignment that every allocator gives.
+    let layout = unsafe { Layout::from_size_align_unchecked(48, 16) };
+    THREAD.store(arch::thread_pointer(), Ordering::Relaxed);
+    // SAFETY: the table is static, and its functions keep the contract of `Observer`. The block is freed as it was
+    // allocated.
+    unsafe {
+        if (hooks.install_observer)(&raw const PROBE) != 0 {
+            return true;
+        }
+        let block = allocator.inner.alloc(layout);
+        let told = TOLD.load(Ordering::Relaxed);
+        if !block.is_null() {
+            allocator.inner.dealloc(block, layout);
+        }
+        (hooks.remove_observer)(&raw const PROBE);
+        told != 0
+    }
+}
+
+/// The hook table of the preload library, null where it is not there: by weak reference.
+fn preloaded() -> *const Hooks {
+    let table: *const Hooks;
+    // SAFETY: loads the symbol's entry of the global offset table, which the linker has filled with the address or 0.
+    unsafe {
+        asm!(
+            ".weak heapledger_hooks_v1",
+            "mov {}, qword ptr [rip + heapledger_hooks_v1@GOTPCREL]",
+            out(reg) table,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    table
 }

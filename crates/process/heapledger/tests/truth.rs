@@ -85,7 +85,7 @@ fn counts_are_exact() {
     // Zeroed and aligned blocks are blocks.
     let zeroed = black_box(vec![0_u8; SIZE]);
     #[repr(align(256))]
-    struct Aligned([u8; 512]);
+    struct Aligned(#[expect(dead_code, reason = "it is there for its size")] [u8; 512]);
     let aligned = black_box(Box::new(Aligned([1; 512])));
     let found = ledger.block_at(&raw const *aligned).unwrap();
     assert_eq!((found.size.0, found.address % 256), (512, 0));

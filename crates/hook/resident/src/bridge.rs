@@ -1,0 +1,172 @@
+//! The ledger's end of the bridge: what the program's contexts and pools tell it, where no recorder does.
+
+use core::arch::naked_asm;
+use core::ffi::c_int;
+use core::ptr;
+
+use heapledger_core::bridge::{self, Bridge};
+use heapledger_core::context::{Name, Stack};
+use heapledger_core::hooks::Caller;
+use heapledger_core::pool::{ADDRESS_END, Pool};
+use heapledger_core::{Bytes, TypeId, arch};
+use heapledger_ledger::{Allocation, Key, Time};
+use heapledger_thread as thread;
+
+use crate::block::{ThreadBlock, query, thread_number};
+use crate::{LEDGER, control};
+
+/// The functions of the ledger.
+pub const BRIDGE: Bridge = Bridge {
+    size: size_of::<Bridge>() as u32,
+    version: 1,
+    is_recording,
+    annotate,
+    contexts,
+    pool_allocated,
+    pool_freed,
+    pool_reset,
+    pool_closed,
+    pool_backed,
+    ledger: ptr::null(),
+};
+
+static OFFERED: Bridge = BRIDGE;
+
+/// From now on the program finds the ledger, unless a recorder observes it.
+pub(crate) fn offer() {
+    bridge::offer(&OFFERED);
+}
+
+extern "C" fn is_recording() -> c_int {
+    c_int::from(control::is_recording())
+}
+
+/// There is no recording for an annotation to be in.
+unsafe extern "C" fn annotate(_: u32, _: *const u64, _: usize) -> c_int {
+    -1
+}
+
+/// # Safety
+///
+/// See [`thread::bind`].
+unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
+    // SAFETY: the caller's contract.
+    unsafe { thread::bind(stack) }
+}
+
+/// A pool gave out a block: `(pool, address, size)`.
+///
+/// # Safety
+///
+/// As in the bridge: the pool is one, and stays where it is.
+#[unsafe(naked)]
+unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
+    naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {target}", target = sym pool_allocated_from)
+}
+
+unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
+    if !control::is_recording() {
+        return;
+    }
+    // SAFETY: the caller's contract.
+    let Some(pool) = (unsafe { pool.as_ref() }) else { return };
+    if let (Some(id), Some(name)) = (pool.id(), pool.name())
+        && address < ADDRESS_END
+    {
+        // SAFETY: the thunk passed its caller's registers.
+        unsafe { allocated(id, name, address, size, Caller { slot, rbp }) };
+    } else {
+        control::count_lost();
+    }
+}
+
+/// # Safety
+///
+/// `caller` is a live frame of this thread.
+unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
+    let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
+    let began = arch::ticks();
+    // SAFETY: passed on.
+    if let Some(stack) = unsafe { state.capture(caller) } {
+        let stack = state.in_heap(stack, name);
+        let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
+        // Pools are not sampled.
+        let (time, stamp) = (Time(began), TypeId::NONE);
+        // What is refused is counted by the ledger.
+        let _ = LEDGER.allocate(&Allocation { key, size, usable: size, stack, thread, time, stamp });
+    }
+    state.finish(began);
+}
+
+/// A pool takes a block back.
+///
+/// # Safety
+///
+/// As [`pool_allocated`].
+unsafe extern "C" fn pool_freed(pool: *const Pool, address: u64) {
+    // SAFETY: the caller's contract.
+    let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
+    if let Some(id) = id.filter(|_| address < ADDRESS_END && control::is_running()) {
+        tell(|| {
+            // Allocated before the ledger was started, or in a pause, it is unknown: as anybody's block is.
+            let _ = LEDGER.free(thread_number(), Key::in_pool(id, address));
+        });
+    }
+}
+
+/// A pool takes all its blocks back.
+///
+/// # Safety
+///
+/// As [`pool_allocated`].
+unsafe extern "C" fn pool_reset(pool: *const Pool) {
+    // SAFETY: the caller's contract.
+    if let Some(id) = unsafe { pool.as_ref() }.and_then(Pool::known_id) {
+        reset(id);
+    }
+}
+
+/// The same, and there is no such pool any more.
+///
+/// # Safety
+///
+/// As [`pool_allocated`].
+unsafe extern "C" fn pool_closed(pool: *const Pool) {
+    // SAFETY: the caller's contract.
+    if let Some(pool) = unsafe { pool.as_ref() } {
+        pool.close(reset);
+    }
+}
+
+fn reset(id: u32) {
+    if control::is_running() {
+        tell(|| {
+            LEDGER.reset_pool(thread_number(), id);
+        });
+    }
+}
+
+/// A block of the allocator, by its address, is memory of a pool from now on.
+///
+/// # Safety
+///
+/// As [`pool_allocated`].
+unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
+    if block != 0 && control::is_running() {
+        // SAFETY: the caller's contract.
+        let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
+        tell(|| {
+            // A sample may not have it: then there is nothing to set aside.
+            if !control::is_sample() || LEDGER.get(Key(block)).is_some() {
+                LEDGER.back(thread_number(), Key(block), id);
+            }
+        });
+    }
+}
+
+/// Tells the ledger something, unless this is a signal handler that interrupted it.
+fn tell(run: impl FnOnce()) {
+    if query(run).is_none() {
+        control::count_lost();
+    }
+}

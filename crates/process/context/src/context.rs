@@ -1,0 +1,98 @@
+//! A context as a value: to take it elsewhere.
+
+use std::fmt;
+use std::sync::Arc;
+
+use heapledger_core::context::{self, Frame, Name};
+
+use crate::scope::Scope;
+use crate::stack;
+
+/// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Context {
+    /// `None`: no scopes, no memory.
+    frames: Option<Arc<[Frame]>>,
+}
+
+impl Context {
+    /// That of no scope.
+    pub const NONE: Context = Context { frames: None };
+
+    /// The scopes that the calling thread is in.
+    pub fn current() -> Context {
+        let Some(stack) = stack::known() else { return Context::NONE };
+        // SAFETY: this thread's stack, and an index below its depth.
+        let frame = |index| unsafe { context::frame(stack, index) };
+        // SAFETY: this thread's stack.
+        let depth = unsafe { context::depth(stack) };
+        let first = (0..depth).rev().find(|&index| frame(index) == Frame::BARRIER).map_or(0, |barrier| barrier + 1);
+        let frames = (first < depth).then(|| (first..depth).map(frame).collect());
+        Context { frames }
+    }
+
+    /// Enters these scopes, and leaves all others, until the guard is dropped: then the thread is where it was.
+    ///
+    /// ```
+    /// # extern crate heapledger_context as heapledger;
+    /// use heapledger::{Context, context};
+    ///
+    /// let _request = context!(task, "http.request");
+    /// let request = Context::current();
+    /// std::thread::spawn(move || {
+    ///     let _request = request.enter();
+    ///     assert_eq!(Context::current().to_string(), "http.request");
+    /// })
+    /// .join()
+    /// .unwrap();
+    /// ```
+    #[inline]
+    pub fn enter(&self) -> Scope {
+        let stack = stack::current();
+        // SAFETY: this thread's stack, here and below.
+        let depth = unsafe { context::enter(stack, Frame::BARRIER) };
+        for &frame in self.frames() {
+            // SAFETY: as above.
+            unsafe { context::enter(stack, frame) };
+        }
+        Scope::from_depth(depth)
+    }
+
+    /// Whether it is that of no scope.
+    pub fn is_none(&self) -> bool {
+        self.frames.is_none()
+    }
+
+    fn frames(&self) -> &[Frame] {
+        self.frames.as_deref().unwrap_or(&[])
+    }
+}
+
+/// As reports have it: `outer > inner{key=value}`; `(no context)`.
+impl fmt::Display for Context {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |name: *const Name| {
+            // SAFETY: null, or a static name: that is what frames are made of.
+            unsafe { name.as_ref() }.map(|name| String::from_utf8_lossy(name.bytes()))
+        };
+        if self.is_none() {
+            return formatter.write_str("(no context)");
+        }
+        for (index, frame) in self.frames().iter().enumerate() {
+            if index > 0 {
+                formatter.write_str(" > ")?;
+            }
+            formatter.write_str(&text(frame.name).unwrap_or_default())?;
+            if let Some(value) = text(frame.value) {
+                write!(formatter, "{{{value}}}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Context({self})")
+    }
+}

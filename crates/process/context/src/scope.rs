@@ -1,0 +1,200 @@
+//! Guards and macros: to be in a scope until the end of a block.
+
+use std::marker::PhantomData;
+
+use heapledger_core::context::{self, Category, Frame};
+
+use crate::stack;
+
+/// A scope that the thread is in until this is dropped. Made by [`context!`](crate::context!) and
+/// [`Context::enter`](crate::Context::enter).
+///
+/// It belongs to the thread that made it.
+#[derive(Debug)]
+#[must_use = "the scope is left when this is dropped"]
+pub struct Scope {
+    depth: u32,
+    _of_one_thread: PhantomData<*mut ()>,
+}
+
+/// What is about to be entered; nothing, where its category is switched off.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Entry(Option<Frame>);
+
+impl Entry {
+    #[inline(always)]
+    pub const fn new(frame: Frame) -> Entry {
+        Entry(Some(frame))
+    }
+
+    #[inline(always)]
+    pub fn of_category(category: &Category, frame: impl FnOnce() -> Frame) -> Entry {
+        Entry(category.is_enabled().then(frame))
+    }
+
+    /// Enters it.
+    #[inline(always)]
+    pub fn enter(self) -> Scope {
+        let depth = match self.0 {
+            // SAFETY: this thread's stack.
+            Some(frame) => unsafe { context::enter(stack::current(), frame) },
+            // To be left without effect.
+            None => u32::MAX,
+        };
+        Scope::from_depth(depth)
+    }
+}
+
+impl Scope {
+    /// A guard that goes back to this depth.
+    #[inline(always)]
+    pub(crate) fn from_depth(depth: u32) -> Scope {
+        Scope { depth, _of_one_thread: PhantomData }
+    }
+}
+
+impl Drop for Scope {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(stack) = stack::known() {
+            // SAFETY: this thread's stack.
+            unsafe { context::leave(stack, self.depth) };
+        }
+    }
+}
+
+/// While this lives, allocations of the thread are not recorded. Made by [`ignore`].
+#[derive(Debug)]
+#[must_use = "it ends when this is dropped"]
+pub struct Ignore {
+    before: u32,
+    _of_one_thread: PhantomData<*mut ()>,
+}
+
+/// From now until the guard is dropped, allocations of this thread are not recorded: for memory that is there for the
+/// sake of the measurement. Their frees are not either, whenever and wherever they happen.
+///
+/// ```
+/// # extern crate heapledger_context as heapledger;
+/// let report = {
+///     let _ignored = heapledger::ignore();
+///     String::from("this is in no ledger")
+/// };
+/// # drop(report);
+/// ```
+#[inline]
+pub fn ignore() -> Ignore {
+    // SAFETY: this thread's stack.
+    Ignore { before: unsafe { context::begin_ignoring(stack::current()) }, _of_one_thread: PhantomData }
+}
+
+impl Drop for Ignore {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(stack) = stack::known() {
+            // SAFETY: this thread's stack.
+            unsafe { context::end_ignoring(stack, self.before) };
+        }
+    }
+}
+
+/// Enters a scope; the thread is in it until the guard is dropped: to the end of the block, if it has a name.
+///
+/// ```
+/// # extern crate heapledger_context as heapledger;
+/// # use heapledger::{Context, category, context};
+/// category!(NET = "net");
+///
+/// let route = "/users";
+/// let _request = context!(task, "http.request", route = route, method = "GET");
+/// let _send = context!(category: NET, "send");
+/// assert_eq!(Context::current().to_string(), "http.request{route=/users,method=GET} > send");
+///
+/// NET.enable(false);
+/// let _receive = context!(category: NET, "receive");
+/// assert_eq!(Context::current().to_string(), "http.request{route=/users,method=GET} > send");
+/// ```
+///
+/// The name is a constant. Values are shown by `Display`, and kept for good: see the crate's documentation. They are not
+/// looked at where the category is switched off.
+///
+/// A guard stays in its thread, hence in no future that may go to another:
+///
+/// ```compile_fail,E0277
+/// # extern crate heapledger_context as heapledger;
+/// let scope = heapledger::context!("here");
+/// std::thread::spawn(move || drop(scope));
+/// ```
+#[macro_export]
+macro_rules! context {
+    ($($scope:tt)+) => {
+        $crate::__entry!($($scope)+).enter()
+    };
+}
+
+/// What [`context!`] enters.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __entry {
+    (task, category: $category:path, $name:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__private::Entry::of_category(&$category, || {
+            $crate::__frame!(($name) .in_category(&$category).of_task() $(, $key = $value)*)
+        })
+    };
+    (category: $category:path, $name:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__private::Entry::of_category(&$category, || {
+            $crate::__frame!(($name) .in_category(&$category) $(, $key = $value)*)
+        })
+    };
+    (task, $name:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__private::Entry::new($crate::__frame!(($name) .of_task() $(, $key = $value)*))
+    };
+    ($name:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        $crate::__private::Entry::new($crate::__frame!(($name) $(, $key = $value)*))
+    };
+}
+
+/// A frame: of a constant name and, where there are any, values.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __frame {
+    (($name:expr) $(.$quality:ident($($argument:tt)*))*) => {{
+        static NAME: $crate::__private::Name = $crate::__private::Name::new($name)$(.$quality($($argument)*))*;
+        static FRAME: $crate::__private::Frame = $crate::__private::Frame::new(&NAME);
+        FRAME
+    }};
+    (($name:expr) $(.$quality:ident($($argument:tt)*))*, $first:ident = $value:expr $(, $key:ident = $further:expr)*) => {{
+        static NAME: $crate::__private::Name = $crate::__private::Name::new($name)$(.$quality($($argument)*))*;
+        $crate::__private::Frame::with_value(&NAME, $crate::__private::value(::core::format_args!(
+            ::core::concat!(::core::stringify!($first), "={}" $(, ",", ::core::stringify!($key), "={}")*),
+            $value $(, $further)*
+        )))
+    }};
+}
+
+/// Declares a category: a group of scopes that can be switched off and on while the program runs, by
+/// [`Category::enable`].
+///
+/// ```
+/// # extern crate heapledger_context as heapledger;
+/// use heapledger::{category, context};
+///
+/// category!(pub(crate) NET = "net");
+/// category!(
+///     /// Scopes of single glyphs: many.
+///     GLYPHS = "layout.glyphs", disabled
+/// );
+///
+/// let _scope = context!(category: NET, "send");
+/// assert!(NET.is_enabled() && !GLYPHS.is_enabled());
+/// ```
+#[macro_export]
+macro_rules! category {
+    ($(#[$attribute:meta])* $visibility:vis $category:ident = $name:expr $(,)?) => {
+        $(#[$attribute])* $visibility static $category: $crate::Category = $crate::Category::new($name);
+    };
+    ($(#[$attribute:meta])* $visibility:vis $category:ident = $name:expr, disabled $(,)?) => {
+        $(#[$attribute])* $visibility static $category: $crate::Category = $crate::Category::new_disabled($name);
+    };
+}

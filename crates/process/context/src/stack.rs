@@ -1,0 +1,44 @@
+//! Where the calling thread keeps its scopes.
+
+use std::cell::Cell;
+use std::ptr;
+
+use heapledger_core::bridge;
+use heapledger_core::context::{Stack, StackCell};
+
+thread_local! {
+    /// What this part of the program brings along.
+    static OWN: StackCell = const { StackCell::new() };
+    /// What the thread uses: another's, where that was first. Null until the thread's first scope.
+    static BOUND: Cell<*mut Stack> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The calling thread's stack. Neither of the variables has a destructor, so it is there as long as the thread.
+#[inline(always)]
+pub(crate) fn current() -> *mut Stack {
+    let bound = BOUND.get();
+    if bound.is_null() { bind() } else { bound }
+}
+
+/// The calling thread's stack, if it has been in a scope.
+#[inline(always)]
+pub(crate) fn known() -> Option<*mut Stack> {
+    let bound = BOUND.get();
+    (!bound.is_null()).then_some(bound)
+}
+
+/// Tells all observers where the thread's scopes are: the one that was preloaded, or another library that has one, and
+/// the one that is part of this program. What they say is what the thread uses, so that there is one stack.
+#[cold]
+#[inline(never)]
+fn bind() -> *mut Stack {
+    let mut stack = OWN.with(StackCell::get);
+    if let Some(contexts) = bridge::find().and_then(|observer| observer.contexts()) {
+        // SAFETY: thread-local memory without destructor, of this thread alone, valid until its end.
+        stack = unsafe { contexts(stack) };
+    }
+    // SAFETY: the same; or what another part of the program said the same of.
+    stack = unsafe { heapledger_thread::bind(stack) };
+    BOUND.set(stack);
+    stack
+}
