@@ -5,8 +5,8 @@
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`context`]: the stack of named scopes that a thread is in.
-//! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`bridge`]: how a program finds whoever observes it.
+//! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
 //! - [`sample`]: random numbers, and which bytes are sampled.

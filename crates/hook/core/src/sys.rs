@@ -15,11 +15,13 @@ pub fn check(answer: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&answer) { Err(Errno(-answer as i32)) } else { Ok(answer as usize) }
 }
 
+const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 1 | 2;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
+const MADV_DONTNEED: usize = 4;
 const MADV_HUGEPAGE: usize = 14;
 const MADV_DONTDUMP: usize = 16;
 const MADV_WIPEONFORK: usize = 18;
@@ -36,14 +38,63 @@ pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
     check(answer).map(ptr::with_exposed_provenance_mut)
 }
 
-/// Maps zeroed memory as [`map_private`] does, in large pages as far as the system has them: for tables that are read
-/// at random. What is touched of it is charged by 2 MiB then.
-pub fn map_private_huge(length: usize) -> Result<*mut u8, Errno> {
-    let start = map_private(length)?;
-    // SAFETY: the range was just mapped, and the advice changes nothing that can be read in it. Without large pages, or
-    // where they are switched off, the kernel refuses, and the mapping is as it was.
-    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_HUGEPAGE, 0, 0, 0]) };
-    Ok(start)
+/// What lies on either side of the memory that [`map_guarded`] maps, and faults when touched.
+pub const GUARD: usize = 4096;
+
+/// A large page.
+const HUGE: usize = 2 << 20;
+
+/// Maps zeroed memory as [`map_private`] does, between two pages that nobody may touch. `length` is a multiple of the
+/// page. If `huge`, in large pages as far as the system
+/// has them, from the beginning of one, for tables that are read at random: what is touched is charged by 2 MiB then.
+pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
+    const ENOMEM: Errno = Errno(12);
+    let slack = if huge { HUGE } else { 0 };
+    let reserved = length.checked_add(2 * GUARD + slack).ok_or(ENOMEM)?;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: as in `map_private`.
+    let base = check(unsafe { syscall(nr::MMAP, [0, reserved, PROT_NONE, flags, usize::MAX, 0]) })?;
+    let start = if huge { (base + GUARD).next_multiple_of(HUGE) } else { base + GUARD };
+    let (front, end) = (start - GUARD, start + length + GUARD);
+    // SAFETY: all within what was just mapped, and known to nobody else. Cutting off unused ends cannot fail in a way that
+    // matters: they would stay, untouchable.
+    unsafe {
+        if front > base {
+            syscall(nr::MUNMAP, [base, front - base, 0, 0, 0, 0]);
+        }
+        if base + reserved > end {
+            syscall(nr::MUNMAP, [end, base + reserved - end, 0, 0, 0, 0]);
+        }
+        if let Err(error) = check(syscall(nr::MPROTECT, [start, length, PROT_READ_WRITE, 0, 0, 0])) {
+            syscall(nr::MUNMAP, [front, end - front, 0, 0, 0, 0]);
+            return Err(error);
+        }
+        if huge {
+            // Without large pages, or where they are switched off, the kernel refuses, and the mapping is as it was.
+            syscall(nr::MADVISE, [start, length, MADV_HUGEPAGE, 0, 0, 0]);
+        }
+    }
+    Ok(ptr::with_exposed_provenance_mut(start))
+}
+
+/// Unmaps memory, and the pages that guard it.
+///
+/// # Safety
+///
+/// [`map_guarded`] returned `start` for `length`, and nothing refers to the memory any more.
+pub unsafe fn unmap_guarded(start: *mut u8, length: usize) {
+    // SAFETY: the guards are the owner's too, by `map_guarded`.
+    unsafe { syscall(nr::MUNMAP, [start.expose_provenance() - GUARD, length + 2 * GUARD, 0, 0, 0, 0]) };
+}
+
+/// Gives the memory of a part of a private mapping back; what is read there from now on is zero.
+///
+/// # Safety
+///
+/// The range is page-aligned and part of a private mapping of the caller's, who does not need what is in it.
+pub unsafe fn discard(start: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) };
 }
 
 /// Maps `length` bytes of the file `fd` shared, for reading and writing.

@@ -179,7 +179,7 @@ impl<T: Zeroed + fmt::Debug> fmt::Debug for Vector<T> {
 
 /// See [`Vector::consume`].
 pub(crate) struct Consumed<T: Zeroed> {
-    // Its memory before `bytes_released` is not its own any more.
+    // What it had before `bytes_released` is lost.
     vector: ManuallyDrop<Vector<T>>,
     taken: usize,
     bytes_released: usize,
@@ -200,10 +200,10 @@ impl<T: Zeroed> Iterator for Consumed<T> {
         // element taken before, see below. It is initialised, as all are, and `T` is `Copy`.
         let element = unsafe { self.vector.start.add(self.taken).read() };
         let bytes_taken = self.taken * size_of::<T>();
-        if backing::IN_PARTS && bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
+        if bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
             // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the page from its start,
             // and ends at or before the element just read; nobody refers to it, for elements are handed out by value.
-            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
+            unsafe { backing::discard(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
             self.bytes_released += RELEASED_TOGETHER;
         }
         self.taken += 1;
@@ -213,10 +213,7 @@ impl<T: Zeroed> Iterator for Consumed<T> {
 
 impl<T: Zeroed> Drop for Consumed<T> {
     fn drop(&mut self) {
-        let bytes = self.vector.bytes_mapped() - self.bytes_released;
-        if bytes > 0 {
-            // SAFETY: the rest of what `zeroed` mapped; its owner goes.
-            unsafe { backing::unmap(self.vector.start.cast().add(self.bytes_released), bytes) };
-        }
+        // SAFETY: the vector is not used, or dropped, anywhere else: its owner goes.
+        unsafe { ManuallyDrop::drop(&mut self.vector) };
     }
 }

@@ -120,12 +120,13 @@ impl SharedLedger {
         SharedPending { thread, clears, suspended: self.register.suspend(key) }
     }
 
-    /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
+    /// The reallocation returned a block: a free and an allocation, both by the thread that began it. On error the old
+    /// block is freed all the same.
     #[inline]
     pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
-        let is_event = pending.old() != Freed::Backing;
+        let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
         self.finish_as_free(pending);
-        self.enter(new, |books| books.reallocated(is_event))
+        self.enter(&Allocation { thread, ..*new }, |books| books.reallocated(is_event))
     }
 
     /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.

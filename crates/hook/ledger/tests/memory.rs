@@ -72,3 +72,44 @@ fn a_vector_grows_with_zeros() {
     vector[7] = 9;
     assert_eq!(vector.iter().take(9).copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 9, 8]);
 }
+
+/// Touches what lies beside a vector's memory: run by the next test, in a process of its own.
+#[test]
+#[ignore = "dies"]
+fn overflow() {
+    let side = std::env::var("HEAPLEDGER_TEST_OVERFLOW").unwrap();
+    let (pages, at) = side.split_once(' ').unwrap();
+    let pages: usize = pages.parse().unwrap();
+    let bytes = pages * 4096;
+    let mut vector = Vector::<u64>::zeroed(bytes / 8).unwrap();
+    assert_eq!(vector.bytes_mapped(), bytes);
+    let start: *mut u64 = vector.as_mut_ptr();
+    // The first and the last are the vector's own.
+    vector[0] = 1;
+    vector[bytes / 8 - 1] = 1;
+    // SAFETY: not at all: the page there must be one that nobody may touch.
+    unsafe {
+        match at {
+            "inside" => start.write_volatile(2),
+            "before" => start.wrapping_sub(1).write_volatile(2),
+            _ => start.wrapping_add(bytes / 8).write_volatile(2),
+        }
+    }
+}
+
+#[test]
+fn running_over_either_end_faults() {
+    use std::os::unix::process::ExitStatusExt;
+    const SIGSEGV: i32 = 11;
+    // The large one is mapped in large pages.
+    for pages in [1, 5, 4096] {
+        for (at, expected) in [("inside", None), ("before", Some(SIGSEGV)), ("after", Some(SIGSEGV))] {
+            let output = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "overflow", "--ignored"])
+                .env("HEAPLEDGER_TEST_OVERFLOW", format!("{pages} {at}"))
+                .output()
+                .unwrap();
+            assert_eq!(output.status.signal(), expected, "{pages} {at}: {output:?}");
+        }
+    }
+}

@@ -1,5 +1,4 @@
-//! The bridge: how a program that links Heapledger finds the recorder, and the hook table, by weak references to one
-//! symbol each.
+//! The recorder's end of the bridge, and the hook table of this process.
 
 use core::ffi::c_int;
 

@@ -94,14 +94,13 @@ pub(crate) fn find_first_stack() {
     }
 }
 
-core::arch::global_asm!(".weak __libc_stack_end");
-
 /// glibc's variable, if this is glibc.
 fn libc_stack_end() -> Option<u64> {
     let variable: *const u64;
     // SAFETY: loads the symbol's entry of the global offset table, which the linker has filled with the address or 0.
     unsafe {
         core::arch::asm!(
+            ".weak __libc_stack_end",
             "mov {}, qword ptr [rip + __libc_stack_end@GOTPCREL]",
             out(reg) variable,
             options(nostack, preserves_flags, readonly, pure),

@@ -156,13 +156,18 @@ pub fn advance_epoch() {
 }
 
 /// The module that covers an address. Lock-free and allocation-free: `_dl_find_object`, of glibc since 2.35, is made for
-/// unwinders. Without it modules are those that [`list`] was told of.
+/// unwinders. Without it, and in static programs, whose bounds it does not know, modules are those that [`list`] was told
+/// of.
 pub fn find(address: u64) -> Option<Found> {
-    let Some(find) = dl_find_object() else {
+    let found = dl_find_object().and_then(|find| ask_linker(find, address));
+    found.filter(|found| found.contains(found.eh_frame_hdr)).or_else(|| {
         let found = listed().find(|module| (module.start..module.end).contains(&address))?;
         let Listed { start, end, eh_frame_hdr, .. } = *found;
-        return Some(Found { start, end, eh_frame_hdr, origin: Origin::Listed(found) });
-    };
+        Some(Found { start, end, eh_frame_hdr, origin: Origin::Listed(found) })
+    })
+}
+
+fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
     let mut found = DlFindObject {
         flags: 0,
         map_start: ptr::null_mut(),
@@ -259,8 +264,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-core::arch::global_asm!(".weak _dl_find_object");
-
 /// `_dl_find_object` by weak reference: an older C library does not have it, and a strong one would keep the program
 /// from starting.
 fn dl_find_object() -> Option<DlFindObjectFunction> {
@@ -269,6 +272,7 @@ fn dl_find_object() -> Option<DlFindObjectFunction> {
     // or with 0.
     unsafe {
         core::arch::asm!(
+            ".weak _dl_find_object",
             "mov {}, qword ptr [rip + _dl_find_object@GOTPCREL]",
             out(reg) address,
             options(nostack, preserves_flags, readonly, pure),

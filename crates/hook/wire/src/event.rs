@@ -145,8 +145,6 @@ pub mod code {
     pub const STAMP: u16 = 256;
     /// Reserved: a block was reported by a memory reporter.
     pub const REPORT_MARK: u16 = 257;
-    /// Reserved: a scope was entered or left.
-    pub const CONTEXT: u16 = 258;
     /// Reserved: an arena came or went.
     pub const ARENA: u16 = 259;
     /// Reserved: an allocation in a user pool.

@@ -78,8 +78,9 @@ fn parse(number: usize, outside: &str) {
     let _parse = context!(category: PARSER, "parse", file = number % 3);
     allocate(6, format!("{outside} > parse{{file={}}}", number % 3));
     let ignored = heapledger::ignore();
-    drop(black_box(vec![0_u8; 99_999]));
+    let unseen = black_box(vec![0_u8; 99_999]);
     drop(ignored);
+    drop(unseen);
 }
 
 /// The same as spans: nothing of Heapledger is in sight.

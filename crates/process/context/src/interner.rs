@@ -100,8 +100,11 @@ fn discard(name: *mut Name) {
 
 /// The first part of a text that has at most so many bytes.
 fn cut(text: &str, bytes_max: usize) -> &str {
+    if text.len() <= bytes_max {
+        return text;
+    }
     let boundary = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at));
-    if text.len() <= bytes_max { text } else { text.get(..boundary.unwrap_or(0)).unwrap_or_default() }
+    text.get(..boundary.unwrap_or(0)).unwrap_or_default()
 }
 
 /// Takes what is written, as far as there is room.

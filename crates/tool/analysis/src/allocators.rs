@@ -135,6 +135,8 @@ const NAMES: &[&str] = &[
     "_PyObject_Malloc",
     "_PyObject_Calloc",
     "_PyObject_Realloc",
+    // What tells of blocks of a program's own heaps, in its stead.
+    "heapledger_pool_alloc",
 ];
 
 /// Beginnings of names: modules and families whose functions all do nothing else.
@@ -150,6 +152,7 @@ const PREFIXES: &[&str] = &[
     "core::alloc::",
     "std::alloc::",
     "std::sys::alloc::",
+    "heapledger_pool::",
 ];
 
 /// Parts of paths: source files of which the same is true. Where debug information has line tables only, as in Cargo's
@@ -187,6 +190,7 @@ mod tests {
         {
             assert!(is_allocator(name, None), "{name}");
         }
+        assert!(is_allocator("heapledger_pool_alloc", None) && is_allocator("heapledger_pool::Pool::alloc", None));
         assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate", Some("x.rs")));
         for name in ["main", "my_malloc", "xmalloc_report", "alloc::vec::Vec::push", "strdup", "operator delete", ""] {
             assert!(!is_allocator(name, None), "{name}");

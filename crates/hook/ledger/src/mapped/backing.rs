@@ -2,9 +2,9 @@
 //! allocator.
 
 #[cfg(not(any(test, miri)))]
-pub(super) use kernel::{IN_PARTS, map, unmap};
+pub(super) use kernel::{discard, map, unmap};
 #[cfg(any(test, miri))]
-pub(super) use standard::{IN_PARTS, map, unmap};
+pub(super) use standard::{discard, map, unmap};
 
 #[cfg(not(any(test, miri)))]
 mod kernel {
@@ -14,27 +14,33 @@ mod kernel {
 
     use crate::OutOfMemory;
 
-    /// Whether what was mapped at once can be unmapped in parts, of whole pages.
-    pub(in crate::mapped) const IN_PARTS: bool = true;
-
     /// From here on memory is mapped in large pages: at most half of it more than without.
     const HUGE_FROM: usize = 4 << 20;
 
-    /// Maps zeroed memory, page-aligned. `bytes` is a positive multiple of the page.
+    /// Maps zeroed memory, page-aligned, between two pages that nobody may touch: running over either end is a fault,
+    /// not a change of somebody else's memory. `bytes` is a positive multiple of the page.
     pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
-        let mapped = if bytes < HUGE_FROM { sys::map_private(bytes) } else { sys::map_private_huge(bytes) };
-        mapped.ok().and_then(NonNull::new).ok_or(OutOfMemory)
+        sys::map_guarded(bytes, bytes >= HUGE_FROM).ok().and_then(NonNull::new).ok_or(OutOfMemory)
     }
 
     /// Gives memory back.
     ///
     /// # Safety
     ///
-    /// [`map`] returned `start` for `bytes`, or the range is part of such a one if [`IN_PARTS`]; nothing refers to the
-    /// memory any more.
+    /// [`map`] returned `start` for `bytes`; nothing refers to the memory any more.
     pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise is the one that `sys::unmap` asks for.
-        unsafe { sys::unmap(start.as_ptr(), bytes) };
+        // SAFETY: the caller's promise is the one that `sys::unmap_guarded` asks for.
+        unsafe { sys::unmap_guarded(start.as_ptr(), bytes) };
+    }
+
+    /// Gives a part of mapped memory back, in whole pages; it is zero from then on.
+    ///
+    /// # Safety
+    ///
+    /// The range is part of what [`map`] returned, which still is mapped; nothing refers to it any more.
+    pub(in crate::mapped) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise is the one that `sys::discard` asks for.
+        unsafe { sys::discard(start.as_ptr(), bytes) };
     }
 }
 
@@ -49,8 +55,6 @@ pub(crate) mod standard {
 
     use crate::OutOfMemory;
     use crate::mapped::PAGE;
-
-    pub(in crate::mapped) const IN_PARTS: bool = false;
 
     thread_local! {
         static MAPPINGS_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
@@ -90,4 +94,11 @@ pub(crate) mod standard {
             unsafe { dealloc(start.as_ptr(), layout) };
         }
     }
+
+    /// Nothing is given back before the whole is.
+    ///
+    /// # Safety
+    ///
+    /// As for the kernel's.
+    pub(in crate::mapped) unsafe fn discard(_: NonNull<u8>, _: usize) {}
 }

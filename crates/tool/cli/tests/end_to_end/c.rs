@@ -299,7 +299,7 @@ fn the_examples_of_a_bump_arena() {
 }
 
 /// An example of another package, built as the command under test is.
-fn example(package: &str, name: &str) -> PathBuf {
+pub(crate) fn example(package: &str, name: &str) -> PathBuf {
     let directory = Path::new(HEAPLEDGER).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--offline", "-p", package, "--example", name]);

@@ -424,6 +424,15 @@ impl Job {
         Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
     }
 
+    /// Starts it by a verb of the command's, with hook libraries.
+    pub(crate) fn launched(&self, verb: &str, libraries: &[&Path]) -> Running {
+        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into()];
+        line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
+        line.push("--".into());
+        line.extend(self.line.iter().cloned());
+        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
+    }
+
     pub(crate) fn recorded(&self, scratch: &Scratch) -> (Outcome, Recording) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let file = scratch.file(&format!("recording-{}.hl", NUMBER.fetch_add(1, Ordering::Relaxed)));

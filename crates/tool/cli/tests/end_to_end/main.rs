@@ -15,6 +15,7 @@ mod export;
 mod foreseen;
 mod harness;
 mod hazards;
+mod hooks;
 mod modes;
 mod processes;
 mod questions;

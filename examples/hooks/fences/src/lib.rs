@@ -1,0 +1,168 @@
+//! A hook library: writing past the end of a block, or using it after it was freed, ends the program at once.
+//!
+//! Blocks of 256 to 512 bytes are served from pages of their own. A block ends where its page does (but for rounding up
+//! to 16 bytes), and the next page is inaccessible. When the block is freed, its page is, too: until all other pages
+//! have been used. All other sizes go to the allocator below.
+//!
+//! ```console
+//! $ cargo build --release --manifest-path examples/hooks/fences/Cargo.toml
+//! $ heapledger run --hook examples/hooks/fences/target/release/libfences.so -- ./server
+//! $ FENCES=count.txt heapledger run --hook examples/hooks/fences/target/release/libfences.so -- ls
+//! ```
+//!
+//! With `FENCES`, each process that exits writes there how many blocks it has served.
+
+use std::ffi::c_int;
+use std::io::Write;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_core::arch::syscall;
+use heapledger_core::hooks::{self, Functions, Hooks, Pointer, Replacement};
+use heapledger_core::lock::Lock;
+use heapledger_core::sys;
+
+const PAGE: usize = 4096;
+/// Requested bytes of the blocks that are served here.
+const SERVED: std::ops::RangeInclusive<usize> = 256..=512;
+/// Places, each a page and the inaccessible one behind it. Each takes two of a process's 65,530 mappings.
+const PLACES: usize = 16 << 10;
+
+/// For which version of the hook table this is.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hook_version: u32 = hooks::VERSION;
+
+/// Installs the hook.
+///
+/// # Safety
+///
+/// Called by Heapledger, with its tables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, hooks: *const Hooks) -> c_int {
+    let Ok(region) = sys::map_private(PLACES * 2 * PAGE) else { return 1 };
+    protect(region, PLACES * 2 * PAGE, false);
+    REGION.store(region, Ordering::Release);
+    // SAFETY: the table is static, and its functions keep the contract of `Replacement`.
+    unsafe { ((*hooks).install_replacement)(&raw const REPLACEMENT) }
+}
+
+static REPLACEMENT: Replacement = Replacement {
+    name: c"fences".as_ptr(),
+    owns: Some(owns),
+    functions: Functions {
+        malloc: Some(malloc),
+        realloc: Some(realloc),
+        free: Some(free),
+        malloc_usable_size: Some(usable_size),
+        ..Functions::EMPTY
+    },
+    ..Replacement::new(BELOW.as_ptr().cast())
+};
+
+/// The allocator below this one.
+static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+static REGION: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// The size of the block in each place; 0 is none.
+static SIZES: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
+/// Where to look for a free place next. Under the lock.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+static LOCK: Lock = Lock::new();
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
+
+fn below() -> &'static Functions {
+    // SAFETY: set before the first call, to a table that stays.
+    unsafe { &*BELOW.load(Ordering::Acquire) }
+}
+
+fn below_malloc(size: usize) -> Pointer {
+    // SAFETY: the table is complete.
+    below().malloc.map_or(ptr::null_mut(), |malloc| unsafe { malloc(size) })
+}
+
+/// A place that is free and has been for longest; `None` when another thread is looking, or all are taken.
+fn take(size: usize) -> Option<usize> {
+    /// Of many that are taken, so many are passed.
+    const TRIES: usize = 64;
+    let _guard = LOCK.try_lock()?;
+    let first = NEXT.load(Ordering::Relaxed);
+    let place = (first..first + TRIES).map(|at| at % PLACES).find(|&at| SIZES[at].load(Ordering::Acquire) == 0)?;
+    NEXT.store((place + 1) % PLACES, Ordering::Relaxed);
+    SIZES[place].store(size, Ordering::Release);
+    Some(place)
+}
+
+fn page_of(place: usize) -> *mut u8 {
+    REGION.load(Ordering::Relaxed).wrapping_add(place * 2 * PAGE)
+}
+
+/// The place of a block that is one of ours.
+fn place_of(block: Pointer) -> Option<usize> {
+    let offset = (block as usize).wrapping_sub(REGION.load(Ordering::Relaxed) as usize);
+    (offset < PLACES * 2 * PAGE).then_some(offset / (2 * PAGE))
+}
+
+unsafe extern "C" fn owns(block: Pointer) -> c_int {
+    c_int::from(place_of(block).is_some())
+}
+
+unsafe extern "C" fn malloc(size: usize) -> Pointer {
+    let Some(place) = SERVED.contains(&size).then(|| take(size)).flatten() else { return below_malloc(size) };
+    let page = page_of(place);
+    if !protect(page, PAGE, true) {
+        SIZES[place].store(0, Ordering::Release);
+        return below_malloc(size);
+    }
+    ALLOCATED.fetch_add(1, Ordering::Relaxed);
+    page.wrapping_add(PAGE - size.next_multiple_of(16)).cast()
+}
+
+unsafe extern "C" fn free(block: Pointer) {
+    let Some(place) = place_of(block) else { return };
+    FREED.fetch_add(1, Ordering::Relaxed);
+    protect(page_of(place), PAGE, false);
+    SIZES[place].store(0, Ordering::Release);
+}
+
+unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
+    // SAFETY: the caller's contract: null, or a block of ours.
+    unsafe {
+        if old.is_null() {
+            return malloc(size);
+        }
+        let new = malloc(size.max(1));
+        if !new.is_null() {
+            ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), usable_size(old).min(size));
+            free(old);
+        }
+        new
+    }
+}
+
+unsafe extern "C" fn usable_size(block: Pointer) -> usize {
+    place_of(block).map_or(0, |place| SIZES[place].load(Ordering::Acquire))
+}
+
+/// Makes memory of the region accessible, or not.
+fn protect(start: *mut u8, length: usize, is_accessible: bool) -> bool {
+    const MPROTECT: usize = 10;
+    const READ_WRITE: usize = 3;
+    // SAFETY: the region is ours; nobody uses a place that is free.
+    let done = unsafe { syscall(MPROTECT, [start as usize, length, if is_accessible { READ_WRITE } else { 0 }, 0, 0, 0]) };
+    done == 0
+}
+
+/// Runs when the process exits.
+extern "C" fn report() {
+    let Some(path) = std::env::var_os("FENCES") else { return };
+    let (allocated, freed) = (ALLOCATED.load(Ordering::Relaxed), FREED.load(Ordering::Relaxed));
+    if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+        // There is nobody to be told that it cannot be written.
+        let _ = writeln!(file, "process {}: allocated {allocated} freed {freed}", std::process::id());
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static REPORT: extern "C" fn() = report;
