@@ -30,7 +30,7 @@ int main(void) {
     HEAPLEDGER_TASK("start");
     char *blocks[10];
     for (int number = 0; number < 10; number++) blocks[number] = load(1000);
-    char *other = malloc(50);
+    char *volatile other = malloc(50);
     for (int number = 0; number < 5; number++) free(blocks[number]);
 
     heapledger_totals totals;
