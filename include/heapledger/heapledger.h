@@ -96,6 +96,7 @@ typedef struct heapledger_bridge {
     void (*pool_reset)(heapledger_pool *pool);
     void (*pool_closed)(heapledger_pool *pool);
     void (*pool_backed)(heapledger_pool *pool, uint64_t block);
+    void (*set_context)(uint64_t block);
     const struct heapledger_calls *ledger; /* null: the observer is another process */
 } heapledger_bridge;
 
@@ -270,6 +271,13 @@ HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
 HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
     if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
+}
+
+/* A block that malloc or one of its family returned is of the context that this thread is in now, whatever it was in when
+ * it was allocated. In a recording: as if it had been reallocated here, to where it is. */
+HEAPLEDGER_INLINE void heapledger_set_context(const void *block) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(set_context);
+    if (bridge != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
 }
 
 /* ------------------------------------------------------------------------------------------------------ markers */

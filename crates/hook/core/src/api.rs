@@ -40,11 +40,13 @@ pub enum Api {
     PoolBack = 34,
     /// A user pool took all its blocks back at once.
     PoolReset = 35,
+    /// The program said in which context a live block is.
+    SetContext = 36,
 }
 
 impl Api {
     /// Every entry point, in the order of the numbers.
-    pub const ALL: [Api; 17] = [
+    pub const ALL: [Api; 18] = [
         Api::Malloc,
         Api::Calloc,
         Api::Realloc,
@@ -62,6 +64,7 @@ impl Api {
         Api::PoolFree,
         Api::PoolBack,
         Api::PoolReset,
+        Api::SetContext,
     ];
 
     /// The entry point with this number, if this version knows it.
@@ -96,6 +99,7 @@ impl Api {
             Api::PoolFree => "pool_free",
             Api::PoolBack => "pool_back",
             Api::PoolReset => "pool_reset",
+            Api::SetContext => "set_context",
         }
     }
 

@@ -61,6 +61,8 @@ bridge! {
     pool_closed: unsafe extern "C" fn(*const Pool),
     /// A block of the allocator becomes memory of a pool: the pool's blocks stand for it.
     pool_backed: unsafe extern "C" fn(*const Pool, u64),
+    /// A live block, by its address, is of the context that the calling thread is in.
+    set_context: unsafe extern "C" fn(u64),
     /// Questions to the ledger of this process: a table of C functions, see `heapledger.h`. Null where the observer is
     /// another process, which has the answers.
     ledger: *const c_void,

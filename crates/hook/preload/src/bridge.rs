@@ -1,10 +1,11 @@
 //! The recorder's end of the bridge, and the hook table of this process.
 
+use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::context::Stack;
-use heapledger_core::hooks::Hooks;
+use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
@@ -28,6 +29,7 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     pool_reset: pools::reset,
     pool_closed: pools::closed,
     pool_backed: pools::backed,
+    set_context,
     ledger: core::ptr::null(),
 };
 
@@ -37,6 +39,19 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
 unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
     // SAFETY: the caller's contract.
     unsafe { heapledger_thread::bind(stack) }
+}
+
+/// A thunk, as those of the malloc family: the stack begins at the program's frame.
+#[unsafe(naked)]
+unsafe extern "C" fn set_context(block: u64) {
+    naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym set_context_from)
+}
+
+unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
+    if block != 0 && process::is_on() {
+        // SAFETY: the thunk passed its caller's registers.
+        unsafe { hook::set_context(block, Caller { slot, rbp }) };
+    }
 }
 
 /// The hook table of this process. Also what hook libraries are given.

@@ -326,6 +326,27 @@ fn ignored(address: u64, sp: u64) {
     block.finish(ticks, written);
 }
 
+/// A live block is of the context that the thread is in.
+///
+/// # Safety
+///
+/// See [`malloc`].
+pub unsafe fn set_context(address: u64, caller: Caller) {
+    // What is ignored or not recorded at the moment has no context; the block keeps its own.
+    if is_unwanted(Kind::Allocation) || is_ignoring() {
+        return;
+    }
+    let Some(block) = enter(caller.sp()) else { return };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture_rarely(caller) };
+    let written = block.write_extended(ticks, &Extended::Moved { address, stack });
+    block.finish(ticks, written);
+}
+
 /// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
 pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
     let Some(block) = enter(sp) else { return false };

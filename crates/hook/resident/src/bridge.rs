@@ -13,7 +13,7 @@ use heapledger_ledger::{Allocation, Key, Time};
 use heapledger_thread as thread;
 
 use crate::block::{ThreadBlock, query, thread_number};
-use crate::{LEDGER, control};
+use crate::{LEDGER, control, marks};
 
 /// The functions of the ledger.
 pub const BRIDGE: Bridge = Bridge {
@@ -27,6 +27,7 @@ pub const BRIDGE: Bridge = Bridge {
     pool_reset,
     pool_closed,
     pool_backed,
+    set_context,
     ledger: ptr::null(),
 };
 
@@ -161,6 +162,14 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
                 LEDGER.back(thread_number(), Key(block), id);
             }
         });
+    }
+}
+
+/// A live block, by its address, is of the context that the calling thread is in.
+unsafe extern "C" fn set_context(block: u64) {
+    if control::is_running() {
+        // Unknown, it stays so.
+        marks::set_context(block);
     }
 }
 

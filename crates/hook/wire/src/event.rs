@@ -139,6 +139,8 @@ pub mod code {
     pub const TEXT: u16 = 12;
     /// [`super::Extended::Ignored`].
     pub const IGNORED: u16 = 13;
+    /// [`super::Extended::Moved`].
+    pub const MOVED: u16 = 14;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: the declared type of a block.
@@ -292,6 +294,13 @@ pub enum Extended<'words> {
         /// The block.
         address: u64,
     },
+    /// The program said that a live block is of another context than it was allocated in.
+    Moved {
+        /// The block.
+        address: u64,
+        /// Where it was said, within that context.
+        stack: StackId,
+    },
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -387,6 +396,10 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         Extended::Ignored { address } => {
             writer.put(&[address])?;
             code::IGNORED
+        }
+        Extended::Moved { address, stack } => {
+            writer.put(&[address, u64::from(stack.0)])?;
+            code::MOVED
         }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
@@ -647,6 +660,7 @@ impl<'words> Extended<'words> {
                 let (address, flags, category) = (word(0)?, word(1)? as u32, word(2)?);
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
+            code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
             code::IGNORED => Extended::Ignored { address: word(0)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),

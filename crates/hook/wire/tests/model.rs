@@ -61,6 +61,7 @@ enum Owned {
     Module(u64, Vec<u8>, Vec<u8>),
     Text(u64, u32, Vec<u8>),
     Ignored(u64),
+    Moved(u64, u32),
     Annotation(u16, Vec<u64>),
 }
 
@@ -88,6 +89,7 @@ fn owned() -> impl Strategy<Value = Owned> {
         (any::<u64>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..250))
             .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
         any::<u64>().prop_map(Owned::Ignored),
+        (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Moved(a, k)),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -167,6 +169,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
+        Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };

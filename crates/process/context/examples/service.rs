@@ -32,10 +32,14 @@ static TRUTH: Mutex<BTreeMap<String, (u64, u64)>> = Mutex::new(BTreeMap::new());
 #[inline(never)]
 fn allocate(bytes: usize, context: String) {
     drop(black_box(vec![0_u8; 70_000 + bytes]));
+    note(70_000 + bytes, context);
+}
+
+fn note(bytes: usize, context: String) {
     let mut truth = TRUTH.lock().unwrap();
     let (allocations, all_bytes) = truth.entry(context).or_default();
     *allocations += 1;
-    *all_bytes += 70_000 + bytes as u64;
+    *all_bytes += bytes as u64;
 }
 
 const ROUTES: [&str; 3] = ["/a", "/b", "/c"];
@@ -63,6 +67,22 @@ async fn answer(number: usize, route: &'static str) {
     };
     tokio::spawn(step(request.clone()).in_context(&context)).await.unwrap();
     tokio::spawn(step("(no context)".to_owned())).await.unwrap();
+}
+
+/// Blocks that are allocated in one context and kept for another.
+fn hand_over(number: usize) {
+    let blocks = [vec![0_u8; 70_000], vec![0_u8; 70_001]];
+    note(70_000, "(no context)".to_owned());
+    note(70_001, "(no context)".to_owned());
+    let _cache = context!("cache", kind = number % 2);
+    for block in &blocks {
+        heapledger::set_context(block.as_ptr());
+        // As if it had been reallocated here.
+        note(block.len(), format!("cache{{kind={}}}", number % 2));
+    }
+    // Nobody knows of this.
+    heapledger::set_context(&raw const number);
+    drop(black_box(blocks));
 }
 
 #[in_context("load")]
@@ -111,6 +131,7 @@ fn main() {
     let requests = std::env::args().nth(1).and_then(|number| number.parse().ok()).unwrap_or(10);
     tracing_subscriber::registry().with(heapledger::tracing::layer()).init();
     serve(&Builder::new_current_thread().build().unwrap(), requests);
+    (0..requests).for_each(hand_over);
     serve(&Builder::new_multi_thread().worker_threads(4).build().unwrap(), requests);
     let told = std::mem::take(&mut *TRUTH.lock().unwrap());
     let told = told.iter().map(|(context, (allocations, bytes))| format!("{context:?}:[{allocations},{bytes}]"));

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use heapledger_core::bridge;
 use heapledger_core::context::{self, Frame, Name};
 
-use crate::scope::Scope;
+use crate::scope::ScopeGuard;
 use crate::stack;
 
 /// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
@@ -47,7 +48,7 @@ impl Context {
     /// .unwrap();
     /// ```
     #[inline]
-    pub fn enter(&self) -> Scope {
+    pub fn enter(&self) -> ScopeGuard {
         let stack = stack::current();
         // SAFETY: this thread's stack, here and below.
         let depth = unsafe { context::enter(stack, Frame::BARRIER) };
@@ -55,7 +56,7 @@ impl Context {
             // SAFETY: as above.
             unsafe { context::enter(stack, frame) };
         }
-        Scope::from_depth(depth)
+        ScopeGuard::from_depth(depth)
     }
 
     /// Whether it is that of no scope.
@@ -65,6 +66,28 @@ impl Context {
 
     fn frames(&self) -> &[Frame] {
         self.frames.as_deref().unwrap_or(&[])
+    }
+}
+
+/// Says that a live block is of the scopes that the calling thread is in, whatever it was in when the block was
+/// allocated: for memory that is handed from one part of a program to another. `block` is the address that the allocator
+/// returned. Nothing happens where it is not known.
+///
+/// In a recording the block is reallocated, from where this was called, to where it is: it counts once more among
+/// what was allocated in all. Takes as long as an allocation that is recorded.
+///
+/// ```
+/// # extern crate heapledger_context as heapledger;
+/// let buffer = vec![0_u8; 4096]; // from a pool of buffers, say
+/// {
+///     let _request = heapledger::context!(task, "http.request");
+///     heapledger::set_context(buffer.as_ptr());
+/// }
+/// ```
+pub fn set_context<T: ?Sized>(block: *const T) {
+    if let Some(set_context) = bridge::find().and_then(|observer| observer.set_context()) {
+        // SAFETY: an address is all that is asked for; what is no block is not known.
+        unsafe { set_context(block.cast::<u8>().expose_provenance() as u64) };
     }
 }
 

@@ -12,7 +12,7 @@ use crate::stack;
 /// It belongs to the thread that made it.
 #[derive(Debug)]
 #[must_use = "the scope is left when this is dropped"]
-pub struct Scope {
+pub struct ScopeGuard {
     depth: u32,
     _of_one_thread: PhantomData<*mut ()>,
 }
@@ -35,26 +35,26 @@ impl Entry {
 
     /// Enters it.
     #[inline(always)]
-    pub fn enter(self) -> Scope {
+    pub fn enter(self) -> ScopeGuard {
         let depth = match self.0 {
             // SAFETY: this thread's stack.
             Some(frame) => unsafe { context::enter(stack::current(), frame) },
             // To be left without effect.
             None => u32::MAX,
         };
-        Scope::from_depth(depth)
+        ScopeGuard::from_depth(depth)
     }
 }
 
-impl Scope {
+impl ScopeGuard {
     /// A guard that goes back to this depth.
     #[inline(always)]
-    pub(crate) fn from_depth(depth: u32) -> Scope {
-        Scope { depth, _of_one_thread: PhantomData }
+    pub(crate) fn from_depth(depth: u32) -> ScopeGuard {
+        ScopeGuard { depth, _of_one_thread: PhantomData }
     }
 }
 
-impl Drop for Scope {
+impl Drop for ScopeGuard {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(stack) = stack::known() {
@@ -67,7 +67,7 @@ impl Drop for Scope {
 /// While this lives, allocations of the thread are not recorded. Made by [`ignore`].
 #[derive(Debug)]
 #[must_use = "it ends when this is dropped"]
-pub struct Ignore {
+pub struct IgnoreGuard {
     before: u32,
     _of_one_thread: PhantomData<*mut ()>,
 }
@@ -84,12 +84,12 @@ pub struct Ignore {
 /// # drop(report);
 /// ```
 #[inline]
-pub fn ignore() -> Ignore {
+pub fn ignore() -> IgnoreGuard {
     // SAFETY: this thread's stack.
-    Ignore { before: unsafe { context::begin_ignoring(stack::current()) }, _of_one_thread: PhantomData }
+    IgnoreGuard { before: unsafe { context::begin_ignoring(stack::current()) }, _of_one_thread: PhantomData }
 }
 
-impl Drop for Ignore {
+impl Drop for IgnoreGuard {
     #[inline]
     fn drop(&mut self) {
         if let Some(stack) = stack::known() {

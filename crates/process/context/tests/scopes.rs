@@ -4,7 +4,7 @@ extern crate heapledger_context as heapledger;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use heapledger::{Context, Scope, category, context};
+use heapledger::{Context, ScopeGuard, category, context};
 use heapledger_derive::in_context;
 
 fn now() -> String {
@@ -52,7 +52,7 @@ fn a_panic_leaves_scopes() {
 #[test]
 fn what_is_too_deep_comes_back() {
     let _outer = context!("outer");
-    let scopes: Vec<Scope> = (0..300).map(|_| context!("deep")).collect();
+    let scopes: Vec<ScopeGuard> = (0..300).map(|_| context!("deep")).collect();
     assert_eq!(now().matches("deep").count(), 127);
     for scope in scopes.into_iter().rev() {
         drop(scope);

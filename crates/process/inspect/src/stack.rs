@@ -110,7 +110,7 @@ pub struct Scope {
 impl fmt::Display for Scope {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            Some(value) => write!(out, "{}({value})", self.name),
+            Some(value) => write!(out, "{}{{{value}}}", self.name),
             None => out.write_str(self.name),
         }
     }

@@ -277,6 +277,10 @@ impl Image {
                     _ => self.free(shared, moment, api, address, &extras),
                 }
             }
+            Extended::Moved { address, stack } => {
+                let moment = self.moment(line, time);
+                self.move_block(shared, moment, address, stack);
+            }
             Extended::Ignored { address } => {
                 let moment = self.moment(line, time);
                 match self.ledger.ignore(&mut shared.session, Key(address)) {
@@ -496,6 +500,22 @@ impl Image {
             }
             Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
         }
+    }
+
+    /// To readers, a block that gets another context is reallocated to where it is. One that is not known stays so.
+    fn move_block(&mut self, shared: &mut Shared, moment: Moment, address: u64, stack: StackId) {
+        // A signal handler, in the middle of a reallocation: it will be known by that.
+        if self.threads.get(moment.thread.0 as usize).is_none_or(|thread| thread.pending.is_some()) {
+            return;
+        }
+        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
+        let (Freed::Known(block) | Freed::Inherited(block)) = pending.old() else {
+            return self.ledger.cancel_realloc(&mut shared.session, pending);
+        };
+        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
+            thread.pending = Some(pending);
+        }
+        self.finish_realloc(shared, moment, Api::SetContext, address, block.size.0, stack, &Extras::NONE);
     }
 
     fn fail(&mut self, shared: &mut Shared, moment: Moment, api: Api, size: u64, stack: StackId, extras: &Extras) {
