@@ -13,3 +13,4 @@ pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 pub use heapledger_derive::in_context;
 pub use heapledger_inspect::*;
+pub use heapledger_pool::Pool;
