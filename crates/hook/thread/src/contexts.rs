@@ -28,3 +28,27 @@ pub unsafe fn bind(stack: *mut Stack) -> *mut Stack {
     arch::set_contexts_word(stack.expose_provenance());
     stack
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::ptr;
+
+    use heapledger_core::context::StackCell;
+
+    use super::*;
+
+    #[test]
+    fn the_first_stack_is_the_threads() {
+        let (first, second) = (StackCell::new(), StackCell::new());
+        assert!(contexts().is_null());
+        // SAFETY: nothing in this thread looks at its contexts after this test.
+        unsafe {
+            assert!(ptr::eq(bind(first.get()), first.get()));
+            assert!(ptr::eq(bind(second.get()), first.get()));
+        }
+        assert!(ptr::eq(contexts(), first.get()));
+        std::thread::spawn(|| assert!(contexts().is_null())).join().unwrap();
+    }
+}

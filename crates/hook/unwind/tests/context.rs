@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use heapledger_core::context::{self, Category, Frame, Name, StackCell};
 use heapledger_core::{NodeKind, StackId};
 use heapledger_unwind::context::Contexts;
-use heapledger_unwind::modules::Module;
-use heapledger_unwind::{Sink, tree};
+use heapledger_unwind::modules::{self, Module};
+use heapledger_unwind::{Sink, rules, tree};
 use proptest::prelude::*;
 
 static CATEGORY: Category = Category::new("category");
@@ -48,7 +48,11 @@ impl Announced {
         let mut path = Vec::new();
         while id != StackId::ROOT {
             let (parent, kind, address) = self.nodes[&id];
-            path.push((kind, address));
+            if kind == NodeKind::Epoch {
+                assert_eq!((parent, address), (StackId::ROOT, u64::from(modules::epoch())));
+            } else {
+                path.push((kind, address));
+            }
             id = parent;
         }
         path.reverse();
@@ -66,6 +70,8 @@ enum Step {
     Take(u64, usize),
     /// The memory of a thread is of no use any more.
     Forget(usize),
+    /// A module may have been unloaded: everything is told of anew.
+    Unload,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -75,6 +81,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (1_usize..4).prop_map(Step::Leave),
         8 => (1_u64..6, 0_usize..2).prop_map(|(stack, thread)| Step::Take(stack, thread)),
         1 => (0_usize..2).prop_map(Step::Forget),
+        1 => Just(Step::Unload),
     ];
     prop::collection::vec(step, 1..300)
 }
@@ -88,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn leaves_lead_back(steps in steps()) {
-        prop_assert!(tree::initialise());
+        prop_assert!(rules::initialise() && tree::initialise());
         let mut announced = ANNOUNCED.lock().unwrap();
         let announced = announced.get_or_insert_default();
         let (stack, mut memories, mut model) = (StackCell::new(), [memory(), memory()], Vec::new());
@@ -110,6 +117,7 @@ proptest! {
                     }
                 }
                 Step::Forget(thread) => memories[thread].forget(),
+                Step::Unload => modules::advance_epoch(),
                 Step::Take(number, thread) => {
                     let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id;
                     // SAFETY: as above; all names are static.
