@@ -242,37 +242,49 @@ fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scrat
     totals.unwrap().trim().parse().unwrap()
 }
 
+/// `-- c::what_nobody_observes --nocapture` prints the figures of docs/c.md.
 #[test]
-fn a_scope_that_nobody_observes_is_a_load_a_test_and_a_branch() {
+fn what_nobody_observes_is_two_loads_and_two_tests() {
     let Some(valgrind) = installed("valgrind") else { return };
     let scratch = Scratch::new();
     let source = scratch.write(
-        "scopes.c",
+        "calls.c",
         r#"
 #include "heapledger/heapledger.h"
 #include <stdlib.h>
+static const heapledger_name name = HEAPLEDGER_NAME("pool");
+heapledger_pool pool = HEAPLEDGER_POOL(&name);
 __attribute__((noinline)) static void nothing(long number) { __asm__ volatile("" : : "r"(number)); }
-__attribute__((noinline)) static void scope(long number) {
-#ifdef SCOPES
+__attribute__((noinline)) static void step(long number) {
+#ifdef SCOPE
     HEAPLEDGER_SCOPE("scope");
+#endif
+#ifdef POOL
+    heapledger_pool_alloc(&pool, (void *)(number * 16), 8);
 #endif
     nothing(number);
 }
 int main(int count, char **arguments) {
-    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) scope(number);
+    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) step(number);
 }
 "#,
     );
-    let per_call = |options: &[&str]| {
-        let program = scratch.file("scopes");
-        compile(Path::new("cc"), &source, &program, &[&["-O2"], options].concat());
-        let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
-        (many - few) as f64 / 100_000.0
-    };
-    let (without, with) = (per_call(&[]), per_call(&["-DSCOPES"]));
-    println!("instructions of a scope that nobody observes: {}", with - without);
-    // With what its function has to save for it.
-    assert!(with - without <= 12.0, "{with} instructions instead of {without}");
+    for compiler in ["gcc", "clang"] {
+        let Some(compiler) = installed(compiler) else { continue };
+        let per_step = |what: &str| {
+            let program = scratch.file("calls");
+            compile(&compiler, &source, &program, &["-O2", what]);
+            let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
+            (many - few) as f64 / 100_000.0
+        };
+        let without = per_step("-DNOTHING");
+        for what in ["-DSCOPE", "-DPOOL"] {
+            let more = per_step(what) - without;
+            println!("{} {what}: {more:.0} instructions", compiler.display());
+            // With what the function has to save for it.
+            assert!(more <= 16.0, "{} {what}: {more}", compiler.display());
+        }
+    }
 }
 
 /// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
