@@ -62,6 +62,23 @@ pub(crate) fn find<const N: usize>(contents: &[u8], ids: [u16; N]) -> Result<[Co
     Ok(found.map(|column| column.unwrap_or(Column { codec: CODEC_BYTES, bytes: &[] })))
 }
 
+/// Finds a column that may be missing.
+pub(crate) fn find_optional(contents: &[u8], id: u16) -> Result<Option<Column<'_>>, Reason> {
+    let mut rest = contents;
+    while let Some((header, after)) = rest.split_first_chunk::<HEADER>() {
+        let [id_low, id_high, codec, _, l0, l1, l2, l3] = *header;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let Some((bytes, after)) = after.split_at_checked(length) else {
+            return Err(Reason::Invalid("a column is longer than its chunk"));
+        };
+        if u16::from_le_bytes([id_low, id_high]) == id {
+            return Ok(Some(Column { codec, bytes }));
+        }
+        rest = after;
+    }
+    Ok(None)
+}
+
 /// A column of a table that has one value per row: its id and the codec it is written with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {

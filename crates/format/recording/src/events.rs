@@ -61,6 +61,15 @@ pub enum EventKind {
         /// Where from.
         stack: StackId,
     },
+    /// Not a call: from now on a live block counts as if it had been allocated by another stack, because the program said
+    /// so later. The time is that of the event before (of the first one of a chunk, its own), and neither thread nor call
+    /// mean anything.
+    Move {
+        /// Which.
+        block: Serial,
+        /// As if by this one.
+        stack: StackId,
+    },
 }
 
 /// Which block a call released.

@@ -277,6 +277,9 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         (0, Api::Realloc, realloc),
         (0, Api::PosixMemalign, EventKind::Failed { size: Bytes(1 << 60), stack: StackId::ROOT }),
         (7, Api::Cfree, EventKind::Free { block: FreedBlock::Unknown }),
+        (7, Api::Cfree, EventKind::Move { block: Serial(1), stack: StackId(23) }),
+        (7, Api::Free, EventKind::Free { block: FreedBlock::Known(Serial(1)) }),
+        (7, Api::Free, EventKind::Move { block: Serial(2), stack: StackId(22) }),
     ];
     for (index, (thread, api, kind)) in (0..).zip(happenings) {
         let extras = match api {

@@ -95,6 +95,8 @@ pub struct ChunkHead {
     pub bytes_live_max: Bytes,
     /// Events: the resolution of the times inside the chunk, in nanoseconds.
     pub tick_ns: u32,
+    /// Events: how many blocks were put down to another stack; these are no rows.
+    pub moves: u32,
     /// Checkpoint: which part of it this chunk is, from 0.
     pub part: u32,
     /// Checkpoint: how many parts there are.

@@ -179,6 +179,7 @@ messages! {
         11 part [uint32]: u32,
         12 parts [uint32]: u32,
         13 counts [message, optional]: Option<Counts>,
+        14 moves [uint32]: u32,
     }
 }
 

@@ -72,10 +72,21 @@ fn fuzz<S: Strategy>(strategy: S, body: impl Fn(S::Value)) {
 fn hostile_chunk() -> impl Strategy<Value = Vec<u8>> {
     let byte = || prop_oneof![0u8..12, any::<u8>()];
     let field = (
-        prop_oneof![Just(8u8), Just(16), Just(24), Just(32), Just(40), Just(48), Just(80), Just(88), Just(96)],
+        prop_oneof![
+            Just(8u8),
+            Just(16),
+            Just(24),
+            Just(32),
+            Just(40),
+            Just(48),
+            Just(80),
+            Just(88),
+            Just(96),
+            Just(112)
+        ],
         0u8..12,
     );
-    let column = (0u8..12, 0u8..3, prop::collection::vec(byte(), 0..12)).prop_map(|(id, codec, bytes)| {
+    let column = (0u8..16, 0u8..3, prop::collection::vec(byte(), 0..12)).prop_map(|(id, codec, bytes)| {
         let mut column = vec![id, 0, codec, 0, bytes.len() as u8, 0, 0, 0];
         column.extend(bytes);
         column

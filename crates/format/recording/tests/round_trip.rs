@@ -240,6 +240,7 @@ fn draft() -> impl Strategy<Value = Draft> {
 fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
     let mut time = 0u64;
     let mut next = 0;
+    let mut last = Live::default();
     let make = |&(step, thread, choice, size, back, stack, extras, live): &Draft| {
         // Steps of all sizes, but an end of time far away.
         time += step >> 10;
@@ -253,6 +254,10 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         };
         let (call, kind) = match choice % 4 {
             0 => (Api::Malloc.into(), EventKind::Alloc { serial, size, stack }),
+            // Now and then between the others, of a block that there is.
+            2 if choice >= 0xe0 && next > 0 => {
+                (Api::Malloc.into(), EventKind::Move { block: Serial(next - 1 - back % next), stack })
+            }
             1 => (Call::from_number(63).unwrap(), EventKind::Free { block: freed }),
             2 => (Api::Realloc.into(), EventKind::Realloc { old: freed, serial, size, stack }),
             _ => (Api::Calloc.into(), EventKind::Failed { size, stack }),
@@ -260,9 +265,17 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         if matches!(kind, EventKind::Alloc { .. } | EventKind::Realloc { .. }) {
             next += 1;
         }
+        let is_row = !matches!(kind, EventKind::Move { .. });
+        let (extras, live) = if is_row { (extras, live) } else { (Extras::NONE, last) };
+        last = live;
         (Event { time: Time(time), thread: ThreadId(thread), call, kind }, extras, live)
     };
     drafts.iter().map(make).collect()
+}
+
+/// Whether it is a call.
+fn is_row((event, ..): &(Event, Extras, Live)) -> bool {
+    !matches!(event.kind, EventKind::Move { .. })
 }
 
 proptest! {
@@ -328,7 +341,7 @@ proptest! {
             for (event, extras, live) in part {
                 encoder.push(event, extras, *live).unwrap();
             }
-            prop_assert_eq!(encoder.len(), part.len());
+            prop_assert_eq!(encoder.len(), part.iter().filter(|event| is_row(event)).count());
             chunks.extend(encoder.finish_raw().map(|chunk| chunk.compress(&mut compressor)));
         }
         let file = file(&chunks, &FOOTER);
@@ -340,15 +353,22 @@ proptest! {
         prop_assert_eq!(recording.event_chunks(image).count(), events.chunks(cut).len());
         for (chunk, part) in recording.event_chunks(image).zip(events.chunks(cut)) {
             let head = *chunk.head();
-            prop_assert_eq!(head.rows as usize, part.len());
-            prop_assert_eq!((head.time_first, head.time_last), (part[0].0.time, part[part.len() - 1].0.time));
+            let rows = part.iter().filter(|event| is_row(event));
+            prop_assert_eq!((head.rows as usize, (head.rows + head.moves) as usize), (rows.clone().count(), part.len()));
+            let last = rows.clone().last().map_or(part[0].0.time, |(event, ..)| event.time);
+            prop_assert_eq!((head.time_first, head.time_last), (part[0].0.time, last));
             prop_assert_eq!((head.live_before, head.live_after), (live_before, part[part.len() - 1].2));
-            prop_assert_eq!(head.bytes_live_max, part.iter().map(|(_, _, live)| live.bytes).max().unwrap());
+            prop_assert_eq!(head.bytes_live_max, rows.map(|(_, _, live)| live.bytes).max().unwrap_or_default());
             prop_assert_eq!(head.serial_first, Serial(serial));
             let decoded = chunk.decode(&mut buffer).unwrap();
             prop_assert_eq!(decoded.as_slice().len(), part.len());
             for (index, (event, extras, _)) in part.iter().enumerate() {
                 let read = decoded.as_slice()[index];
+                if !is_row(&part[index]) {
+                    prop_assert_eq!(read.kind, event.kind);
+                    prop_assert_eq!(decoded.extras(index), Extras::NONE);
+                    continue;
+                }
                 prop_assert_eq!((read.thread, read.call, read.kind), (event.thread, event.call, event.kind));
                 let tick = u64::from(tick_ns.max(1));
                 prop_assert!(read.time <= event.time && event.time.0 - read.time.0 < tick);

@@ -40,13 +40,11 @@ pub enum Api {
     PoolBack = 34,
     /// A user pool took all its blocks back at once.
     PoolReset = 35,
-    /// The program said in which context a live block is.
-    SetContext = 36,
 }
 
 impl Api {
     /// Every entry point, in the order of the numbers.
-    pub const ALL: [Api; 18] = [
+    pub const ALL: [Api; 17] = [
         Api::Malloc,
         Api::Calloc,
         Api::Realloc,
@@ -64,7 +62,6 @@ impl Api {
         Api::PoolFree,
         Api::PoolBack,
         Api::PoolReset,
-        Api::SetContext,
     ];
 
     /// The entry point with this number, if this version knows it.
@@ -99,7 +96,6 @@ impl Api {
             Api::PoolFree => "pool_free",
             Api::PoolBack => "pool_back",
             Api::PoolReset => "pool_reset",
-            Api::SetContext => "set_context",
         }
     }
 

@@ -86,6 +86,8 @@ pub(crate) struct Books {
     /// was a free.
     latest: Vector<u64>,
     pub(crate) serials: u64,
+    /// The serial that came next at the latest restart.
+    restarted: u64,
     meter: Meter,
     counts: Counts,
     /// When the image ended, in epochs of the session.
@@ -98,6 +100,7 @@ impl Books {
             sites: Sites::new(),
             latest: Vector::new(),
             serials: 0,
+            restarted: 0,
             meter: Meter::new(),
             counts: Counts::NONE,
             ended: None,
@@ -200,7 +203,9 @@ impl Books {
     pub(crate) fn move_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
         if !block.set_aside && !block.inherited {
             self.sites.enter(to)?;
-            self.sites.move_block(block.stack, to, block.size, &self.meter, over);
+            // A block from before a restart is no allocation of any site.
+            let is_counted = block.serial.0 >= self.restarted;
+            self.sites.move_block(block.stack, to, block.size, is_counted, &self.meter, over);
         }
         Ok(())
     }
@@ -232,6 +237,7 @@ impl Books {
         }
         self.meter.restart(time);
         self.sites.restart();
+        self.restarted = self.serials;
     }
 
     pub(crate) fn end(&mut self, over: &mut impl Over) {

@@ -190,12 +190,26 @@ impl Sites {
         }
     }
 
-    /// A live block of `from` is one of `to`, and always was, except at the peaks so far. Both have rows.
-    pub(crate) fn move_block(&mut self, from: StackId, to: StackId, size: Bytes, image: &Meter, over: &impl Over) {
-        self.allocate(to, size, image, over);
+    /// A live block of `from` is one of `to`, and always was, except at the peaks so far. Both have rows. `is_counted`:
+    /// it is one of the allocations of `from`.
+    pub(crate) fn move_block(
+        &mut self,
+        from: StackId,
+        to: StackId,
+        size: Bytes,
+        is_counted: bool,
+        image: &Meter,
+        over: &impl Over,
+    ) {
+        if let Some(row) = self.settled(to, image, over) {
+            row.allocations = row.allocations.wrapping_add(is_counted.into());
+            row.bytes_allocated = row.bytes_allocated.wrapping_add(if is_counted { size.0 } else { 0 });
+            row.live.bytes = row.live.bytes.wrapping_add(size.0);
+            row.live.blocks = row.live.blocks.wrapping_add(1);
+        }
         if let Some(row) = self.settled(from, image, over) {
-            row.allocations = row.allocations.wrapping_sub(1);
-            row.bytes_allocated = row.bytes_allocated.wrapping_sub(size.0);
+            row.allocations = row.allocations.wrapping_sub(is_counted.into());
+            row.bytes_allocated = row.bytes_allocated.wrapping_sub(if is_counted { size.0 } else { 0 });
             row.live.bytes = row.live.bytes.wrapping_sub(size.0);
             row.live.blocks = row.live.blocks.wrapping_sub(1);
         }

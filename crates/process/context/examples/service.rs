@@ -72,12 +72,10 @@ async fn answer(number: usize, route: &'static str) {
 /// Blocks that are allocated in one context and kept for another.
 fn hand_over(number: usize) {
     let blocks = [vec![0_u8; 70_000], vec![0_u8; 70_001]];
-    note(70_000, "(no context)".to_owned());
-    note(70_001, "(no context)".to_owned());
     let _cache = context!("cache", kind = number % 2);
     for block in &blocks {
         heapledger::set_context(block.as_ptr());
-        // As if it had been reallocated here.
+        // As if it had been allocated here.
         note(block.len(), format!("cache{{kind={}}}", number % 2));
     }
     // Nobody knows of this.

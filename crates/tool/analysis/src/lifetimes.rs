@@ -86,7 +86,7 @@ impl Finder<'_> {
                 self.freed(event.time, old);
                 self.allocated(event, serial);
             }
-            EventKind::Failed { .. } => {}
+            EventKind::Failed { .. } | EventKind::Move { .. } => {}
         }
     }
 

@@ -149,7 +149,7 @@ fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reall
             live.insert(serial, (size, chain));
             Some(Reallocated { serial, stack, old: replaced.map(|(size, _)| size), new: size, chain })
         }
-        EventKind::Free { .. } | EventKind::Failed { .. } => None,
+        EventKind::Free { .. } | EventKind::Failed { .. } | EventKind::Move { .. } => None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! per "stack", exact shares of the peaks included, is a breakdown by that.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
@@ -14,7 +14,7 @@ use heapledger_recording::{
 };
 
 use crate::error::Error;
-use crate::events::{THREADS_MAX, expect_events};
+use crate::events::{THREADS_MAX, bytes_of, expect_events};
 
 /// How far a replay is: called now and then with the number of events done, and of all.
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -158,7 +158,7 @@ struct Memory {
 impl Memory {
     /// Looks at how much one image takes by now.
     fn check(&mut self, player: &mut Player<'_>) -> Result<(), Error> {
-        let now = player.ledger.bytes_mapped().0;
+        let now = player.ledger.bytes_mapped().0 + player.calls.as_ref().map_or(0, bytes_of);
         self.taken = self.taken - player.memory + now;
         player.memory = now;
         if self.taken > self.max { Err(Error::MemoryLimit(Bytes(self.max))) } else { Ok(()) }
@@ -190,6 +190,8 @@ struct Player<'r> {
     /// What the ledger does not count.
     counts: Counts,
     threads: Vec<bool>,
+    /// Who allocated the blocks that are live, and when: only where some are put down to another stack later.
+    calls: Option<HashMap<Serial, (ThreadId, Time)>>,
     /// What the ledger took when it was last looked at, in bytes.
     memory: u64,
     /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
@@ -244,6 +246,7 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
+            calls: recording.event_chunks(image).any(|chunk| chunk.head().moves > 0).then(HashMap::new),
             memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
@@ -362,6 +365,7 @@ impl<'r> Player<'r> {
                 freed(old);
                 self.ledger.prefetch(Key::from(*serial));
             }
+            EventKind::Move { block, .. } => self.ledger.prefetch(Key::from(*block)),
             EventKind::Failed { .. } => {}
         }
     }
@@ -372,8 +376,14 @@ impl<'r> Player<'r> {
         group: &mut impl FnMut(Origin) -> StackId,
         event: &Event,
     ) -> Result<(), Error> {
+        if let Some(calls) = &mut self.calls {
+            note_call(calls, event);
+        }
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
-        self.saw(thread);
+        // No call, so by nobody.
+        if !matches!(event.kind, EventKind::Move { .. }) {
+            self.saw(thread);
+        }
         let image = self.image;
         let origin =
             |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, stack };
@@ -402,6 +412,13 @@ impl<'r> Player<'r> {
                 }
             }
             EventKind::Failed { .. } => self.ledger.fail(),
+            EventKind::Move { block, stack } => {
+                if let Some(live) = self.ledger.get(Key::from(block)) {
+                    let call = self.calls.as_ref().and_then(|calls| calls.get(&block).copied());
+                    let stack = group(Origin { image, serial: block, call, size: live.size, stack });
+                    self.ledger.move_block(session, Key::from(block), stack)?;
+                }
+            }
         }
         Ok(())
     }
@@ -470,6 +487,18 @@ impl<'r> Player<'r> {
         let session_peak = session.live().bytes_live_max;
         let timeline = self.timeline.finish();
         ReplayedImage { image: self.image, ended: self.ended, counts, sites, timeline, session_peak }
+    }
+}
+
+/// Keeps by whom and when the blocks that are live were allocated.
+fn note_call(calls: &mut HashMap<Serial, (ThreadId, Time)>, event: &Event) {
+    if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
+        event.kind
+    {
+        calls.remove(&old);
+    }
+    if let EventKind::Alloc { serial, .. } | EventKind::Realloc { serial, .. } = event.kind {
+        calls.insert(serial, (event.thread, event.time));
     }
 }
 

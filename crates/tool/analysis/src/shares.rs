@@ -119,6 +119,12 @@ impl Course<'_> {
                 self.enter(serial, size, group(stack));
             }
             EventKind::Failed { .. } => {}
+            EventKind::Move { block, stack } => {
+                if let Some(&(size, _)) = self.live.get(&block) {
+                    self.release(FreedBlock::Known(block));
+                    self.enter(block, size, group(stack));
+                }
+            }
         }
     }
 

@@ -28,6 +28,7 @@ enum What {
     FreeInherited,
     FreeUnknown,
     Fail { size: u64, stack: u32 },
+    Move { block: usize, stack: u32 },
     Checkpoint,
     Fork,
     Exec,
@@ -45,7 +46,8 @@ pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (size.clone(), stack.clone()).prop_map(|(size, stack)| What::ReallocateNothing { size, stack }),
         2 => Just(What::FreeInherited),
         1 => Just(What::FreeUnknown),
-        1 => (size, stack).prop_map(|(size, stack)| What::Fail { size, stack }),
+        1 => (size, stack.clone()).prop_map(|(size, stack)| What::Fail { size, stack }),
+        4 => (any::<usize>(), stack).prop_map(|(block, stack)| What::Move { block, stack }),
         2 => Just(What::Checkpoint),
         2 => Just(What::Fork),
         1 => Just(What::Exec),
@@ -120,6 +122,7 @@ struct Image {
     sites: BTreeMap<StackId, Site>,
     counts: Counts,
     threads: Vec<u32>,
+    last_event: u64,
     end: Option<ImageEnd>,
 }
 
@@ -185,6 +188,7 @@ impl Model {
             sites: BTreeMap::new(),
             counts,
             threads: vec![],
+            last_event: 0,
             end: None,
         });
     }
@@ -192,7 +196,14 @@ impl Model {
     fn step(&mut self, step: &Step) {
         let running: Vec<usize> = (0..self.images.len()).filter(|&at| self.images[at].end.is_none()).collect();
         let Some(&at) = running.get(step.image % running.len().max(1)) else { return };
-        self.time += 1 + step.image as u64 % 7;
+        if let What::Move { .. } = step.what {
+            // It has the time of the event before.
+            if self.images[at].last_event != self.time || self.images[at].encoder.is_empty() {
+                return;
+            }
+        } else {
+            self.time += 1 + step.image as u64 % 7;
+        }
         match step.what {
             What::Fork => return self.start(Some(at), ImageOrigin::Fork),
             What::Exec => {
@@ -233,11 +244,16 @@ impl Model {
                 (Api::Free, EventKind::Free { block: FreedBlock::Inherited })
             }
             What::FreeUnknown => (Api::Free, EventKind::Free { block: FreedBlock::Unknown }),
+            What::Move { block, stack } => {
+                let Some(block) = known(image, block) else { return };
+                (Api::Malloc, EventKind::Move { block: Serial(block), stack: StackId(stack) })
+            }
             What::Fail { size, stack } => (Api::Malloc, EventKind::Failed { size: Bytes(size), stack: StackId(stack) }),
             What::Checkpoint | What::Fork | What::Exec | What::Exit { .. } => return,
         };
         let event = Event { time: Time(self.time), thread: ThreadId(step.thread), call: call.into(), kind };
         image.apply(&event);
+        image.last_event = self.time;
         image.encoder.push(&event, &extras, image.live()).expect("an event that fits");
         if image.encoder.len() >= 9 {
             image.chunks.extend(image.encoder.finish(&mut self.compressor));
@@ -385,7 +401,7 @@ impl Image {
 
     fn apply(&mut self, event: &Event) {
         let thread = event.thread.0;
-        if !self.threads.contains(&thread) {
+        if !self.threads.contains(&thread) && !matches!(event.kind, EventKind::Move { .. }) {
             self.threads.push(thread);
             self.counts.threads += 1;
         }
@@ -396,6 +412,15 @@ impl Image {
                 self.allocate_after(thread, old, serial, size, stack);
             }
             EventKind::Failed { .. } => self.counts.failed.0 += 1,
+            EventKind::Move { block, stack } => {
+                let moved = self.live.get_mut(&block.0).expect("a live block");
+                let from = std::mem::replace(&mut moved.stack, stack);
+                let size = moved.size;
+                self.site(from).allocations.0 -= 1;
+                self.site(from).bytes_allocated.0 -= size;
+                self.site(stack).allocations.0 += 1;
+                self.site(stack).bytes_allocated.0 += size;
+            }
         }
     }
 
@@ -413,9 +438,13 @@ impl Image {
         self.latest.insert(thread, serial.0);
         self.counts.allocations.0 += 1;
         self.counts.bytes_allocated.0 += size.0;
-        let site = self.sites.entry(stack).or_insert(Site { stack, ..Site::default() });
+        let site = self.site(stack);
         site.allocations.0 += 1;
         site.bytes_allocated.0 += size.0;
+    }
+
+    fn site(&mut self, stack: StackId) -> &mut Site {
+        self.sites.entry(stack).or_insert(Site { stack, ..Site::default() })
     }
 
     fn free(&mut self, thread: u32, block: FreedBlock) {

@@ -49,9 +49,8 @@ fn broken_down(recording: &Recording<'_>, by: By, process: Option<u32>, moment: 
 struct Life {
     size: u64,
     thread: u32,
-    frames: Vec<u64>,
-    context: &'static str,
-    heap: Option<&'static str>,
+    /// Its stack; and, from the times on when it was put down to others, those.
+    stacks: Vec<(u64, Said)>,
     born: u64,
     freed: Option<u64>,
     /// How many allocations its thread had made before it; and by the time when it was freed.
@@ -64,7 +63,26 @@ struct Life {
     is_of_last_image: bool,
 }
 
+/// What is known of a stack.
+#[derive(Clone)]
+struct Said {
+    frames: Vec<u64>,
+    context: &'static str,
+    heap: Option<&'static str>,
+}
+
 impl Life {
+    /// Its stack by the moves before a time.
+    fn before(&self, time: u64) -> &Said {
+        let moved = self.stacks.iter().skip(1).rfind(|(moved, _)| *moved < time);
+        &moved.unwrap_or(&self.stacks[0]).1
+    }
+
+    /// The last one.
+    fn said(&self) -> &Said {
+        self.before(u64::MAX)
+    }
+
     fn is_live(&self, time: u64) -> bool {
         self.born <= time && self.freed.is_none_or(|freed| freed > time) && self.over > time
     }
@@ -75,6 +93,11 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
     let mut lives = Vec::new();
     for image in recording.images() {
         let tree = recording.stack_tree(image.image, &mut NodeCache::default());
+        let said = |stack: StackId| {
+            let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
+            let frames = tree.frames(stack).filter(is_frame).map(|node| node.offset).collect::<Vec<_>>();
+            Said { frames, context: testing::context(stack), heap: testing::heap(stack) }
+        };
         let end = recording.image_end(image.image);
         let over = end.map_or(recording.footer().unwrap().time.0 + 1, |end| end.time.0);
         let is_of_last_image = end.is_none_or(|end| end.reason != ImageEndReason::Exec);
@@ -88,6 +111,11 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                     EventKind::Realloc { old, serial, size, stack } => (Some(old), Some((serial, size, stack))),
                     EventKind::Free { block } => (Some(block), None),
                     EventKind::Failed { .. } => (None, None),
+                    EventKind::Move { block, stack } => {
+                        let life: &mut Life = &mut lives[places[&block]];
+                        life.stacks.push((event.time.0, said(stack)));
+                        continue;
+                    }
                 };
                 if let Some(FreedBlock::Known(serial)) = freed {
                     let life: &mut Life = &mut lives[places[&serial]];
@@ -96,9 +124,6 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                 }
                 if let Some((serial, size, stack)) = allocated {
                     places.insert(serial, lives.len());
-                    let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
-                    let frames = tree.frames(stack).filter(is_frame).map(|node| node.offset).collect();
-                    let (context, heap) = (testing::context(stack), testing::heap(stack));
                     let (size, thread, born) = (size.0, event.thread.0, event.time.0);
                     let replaced = match freed {
                         Some(FreedBlock::Known(old)) => Some(lives[places[&old]].size),
@@ -110,9 +135,7 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                     lives.push(Life {
                         size,
                         thread,
-                        frames,
-                        context,
-                        heap,
+                        stacks: vec![(event.time.0, said(stack))],
                         born,
                         freed,
                         made_before,
@@ -129,9 +152,9 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
 }
 
 /// Whether a pattern is one of a scope of the block, or of all of them.
-fn is_in_context(pattern: &Pattern, life: &Life) -> bool {
-    let scopes = life.context.split(" > ").filter(|_| life.context != "(no context)");
-    pattern.matches(life.context)
+fn is_in_context(pattern: &Pattern, said: &Said) -> bool {
+    let scopes = said.context.split(" > ").filter(|_| said.context != "(no context)");
+    pattern.matches(said.context)
         || scopes.clone().any(|scope| pattern.matches(scope))
         || scopes.clone().any(|scope| pattern.matches(scope.split('{').next().unwrap_or_default()))
 }
@@ -231,9 +254,7 @@ proptest! {
             Filter { processes: vec![ProcessPattern::Program(Pattern::new("/^model$/").unwrap())], ..base.clone() },
             Filter { threads: vec![ThreadPattern::Number(thread)], ..base.clone() },
             Filter { contexts: patterns(&["request*", "parse"]), ..base.clone() },
-            Filter { not_contexts: patterns(&["request{v=1} > *", "(no context)"]), ..base.clone() },
-            Filter { heaps: patterns(&["are", "x"]), contexts: patterns(&["v=1"]), ..base.clone() },
-            Filter { heaps: patterns(&["(no heap)"]), functions: vec![function.clone()], ..base.clone() },
+            Filter { not_contexts: patterns(&["request{v=1} > *"]), heaps: patterns(&["are", "(no h"]), ..base.clone() },
             Filter {
                 allocated: Some(range(0, 1, end)),
                 lifetime: Some(range(2, 3, end)),
@@ -245,15 +266,15 @@ proptest! {
         let is_in = |range: &Option<std::ops::RangeInclusive<u64>>, value: u64| {
             range.as_ref().is_none_or(|range| range.contains(&value))
         };
-        let matches = |filter: &Filter, life: &Life| {
-            let is = |pattern: &Pattern| life.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
+        let matches = |filter: &Filter, life: &Life, said: &Said| {
+            let is = |pattern: &Pattern| said.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
             is_in(&filter.size, life.size)
                 && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.born)
                 && is_in(&filter.allocated, life.born)
                 && (filter.threads.is_empty() || life.thread == thread)
-                && filter.contexts.iter().all(|pattern| is_in_context(pattern, life))
-                && !filter.not_contexts.iter().any(|pattern| is_in_context(pattern, life))
-                && (filter.heaps.is_empty() || filter.heaps.iter().any(|it| it.matches(life.heap.unwrap_or("(no heap)"))))
+                && filter.contexts.iter().all(|pattern| is_in_context(pattern, said))
+                && !filter.not_contexts.iter().any(|pattern| is_in_context(pattern, said))
+                && (filter.heaps.is_empty() || filter.heaps.iter().any(|it| it.matches(said.heap.unwrap_or("(no heap)"))))
                 && filter.functions.iter().all(is)
                 && !filter.not_functions.iter().chain(&filter.not_allocated_by).any(is)
         };
@@ -272,7 +293,15 @@ proptest! {
                     Moment::Peak => life.is_live(peak.0) && truth.counts.bytes_live_max.0 > 0,
                     Moment::At(at) => life.is_live(at.0),
                 };
-                let expected = lives.iter().filter(is_there).filter(|life| matches(filter, life));
+                let expected = lives.iter().filter(is_there).filter(|life| {
+                    // At the peak it was where it was then.
+                    let said = match moment {
+                        Moment::Peak => life.before(peak.0),
+                        Moment::At(at) => life.before(at.0 + 1),
+                        Moment::Total | Moment::End => life.said(),
+                    };
+                    matches(filter, life, said)
+                });
                 let expected = expected.fold((0, 0), |(bytes, blocks), life| (bytes + life.size, blocks + 1));
                 for bytes in [&finished, &unfinished] {
                     let recording = Recording::open(bytes).unwrap();
@@ -371,10 +400,10 @@ proptest! {
         let lives = lives(&recording);
         let innermost = |context: &str| context.rsplit(" > ").next().unwrap().split('{').next().unwrap().to_owned();
         for (by, called) in [
-            (RankBy::Context, &(|life: &Life| life.context.to_owned()) as &dyn Fn(&Life) -> String),
-            (RankBy::Scope, &|life| innermost(life.context)),
-            (RankBy::Task, &|life| if life.context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
-            (RankBy::Heap, &|life| life.heap.unwrap_or("(no heap)").to_owned()),
+            (RankBy::Context, &(|life: &Life| life.said().context.to_owned()) as &dyn Fn(&Life) -> String),
+            (RankBy::Scope, &|life| innermost(life.said().context)),
+            (RankBy::Task, &|life| if life.said().context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
+            (RankBy::Heap, &|life| life.said().heap.unwrap_or("(no heap)").to_owned()),
         ] {
             let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
             for life in &lives {

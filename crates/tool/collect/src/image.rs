@@ -279,7 +279,7 @@ impl Image {
             }
             Extended::Moved { address, stack } => {
                 let moment = self.moment(line, time);
-                self.move_block(shared, moment, address, stack);
+                self.move_block(shared, moment, Key(address), stack);
             }
             Extended::Ignored { address } => {
                 let moment = self.moment(line, time);
@@ -502,20 +502,17 @@ impl Image {
         }
     }
 
-    /// To readers, a block that gets another context is reallocated to where it is. One that is not known stays so.
-    fn move_block(&mut self, shared: &mut Shared, moment: Moment, address: u64, stack: StackId) {
-        // A signal handler, in the middle of a reallocation: it will be known by that.
-        if self.threads.get(moment.thread.0 as usize).is_none_or(|thread| thread.pending.is_some()) {
-            return;
+    /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
+    fn move_block(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
+        let Some(block) = self.ledger.get(key) else { return };
+        match self.ledger.move_block(&shared.session, key, stack) {
+            Ok(_) if block.inherited || block.set_aside => {}
+            Ok(_) => {
+                let kind = EventKind::Move { block: block.serial, stack };
+                self.push(shared, moment, Api::Malloc, kind, &Extras::NONE);
+            }
+            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
         }
-        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
-        let (Freed::Known(block) | Freed::Inherited(block)) = pending.old() else {
-            return self.ledger.cancel_realloc(&mut shared.session, pending);
-        };
-        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
-            thread.pending = Some(pending);
-        }
-        self.finish_realloc(shared, moment, Api::SetContext, address, block.size.0, stack, &Extras::NONE);
     }
 
     fn fail(&mut self, shared: &mut Shared, moment: Moment, api: Api, size: u64, stack: StackId, extras: &Extras) {

@@ -160,7 +160,61 @@ impl Decoded {
         {
             return Err(columns::TOO_LONG);
         }
-        self.decode_extras(varints(extras)?)
+        self.decode_extras(varints(extras)?)?;
+        match columns::find_optional(contents, COLUMN_MOVES)? {
+            Some(moves) => self.decode_moves(varints(moves)?, head),
+            None if head.moves > 0 => Err(Reason::Invalid("a column is missing")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the moves between the events, which are all there.
+    #[cold]
+    fn decode_moves(&mut self, mut moves: Varints<'_>, head: &ChunkHead) -> Result<(), Reason> {
+        if head.moves as usize > CHUNK_ROWS_MAX {
+            return Err(Reason::Invalid("the number of moves"));
+        }
+        let events = std::mem::take(&mut self.events);
+        let mut extras = std::mem::take(&mut self.extras).into_iter().peekable();
+        let mut next_serial = head.serial_first.0;
+        // The index at which the next one stands.
+        let mut at = 0_u64;
+        for left in (0..=head.moves).rev() {
+            let mut number = || moves.next().ok_or(columns::TOO_SHORT);
+            let mut next = None;
+            if left > 0 {
+                at = at.saturating_add(number()?);
+                next = Some((number()?, number()?));
+            }
+            let taken = (self.events.len() as u64).saturating_sub(u64::from(head.moves - left));
+            let until = if left > 0 { at } else { events.len() as u64 };
+            if until > events.len() as u64 {
+                return Err(Reason::Invalid("a move behind the last event"));
+            }
+            for index in taken..until {
+                let event = events[index as usize];
+                if matches!(event.kind, EventKind::Alloc { .. } | EventKind::Realloc { .. }) {
+                    next_serial += 1;
+                }
+                if let Some((_, extras)) = extras.next_if(|(at, _)| u64::from(*at) == index) {
+                    self.extras.push((self.events.len() as u32, extras));
+                }
+                self.events.push(event);
+            }
+            let Some((age, stack)) = next else { break };
+            let block = next_serial.checked_sub(age).filter(|&serial| serial < next_serial).map(Serial);
+            let stack = u32::try_from(stack).map(StackId).ok().filter(|&stack| stack <= StackId::MAX);
+            let (Some(block), Some(stack)) = (block, stack) else { return Err(Reason::Invalid("a move")) };
+            let first = Event {
+                time: head.time_first,
+                thread: ThreadId(0),
+                call: Call::from(Api::Free),
+                kind: EventKind::Free { block: FreedBlock::None },
+            };
+            let before = self.events.last().copied().unwrap_or(first);
+            self.events.push(Event { kind: EventKind::Move { block, stack }, ..before });
+        }
+        if moves.is_empty() { Ok(()) } else { Err(columns::TOO_LONG) }
     }
 
     fn decode_extras(&mut self, mut extras: Varints<'_>) -> Result<(), Reason> {

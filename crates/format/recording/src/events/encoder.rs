@@ -42,6 +42,8 @@ pub struct EventsEncoder {
     ticks: Vec<u8>,
     threads: Vec<u8>,
     extras: Vec<u8>,
+    moves_index: usize,
+    moves: Vec<u8>,
     /// Memory for the contents of a chunk, empty between two.
     contents: Vec<u8>,
 }
@@ -81,6 +83,8 @@ impl EventsEncoder {
             ticks: Vec::new(),
             threads: Vec::new(),
             extras: Vec::new(),
+            moves_index: 0,
+            moves: Vec::new(),
             contents: Vec::new(),
         }
     }
@@ -126,6 +130,9 @@ impl EventsEncoder {
         if self.is_full() {
             return Err(Error::Unwritable("an event for which its chunk has no room"));
         }
+        if let EventKind::Move { block, stack } = event.kind {
+            return self.push_move(event, block, stack);
+        }
         let index = self.rows;
         match event.kind {
             EventKind::Alloc { serial, size, stack } => {
@@ -158,6 +165,8 @@ impl EventsEncoder {
                 self.push_stack_and_call(stack, SHAPE_FAILED | event.call.number());
                 self.push_size(size);
             }
+            // Has a column of its own.
+            EventKind::Move { .. } => {}
         }
         self.rows += 1;
         if event.thread != self.thread {
@@ -180,13 +189,15 @@ impl EventsEncoder {
 
     /// Whether the unfinished chunk has no event.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.rows == 0 && self.head.moves == 0
     }
 
     /// Whether the chunk must be finished before the next event.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.rows >= CHUNK_ROWS_MAX || self.extras.len() >= EXTRAS_FULL
+        self.rows >= CHUNK_ROWS_MAX
+            || self.extras.len() + self.moves.len() >= EXTRAS_FULL
+            || self.head.moves as usize >= CHUNK_ROWS_MAX
     }
 
     /// The serial that the next allocation takes.
@@ -214,7 +225,9 @@ impl EventsEncoder {
         if self.is_empty() {
             return None;
         }
-        self.push_thread_run(self.rows);
+        if self.rows > 0 {
+            self.push_thread_run(self.rows);
+        }
         let head = ChunkHead {
             rows: self.rows as u32,
             time_last: self.last_time,
@@ -225,6 +238,11 @@ impl EventsEncoder {
         };
         // EXTRAS_FULL keeps the contents below the limit of a chunk.
         let mut contents = std::mem::take(&mut self.contents);
+        if head.moves > 0 {
+            columns::put(&mut contents, COLUMN_MOVES, CODEC_VARINT, &self.moves);
+            self.moves.clear();
+            self.head.moves = 0;
+        }
         for (id, codec, column) in [
             (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
             (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
@@ -251,7 +269,10 @@ impl EventsEncoder {
     #[inline]
     fn begin_at_first(&mut self, event: &Event) {
         if self.rows == 0 {
-            self.begin(event);
+            if self.head.moves == 0 {
+                self.begin(event);
+            }
+            self.thread = event.thread;
         }
     }
 
@@ -271,6 +292,7 @@ impl EventsEncoder {
         self.thread = event.thread;
         self.thread_index = 0;
         self.extras_index = 0;
+        self.moves_index = 0;
         self.last_stack = StackId::ROOT;
         self.sources.clear();
         self.recent.reset(self.next_serial.0);
@@ -369,6 +391,22 @@ impl EventsEncoder {
         self.tick = tick;
         self.tick_end = (self.head.time_first.0 + tick * tick_ns).saturating_add(tick_ns);
         self.tick_index = index;
+    }
+
+    #[cold]
+    fn push_move(&mut self, event: &Event, block: Serial, stack: StackId) -> Result<(), Error> {
+        check_stack(stack)?;
+        self.check_freed(FreedBlock::Known(block))?;
+        if self.is_empty() {
+            self.begin(event);
+        }
+        let age = self.next_serial.0 - block.0;
+        for number in [(self.rows - self.moves_index) as u64, age, u64::from(stack.0)] {
+            varint::put(&mut self.moves, number);
+        }
+        self.moves_index = self.rows;
+        self.head.moves += 1;
+        Ok(())
     }
 
     #[inline(never)]

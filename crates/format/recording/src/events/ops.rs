@@ -21,6 +21,8 @@ pub(super) const COLUMN_FAR_HIGH: u16 = 10;
 pub(super) const COLUMN_TICKS: u16 = 11;
 pub(super) const COLUMN_THREADS: u16 = 12;
 pub(super) const COLUMN_EXTRAS: u16 = 13;
+/// Only there if blocks were moved.
+pub(super) const COLUMN_MOVES: u16 = 14;
 
 // A call is one byte: what happened in the high two bits, the entry point in the low six.
 pub(super) const SHAPE: u8 = 0xc0;

@@ -276,6 +276,11 @@ impl<'r, 'a> Cut<'r, 'a> {
                 self.enter(serial, size, stack);
             }
             EventKind::Failed { .. } => {}
+            EventKind::Move { block, stack } => {
+                if let Some((_, now)) = self.live.get_mut(&block) {
+                    *now = stack;
+                }
+            }
         }
     }
 
@@ -345,9 +350,10 @@ impl<'r, 'a> Cut<'r, 'a> {
 /// The stack of an event that has one.
 fn stack_of(event: &Event) -> Option<StackId> {
     match event.kind {
-        EventKind::Alloc { stack, .. } | EventKind::Realloc { stack, .. } | EventKind::Failed { stack, .. } => {
-            Some(stack)
-        }
+        EventKind::Alloc { stack, .. }
+        | EventKind::Realloc { stack, .. }
+        | EventKind::Failed { stack, .. }
+        | EventKind::Move { stack, .. } => Some(stack),
         EventKind::Free { .. } => None,
     }
 }

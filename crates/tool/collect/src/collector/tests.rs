@@ -901,6 +901,53 @@ fn contexts_and_heaps_have_their_texts() {
     }
 }
 
+/// The program says later what a block is for. In another file it is no allocation of anybody.
+#[test]
+fn blocks_are_put_down_to_other_stacks() {
+    let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
+    let FakeImage { id, own: mut line, .. } = bench.image(100, None);
+    let moved = |address, stack| Extended::Moved { address, stack: StackId(stack) };
+    line.thread(0, TID, "main");
+    line.malloc(1, 0x1000, 10, 1);
+    line.malloc(2, 0x2000, 20, 1);
+    line.extended(3, &moved(0x1000, 2));
+    line.extended(4, &moved(0x9000, 2));
+    line.malloc(5, 0x3000, 5, 2);
+    line.free(6, 0x3000);
+    bench.round();
+    let next = bench.file.with_extension("next");
+    bench.collector.rotate(std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap());
+    line.extended(60_000, &moved(0x1000, 3));
+    line.extended(60_001, &moved(0x2000, 3));
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let file = bench.file.clone();
+    bench.round();
+    bench.collector.end_session();
+    let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
+    bench.collector.finish(&end);
+    let (first, second) = (std::fs::read(file).unwrap(), std::fs::read(next).unwrap());
+    let to = |block: u64, stack| EventKind::Move { block: heapledger_core::Serial(block), stack: StackId(stack) };
+    let (first, second) = (open(&first), open(&second));
+    assert_eq!(kinds_of(&first, id), [alloc(0, 10, 1), alloc(1, 20, 1), to(0, 2), alloc(2, 5, 2), freed(2)]);
+    assert_eq!(kinds_of(&second, id), [to(0, 3), to(1, 3)]);
+    let sites = |recording: &Recording<'_>| {
+        let mut sites: Vec<_> = recording
+            .sites(id)
+            .rows
+            .iter()
+            .map(|site| (site.stack.0, site.allocations.0, site.live_end.bytes.0, site.live_at_image_peak.bytes.0))
+            .collect();
+        sites.sort();
+        sites
+    };
+    // At the peak of the first, which was when the third came, one was where it is now.
+    assert_eq!(sites(&first), [(1, 1, 20, 20), (2, 2, 10, 15)]);
+    assert_eq!(sites(&second), [(1, 0, 0, 20), (2, 0, 0, 10), (3, 0, 30, 0)]);
+    let counts = second.image_counts(id).unwrap();
+    assert_eq!((counts.allocations.0, counts.reallocations.0, counts.bytes_live_end.0), (0, 0, 30));
+}
+
 #[test]
 fn pools_stand_for_the_memory_they_have() {
     let mut bench = Bench::new();
@@ -1051,7 +1098,7 @@ fn checkpoints_are_written_on_the_way() {
             live += match event.kind {
                 EventKind::Alloc { .. } => 1,
                 EventKind::Free { .. } => -1,
-                EventKind::Realloc { .. } | EventKind::Failed { .. } => 0,
+                EventKind::Realloc { .. } | EventKind::Failed { .. } | EventKind::Move { .. } => 0,
             };
         }
     }
