@@ -12,6 +12,7 @@ mod exec;
 mod init;
 mod libraries;
 mod pools;
+mod scratch;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
 /// in an unknown state.
