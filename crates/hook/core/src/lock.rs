@@ -22,13 +22,23 @@ impl Lock {
     }
 
     /// Takes the lock if it is free.
+    #[inline(always)]
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         // Not `then_some`: a guard that is made is a guard that is dropped.
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| Guard(self))
     }
 
     /// Takes the lock, sleeping in the kernel while another thread holds it.
+    #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
+        match self.try_lock() {
+            Some(guard) => guard,
+            None => self.wait(),
+        }
+    }
+
+    #[cold]
+    fn wait(&self) -> Guard<'_> {
         for _ in 0..100 {
             if let Some(guard) = self.try_lock() {
                 return guard;

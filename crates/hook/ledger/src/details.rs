@@ -21,7 +21,7 @@ pub struct LiveBlock {
     pub serial: Serial,
     /// The type declared for it.
     pub stamp: TypeId,
-    /// The thread that allocated it. Numbers beyond 2²⁴ − 1 are kept as that.
+    /// The thread that allocated it. Of its number 24 bits are kept.
     pub thread: ThreadId,
     /// When it was allocated, rounded down to a multiple of [`LiveBlock::TIME_STEP`].
     pub time: Time,
@@ -30,8 +30,8 @@ pub struct LiveBlock {
 }
 
 impl LiveBlock {
-    /// How finely times of blocks are kept: a quarter of a millisecond if the unit of [`Time`] is a nanosecond. They
-    /// last for 2⁵⁸ units, nine years.
+    /// How finely times of blocks are kept: a quarter of a millisecond if the unit of [`Time`] is a nanosecond. Of
+    /// times 58 bits are kept, nine years.
     pub const TIME_STEP: u64 = 1 << TIME_SHIFT;
 
     /// Whether an address, of the block's own pool, is in the block. Of a block of no bytes that is its own address.
@@ -59,9 +59,9 @@ impl LiveBlock {
     #[inline(always)]
     pub(crate) fn details(&self) -> Details {
         let slop = u32::try_from(self.usable.0.saturating_sub(self.size.0)).unwrap_or(u32::MAX);
-        let thread = u64::from(self.thread.0.min(THREAD_MAX)) << TIME_BITS;
+        let thread = u64::from(self.thread.0) << TIME_BITS;
         let stamp = self.backs.unwrap_or(self.stamp.0);
-        Details { slop, stamp, thread_and_time: thread | (self.time.0 >> TIME_SHIFT).min(TIME_MAX) }
+        Details { slop, stamp, thread_and_time: thread | self.time.0 >> TIME_SHIFT & TIME_MAX }
     }
 }
 
@@ -69,7 +69,6 @@ impl LiveBlock {
 const TIME_SHIFT: u32 = 18;
 const TIME_BITS: u32 = 40;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
-const THREAD_MAX: u32 = (1 << (64 - TIME_BITS)) - 1;
 
 /// The same as kept beside the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

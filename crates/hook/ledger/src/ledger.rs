@@ -11,7 +11,7 @@ use crate::pools::Pools;
 use crate::register::{Block, Key, Register, Taken};
 use crate::sites::Site;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// An allocation as entered.

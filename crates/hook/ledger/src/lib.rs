@@ -1,13 +1,17 @@
 //! The one state machine: block register, per-site totals, peaks and temporaries.
 //!
 //! Lives in the hook zone: no `std`, no allocator, no panics on a reachable path; memory comes straight from the
-//! kernel. The collector drives one [`Ledger`] per process image from the events of its rings, keyed by address; the
-//! analysis drives the same one from a recording, keyed by serial. Nothing here locks: the caller has `&mut`.
+//! kernel.
 //!
-//! - [`Ledger`]: one process image. Takes events, keeps everything below.
-//! - [`Session`]: the totals over all images; given to every event by `&mut`.
-//! - [`Register`]: which blocks are live, by address or serial.
+//! - [`Ledger`]: one process image, for whoever has `&mut`. The collector drives one from the events of its rings, keyed
+//!   by address; the analysis the same one from a recording, keyed by serial.
+//! - [`Session`]: the totals over all images; given to every event of a [`Ledger`] by `&mut`.
+//! - [`SharedLedger`]: the process that it is in, for all its threads at once, with more known of each block.
+//! - [`Register`]: which blocks are live, by address or serial; [`SharedRegister`]: the same for all threads.
+//! - [`Enumerate`]: whoever can say which blocks are live, with a register or without.
 //! - [`mapped`]: the storage that all of it lies in.
+//!
+//! Both ledgers keep the same books, and a test gives both the same events.
 //!
 //! # What is counted
 //!
@@ -40,6 +44,7 @@ pub mod mapped;
 mod arch;
 mod books;
 mod details;
+mod enumerate;
 mod ledger;
 mod live;
 mod locked;
@@ -52,6 +57,7 @@ mod wide;
 
 pub use books::{Counts, Freed};
 pub use details::LiveBlock;
+pub use enumerate::Enumerate;
 pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;

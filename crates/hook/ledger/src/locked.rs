@@ -1,10 +1,14 @@
 //! A value that is reached under its lock only.
 
 use core::cell::UnsafeCell;
+#[cfg(not(all(test, loom)))]
 use core::mem;
 use core::ops::{Deref, DerefMut};
 
-use heapledger_core::lock::{self, Lock};
+#[cfg(not(all(test, loom)))]
+use heapledger_core::lock::{Guard as Held, Lock};
+#[cfg(all(test, loom))]
+use model::{Guard as Held, Lock};
 
 /// On a cache line of its own, away from its neighbours' locks; two, since processors fetch them in pairs.
 #[repr(align(128))]
@@ -17,7 +21,13 @@ pub(crate) struct Locked<T> {
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
+    #[cfg(not(all(test, loom)))]
     pub(crate) const fn new(value: T) -> Locked<T> {
+        Locked { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn new(value: T) -> Locked<T> {
         Locked { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
@@ -30,7 +40,10 @@ impl<T> Locked<T> {
 
     /// Takes the lock until [`Locked::release`].
     pub(crate) fn hold(&self) {
+        #[cfg(not(all(test, loom)))]
         mem::forget(self.lock.lock());
+        #[cfg(all(test, loom))]
+        self.lock.hold();
     }
 
     /// # Safety
@@ -55,7 +68,7 @@ impl<T> Locked<T> {
 
 pub(crate) struct Guard<'l, T> {
     value: &'l mut T,
-    _held: lock::Guard<'l>,
+    _held: Held<'l>,
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -71,5 +84,46 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         self.value
+    }
+}
+
+/// A lock of which loom tries every order, in the place of the futex lock.
+#[cfg(all(test, loom))]
+mod model {
+    use core::cell::UnsafeCell;
+    use core::mem;
+
+    use loom::sync::{Mutex, MutexGuard};
+
+    pub(super) struct Lock {
+        mutex: Mutex<()>,
+        /// Of a lock that is held.
+        held: UnsafeCell<Option<Guard<'static>>>,
+    }
+
+    pub(super) type Guard<'l> = MutexGuard<'l, ()>;
+
+    impl Lock {
+        pub(super) fn new() -> Lock {
+            Lock { mutex: Mutex::new(()), held: UnsafeCell::new(None) }
+        }
+
+        pub(super) fn lock(&self) -> Guard<'_> {
+            self.mutex.lock().unwrap()
+        }
+
+        pub(super) fn hold(&self) {
+            let guard = self.lock();
+            // SAFETY: under the lock. The guard does not outlive it: whoever holds locks in a model releases them.
+            unsafe { *self.held.get() = Some(mem::transmute::<Guard<'_>, Guard<'static>>(guard)) };
+        }
+
+        /// # Safety
+        ///
+        /// The calling thread called [`Lock::hold`] last.
+        pub(super) unsafe fn unlock(&self) {
+            // SAFETY: under the lock, by the caller's promise.
+            drop(unsafe { (*self.held.get()).take() });
+        }
     }
 }

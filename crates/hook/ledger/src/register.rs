@@ -21,7 +21,7 @@ use heapledger_core::{Bytes, Serial, StackId};
 use crate::arch::{equal_bytes, prefetch};
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// What a block is found by: its address, or its serial where addresses are not kept.
@@ -219,6 +219,29 @@ impl<D: Zeroed> Register<D> {
         Place { home, found: self.find(key, home) }
     }
 
+    /// A place where nothing is, if that is seen at a glance: for most keys that are not there.
+    #[inline(always)]
+    pub(crate) fn free_place(&self, key: Key) -> Option<FreePlace> {
+        let home = self.home(key);
+        let header = self.headers.get(home.chunk)?;
+        if !header.find(home.tag).is_empty() || header.was_passed() {
+            return None;
+        }
+        Some(FreePlace { home, slot: header.find(FREE).next()? })
+    }
+
+    /// Enters a block there.
+    #[inline(always)]
+    pub(crate) fn fill_free(&mut self, place: FreePlace, key: Key, block: Block, more: D) {
+        if let Some(header) = self.headers.get_mut(place.home.chunk)
+            && let Some(chunk) = self.chunks.get_mut(place.home.chunk)
+        {
+            header.set(place.slot, place.home.tag);
+            chunk[place.slot % SLOTS] = Entry::new(key, block, more);
+            self.length += 1;
+        }
+    }
+
     /// …what is there now…
     #[inline(always)]
     pub(crate) fn at_place(&self, place: Place) -> Option<(Block, D)> {
@@ -227,7 +250,6 @@ impl<D: Zeroed> Register<D> {
     }
 
     /// …and the block that shall be there.
-    #[inline(always)]
     pub(crate) fn fill(&mut self, place: Place, key: Key, block: Block, more: D) {
         let entry = Entry::new(key, block, more);
         match place.found {
@@ -446,6 +468,20 @@ pub(crate) struct Place {
     found: Option<(usize, usize)>,
 }
 
+/// See [`Register::free_place`].
+#[derive(Clone, Copy)]
+pub(crate) struct FreePlace {
+    home: Home,
+    slot: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.found.is_none()
+    }
+}
+
 /// The key of a suspended block has another block by now.
 pub(crate) struct Taken;
 
@@ -549,7 +585,7 @@ unsafe impl<D: Zeroed> Zeroed for Chunk<D> {}
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Header {
-    words: [u64; 2],
+    bytes: [u8; 16],
 }
 
 // SAFETY: the header is made of integers only.
@@ -558,13 +594,14 @@ unsafe impl Zeroed for Header {}
 /// The tag of a free slot; that of a key is never zero.
 const FREE: u8 = 0;
 
-const ONE_PASSED: u64 = 1 << 56;
-const MANY_PASSED: u64 = 0xff << 56;
+/// Where the count is, and the largest.
+const PASSED: usize = SLOTS;
+const MANY_PASSED: u8 = 0xff;
 
 impl Header {
     #[inline(always)]
     fn find(self, tag: u8) -> Slots {
-        Slots(equal_bytes(self.words, tag) & Slots::ALL)
+        Slots(equal_bytes(self.bytes, tag) & Slots::ALL)
     }
 
     #[inline(always)]
@@ -574,25 +611,21 @@ impl Header {
 
     #[inline(always)]
     fn set(&mut self, slot: usize, tag: u8) {
-        let word = &mut self.words[slot / 8 % 2];
-        let shift = slot % 8 * 8;
-        *word = *word & !(0xff << shift) | u64::from(tag) << shift;
+        self.bytes[slot % 16] = tag;
     }
 
     #[inline(always)]
     fn was_passed(self) -> bool {
-        self.words[1] >= ONE_PASSED
+        self.bytes[PASSED] != 0
     }
 
     fn pass(&mut self) {
-        if self.words[1] < MANY_PASSED {
-            self.words[1] += ONE_PASSED;
-        }
+        self.bytes[PASSED] = self.bytes[PASSED].saturating_add(1);
     }
 
     fn unpass(&mut self) {
-        if (ONE_PASSED..MANY_PASSED).contains(&self.words[1]) {
-            self.words[1] -= ONE_PASSED;
+        if (1..MANY_PASSED).contains(&self.bytes[PASSED]) {
+            self.bytes[PASSED] -= 1;
         }
     }
 }
@@ -603,6 +636,11 @@ struct Slots(u32);
 
 impl Slots {
     const ALL: u32 = (1 << SLOTS) - 1;
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
 }
 
 impl Iterator for Slots {

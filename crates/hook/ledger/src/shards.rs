@@ -17,11 +17,13 @@ use crate::mapped::{OutOfMemory, Zeroed};
 use crate::register::{Block, Key, Register, Taken};
 use crate::wide::{WIDE, Wide};
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// How many registers, and locks, there are.
-pub const SHARDS: usize = 32;
+pub const SHARDS: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 
 /// The live blocks of a process, for all its threads: `&self` throughout, `const` to make, so that it can be a static.
 ///
@@ -39,6 +41,7 @@ pub struct SharedRegister {
 
 impl SharedRegister {
     /// An empty register; it maps no memory.
+    #[cfg(not(all(test, loom)))]
     pub const fn new() -> SharedRegister {
         SharedRegister {
             shards: [const { Locked::new(Shard::new()) }; SHARDS],
@@ -50,13 +53,15 @@ impl SharedRegister {
 
     /// Enters a block, in place of the one that had its key, which is returned. With no room for it (see
     /// [`SharedRegister::set_bytes_max`]) nothing has changed.
+    #[inline]
     pub fn insert(&self, block: &LiveBlock) -> Result<Option<LiveBlock>, OutOfMemory> {
-        let details = block.details();
-        self.insert_with(block.key, details, block.size, |displaced| Ok((own(block), displaced)))
-            .map(|displaced| displaced.map(|(old, details)| LiveBlock::new(block.key, old, details)))
+        self.insert_with(block.key, block.details(), block.size, |displaced| {
+            Ok((own(block), displaced.map(|(old, details)| LiveBlock::new(block.key, old, details))))
+        })
     }
 
     /// Takes a block out. A key that is not there, the null pointer among them, is none.
+    #[inline]
     pub fn remove(&self, key: Key) -> Option<LiveBlock> {
         self.remove_with(key, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
     }
@@ -157,24 +162,37 @@ impl SharedRegister {
     ) -> Result<R, OutOfMemory> {
         let mut shard = self.shard(key);
         let extent = details.extent(Block { size, ..Block::IGNORED });
-        if shard.register.is_full()
-            && let Err(error) = self.budget.grow(&mut shard.register)
-            && shard.register.at(key).is_none()
+        if shard.register.is_full() {
+            self.make_room(&mut shard.register, key)?;
+        }
+        if extent < WIDE
+            && let Some(place) = shard.register.free_place(key)
         {
-            return Err(error);
+            let (block, result) = make(None)?;
+            self.note(&mut shard, key, extent);
+            shard.register.fill_free(place, key, block, details);
+            return Ok(result);
         }
-        shard.note(key, extent);
-        if key.pool() != 0 {
-            self.pools.note(key.pool());
-        }
+        self.insert_slowly(&mut shard, key, details, extent, make)
+    }
+
+    /// The same with all that is rarely to be done.
+    #[inline(never)]
+    fn insert_slowly<R>(
+        &self,
+        shard: &mut Shard,
+        key: Key,
+        details: Details,
+        extent: u64,
+        make: impl FnOnce(Option<(Block, Details)>) -> Result<(Block, R), OutOfMemory>,
+    ) -> Result<R, OutOfMemory> {
         let place = shard.register.place(key);
         let displaced = shard.register.at_place(place);
         let wide_displaced = displaced.map(|(block, details)| details.extent(block)).filter(|&extent| extent >= WIDE);
-        if extent >= WIDE || wide_displaced.is_some() {
-            self.widen(key, extent, wide_displaced)?;
-        }
+        self.widen(key, extent, wide_displaced)?;
         match make(displaced) {
             Ok((block, result)) => {
+                self.note(shard, key, extent);
                 shard.register.fill(place, key, block, details);
                 Ok(result)
             }
@@ -182,6 +200,27 @@ impl SharedRegister {
                 self.unwiden(key, extent, wide_displaced);
                 Err(error)
             }
+        }
+    }
+
+    /// Grows a table. Where that fails, there still is room for a key that is there already.
+    #[cold]
+    fn make_room(&self, register: &mut Register<Details>, key: Key) -> Result<(), OutOfMemory> {
+        let grown = self.budget.grow(register);
+        if register.place(key).is_free() { grown } else { Ok(()) }
+    }
+
+    /// Takes note of what look-ups have to know of a block.
+    #[inline(always)]
+    fn note(&self, shard: &mut Shard, key: Key, extent: u64) {
+        if key.pool() == 0 {
+            shard.address_bits[0] |= key.0;
+        } else {
+            shard.address_bits[1] |= key.0;
+            self.pools.note(key.pool());
+        }
+        if extent < WIDE {
+            shard.extent_max = shard.extent_max.max(extent);
         }
     }
 
@@ -280,8 +319,10 @@ impl SharedRegister {
         self.shards[shard_of(key)].lock()
     }
 
-    #[cold]
     fn widen(&self, key: Key, extent: u64, displaced: Option<u64>) -> Result<(), OutOfMemory> {
+        if extent < WIDE && displaced.is_none() {
+            return Ok(());
+        }
         let mut wide = self.wide.lock();
         if extent >= WIDE && wide.starts.is_full() {
             self.budget.grow(&mut wide.starts)?;
@@ -293,8 +334,10 @@ impl SharedRegister {
     }
 
     /// Undoes the same.
-    #[cold]
     fn unwiden(&self, key: Key, extent: u64, displaced: Option<u64>) {
+        if extent < WIDE && displaced.is_none() {
+            return;
+        }
         let mut wide = self.wide.lock();
         if extent >= WIDE {
             wide.remove(key, extent);
@@ -471,15 +514,6 @@ impl Shard {
         Shard { register: Register::new(), extent_max: 0, address_bits: [0; 2] }
     }
 
-    #[inline(always)]
-    fn note(&mut self, key: Key, extent: u64) {
-        let is_pool = usize::from(key.pool() != 0);
-        self.address_bits[is_pool] |= key.0;
-        if extent < WIDE {
-            self.extent_max = self.extent_max.max(extent);
-        }
-    }
-
     /// The distance between two places where blocks of the key's pool can start.
     fn step(&self, key: Key) -> u64 {
         let is_pool = usize::from(key.pool() != 0);
@@ -495,6 +529,7 @@ fn shard_of(key: Key) -> usize {
 }
 
 /// A block as somebody else describes it.
+#[inline(always)]
 fn own(block: &LiveBlock) -> Block {
     let &LiveBlock { size, stack, serial, backs, .. } = block;
     Block { size, stack, serial, inherited: backs.is_some(), set_aside: backs.is_some() }

@@ -1,8 +1,10 @@
 //! Any processor with 64-bit words.
 
-/// Which of the sixteen bytes, from the lowest of the first word, are this one: a bit each.
+/// Which of the bytes, from the first, are this one: a bit each.
 #[inline(always)]
-pub(crate) fn equal_bytes(words: [u64; 2], byte: u8) -> u32 {
+pub(crate) fn equal_bytes(bytes: [u8; 16], byte: u8) -> u32 {
+    let (words, _) = bytes.as_chunks();
+    let words = [words[0], words[1]].map(u64::from_le_bytes);
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = ONES << 7;
     let equal = words.map(|word| {

@@ -1,13 +1,15 @@
 //! x86-64, which always has SSE2.
 
-use core::arch::x86_64::{_MM_HINT_T0, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_prefetch, _mm_set_epi64x, _mm_set1_epi8};
+use core::arch::x86_64::{
+    _MM_HINT_T0, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_prefetch, _mm_set1_epi8,
+};
 
-/// Which of the sixteen bytes, from the lowest of the first word, are this one: a bit each.
+/// Which of the bytes, from the first, are this one: a bit each.
 #[inline(always)]
-pub(crate) fn equal_bytes(words: [u64; 2], byte: u8) -> u32 {
-    // SAFETY: SSE2, all that these need, is part of x86-64.
+pub(crate) fn equal_bytes(bytes: [u8; 16], byte: u8) -> u32 {
+    // SAFETY: SSE2, all that these need, is part of x86-64; the load is of 16 bytes, wherever they are.
     unsafe {
-        let bytes = _mm_set_epi64x(words[1].cast_signed(), words[0].cast_signed());
+        let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
         _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed()))).cast_unsigned()
     }
 }

@@ -91,7 +91,7 @@ fn check(register: &Register, model: &HashMap<Key, Block>) {
         }
     }
     for (header, passed) in register.headers.iter().zip(passed) {
-        let count = header.words[1] >> 56;
+        let count = u64::from(header.bytes[PASSED]);
         assert!(count == passed || count == 255, "{count} for {passed}");
     }
 }
@@ -256,15 +256,15 @@ fn a_count_that_was_too_high_to_keep_costs_time_only() {
     for &key in &keys {
         assert_eq!(register.insert(key, block(key.0)), Ok(model.insert(key, block(key.0))));
     }
-    assert_eq!(register.headers[home].words[1] >> 56, 255);
+    assert_eq!(register.headers[home].bytes[PASSED], 255);
     check(&register, &model);
     for key in keys {
         assert_eq!(register.remove(key), model.remove(&key));
         check(&register, &model);
     }
-    assert_eq!(register.headers[home].words[1] >> 56, 255);
+    assert_eq!(register.headers[home].bytes[PASSED], 255);
     register.grow().unwrap();
-    assert!(register.headers.iter().all(|header| header.words[1] >> 56 == 0));
+    assert!(register.headers.iter().all(|header| header.bytes[PASSED] == 0));
 }
 
 #[test]

@@ -95,12 +95,15 @@ fn blocks(alignment: u64) -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
         1 => (12_u32..40, -1_i64..2).prop_map(|(bits, more)| (1_u64 << bits).wrapping_add_signed(more)),
     ];
     let gap = prop_oneof![4 => Just(0), 4 => 0_u64..100, 1 => 0_u64..20_000];
-    prop::collection::vec((gap.prop_map(move |gap| gap * alignment), extent, prop::bool::weighted(0.3)), 1..60)
+    prop::collection::vec(
+        (gap.prop_map(move |gap| gap * alignment), extent, prop::bool::weighted(0.3)),
+        1..if cfg!(miri) { 6 } else { 60 },
+    )
 }
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 3 } else { 128 },
+        cases: if cfg!(miri) { 1 } else { 128 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -111,7 +114,7 @@ proptest! {
         (pool, alignment, blocks) in prop_oneof![
             3 => Just((0_u32, 16_u64)), 1 => Just((0, 8)), 1 => Just((0, 1)), 1 => Just((9, 1)),
         ].prop_flat_map(|(pool, alignment)| (Just(pool), Just(alignment), blocks(alignment))),
-        places in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..1 << 41), 100),
+        places in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..1 << 41), if cfg!(miri) { 2 } else { 100 }),
     ) {
         let register = Box::new(SharedRegister::new());
         let mut model: BTreeMap<u64, LiveBlock> = BTreeMap::new();
@@ -152,7 +155,7 @@ proptest! {
         let register = Box::new(SharedRegister::new());
         // By blocks that stay: multiples of 3.
         let key = |n: u64| Key(0x7f00_0000 + n * 1008);
-        let stays = if cfg!(miri) { 100 } else { 1500 };
+        let stays = if cfg!(miri) { 50 } else { 1500 };
         for n in 0..stays {
             register.insert(&block(key(n * 3), 100, n)).unwrap();
         }
