@@ -21,7 +21,14 @@ const NAMES: &[&str] = &[
     "__libc_pvalloc",
     "__libc_alloc_buffer_allocate",
     "__posix_memalign",
-    // What tells us of a block in a pool of the program's own.
+    // Of ours: libheapledger in front of malloc, and what tells of a block in a pool of the program's own.
+    "heapledger_family::thunks::malloc_from",
+    "heapledger_family::thunks::calloc_from",
+    "heapledger_family::thunks::realloc_from",
+    "heapledger_family::thunks::reallocate",
+    "heapledger_family::thunks::aligned_alloc_from",
+    "heapledger_family::thunks::memalign_from",
+    "heapledger_family::thunks::posix_memalign_from",
     "heapledger_pool_alloc",
     "heapledger::pool::alloc",
     "heapledger_pool::Pool::alloc",
