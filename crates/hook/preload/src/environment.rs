@@ -70,6 +70,22 @@ static TAKEN: TakenCell =
 /// An environment block: pointers to strings, up to a null pointer.
 pub(crate) type Environment = *const *const c_char;
 
+/// Where the kernel put the auxiliary vector. `start` is where it put the argument count.
+///
+/// # Safety
+///
+/// `start` is that address, and nothing has been taken out of the environment yet.
+pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
+    // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null, auxiliary vector.
+    unsafe {
+        let mut at = start.add(1 + *start as usize + 1);
+        while *at != 0 {
+            at = at.add(1);
+        }
+        at.add(1).cast()
+    }
+}
+
 /// Finds what was added to the environment and takes it out. `start` is where the kernel put the argument count; the
 /// arguments and the environment follow.
 ///

@@ -8,6 +8,7 @@ use heapledger_family::{initialise, next_allocator, set_errno};
 use heapledger_record::connect::Address;
 use heapledger_record::{hook, observer, process, verify};
 use heapledger_thread::Library;
+use heapledger_unwind::modules;
 
 use crate::{environment, exec, libraries};
 
@@ -27,7 +28,9 @@ fn heapledger_family_starts() {
     // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
     let start = unsafe { __libc_stack_end };
     if !start.is_null() {
-        // SAFETY: that is the block of arguments and environment as the kernel laid it out; the program has not had it yet.
+        // SAFETY: that is the block of arguments and environment as the kernel laid it out, whole yet.
+        unsafe { modules::list_program(environment::auxiliary_vector(start)) };
+        // SAFETY: as above; the program has not had it yet.
         let taken = unsafe { environment::take_additions(start) };
         if let Some(session) = taken.session().and_then(Address::parse) {
             join(session, start as u64);

@@ -5,28 +5,16 @@ use core::ffi::{c_char, c_int, c_void};
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::sys;
 use heapledger_thread::Library;
-use heapledger_unwind::{bounds, modules};
+use heapledger_unwind::bounds;
+use heapledger_unwind::modules::{self, ProgramHeader};
 
 /// `struct dl_phdr_info` of `<link.h>`, as far as all C libraries have it.
 #[repr(C)]
 struct PhdrInfo {
     bias: u64,
     name: *const c_char,
-    headers: *const Header,
+    headers: *const ProgramHeader,
     count: u16,
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct Header {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    address: u64,
-    physical: u64,
-    bytes_file: u64,
-    bytes: u64,
-    alignment: u64,
 }
 
 unsafe extern "C" {
@@ -56,29 +44,12 @@ pub(crate) fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), chi
 /// Lists the modules for the unwinder, where the C library has no look-up that it can use.
 pub(crate) fn list_modules() {
     unsafe extern "C" fn each(info: *mut PhdrInfo, _: usize, _: *mut c_void) -> c_int {
-        const PT_LOAD: u32 = 1;
-        const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
-        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped.
-        let (info, headers) = unsafe {
+        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped. That the
+        // module stays is what `modules::list` is documented to need.
+        unsafe {
             let info = &*info;
-            (info, core::slice::from_raw_parts(info.headers, usize::from(info.count)))
-        };
-        let loaded = || headers.iter().filter(|header| header.kind == PT_LOAD);
-        let start = loaded().map(|header| header.address).min();
-        let end = loaded().map(|header| header.address.saturating_add(header.bytes)).max();
-        let rules = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME);
-        if let (Some(start), Some(end), Some(rules)) = (start, end, rules) {
-            let absolute = |address: u64| info.bias.wrapping_add(address);
-            // SAFETY: the dynamic linker says so. That a module stays is what `modules::list` is documented to need.
-            unsafe {
-                modules::list(modules::Listed {
-                    start: absolute(start),
-                    end: absolute(end),
-                    bias: info.bias,
-                    eh_frame_hdr: absolute(rules.address),
-                    name: info.name,
-                });
-            }
+            let headers = core::slice::from_raw_parts(info.headers, usize::from(info.count));
+            modules::list_headers(info.bias, headers, info.name);
         }
         0
     }

@@ -134,6 +134,73 @@ pub unsafe fn list(module: Listed) {
     }
 }
 
+/// `Elf64_Phdr`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    bytes_file: u64,
+    bytes: u64,
+    alignment: u64,
+}
+
+/// Tells of a module by its program headers.
+///
+/// # Safety
+///
+/// They are those of a module that is mapped with this bias, and it and its name stay.
+pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_char) {
+    const PT_LOAD: u32 = 1;
+    const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+    let loaded = || headers.iter().filter(|header| header.kind == PT_LOAD);
+    let start = loaded().map(|header| header.address).min();
+    let end = loaded().map(|header| header.address.saturating_add(header.bytes)).max();
+    let rules = headers.iter().find(|header| header.kind == PT_GNU_EH_FRAME);
+    if let (Some(start), Some(end), Some(rules)) = (start, end, rules) {
+        let absolute = |address: u64| bias.wrapping_add(address);
+        let (start, end, eh_frame_hdr) = (absolute(start), absolute(end), absolute(rules.address));
+        // SAFETY: the caller's contract.
+        unsafe { list(Listed { start, end, bias, eh_frame_hdr, name }) };
+    }
+}
+
+/// Tells of the program itself, by what the kernel says of it: glibc knows only a part of one whose segments have holes
+/// between them.
+///
+/// # Safety
+///
+/// `auxiliary` is the process's auxiliary vector, which ends with a null type.
+pub unsafe fn list_program(auxiliary: *const [u64; 2]) {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    const PT_PHDR: u32 = 6;
+    let (mut at, mut address, mut count) = (auxiliary, 0, 0);
+    loop {
+        // SAFETY: the caller's contract.
+        let [kind, value] = unsafe { at.read() };
+        match kind {
+            0 => break,
+            AT_PHDR => address = value,
+            AT_PHNUM => count = value,
+            _ => {}
+        }
+        at = at.wrapping_add(1);
+    }
+    let headers = ptr::with_exposed_provenance::<ProgramHeader>(address as usize);
+    if headers.is_null() {
+        return;
+    }
+    // SAFETY: the kernel has mapped the program with its headers, and says where they are and how many.
+    let headers = unsafe { core::slice::from_raw_parts(headers, count as usize) };
+    let Some(own) = headers.iter().find(|header| header.kind == PT_PHDR) else { return };
+    // SAFETY: the program itself is never unmapped; it has no name here.
+    unsafe { list_headers(address.wrapping_sub(own.address), headers, ptr::null()) };
+}
+
 fn listed() -> impl Iterator<Item = &'static Listed> {
     let count = LISTED.count.load(Ordering::Acquire);
     // SAFETY: entries below the count are not written any more.
@@ -156,8 +223,8 @@ pub fn advance_epoch() {
 }
 
 /// The module that covers an address. Lock-free and allocation-free: `_dl_find_object`, of glibc since 2.35, is made for
-/// unwinders. Without it, and in static programs, whose bounds it does not know, modules are those that [`list`] was told
-/// of.
+/// unwinders. Without it, in static programs, whose bounds it does not know, and in those of which it knows only the
+/// segment around the address, modules are those that [`list`] was told of.
 pub fn find(address: u64) -> Option<Found> {
     let found = dl_find_object().and_then(|find| ask_linker(find, address));
     found.filter(|found| found.contains(found.eh_frame_hdr)).or_else(|| {

@@ -34,6 +34,8 @@ pub(crate) enum Build {
     Musl,
     /// A shared library `NAME.so`.
     Module,
+    /// A program with holes between its segments.
+    Apart,
 }
 
 /// The fixture `fixtures/programs/NAME.{c,cpp,rs}`, compiled.
@@ -66,6 +68,7 @@ fn compile(name: &str, how: Build) -> PathBuf {
         Build::Static => format!("{name}.static"),
         Build::Musl => format!("{name}.musl"),
         Build::Module => format!("{name}.so"),
+        Build::Apart => format!("{name}.apart"),
     });
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let newest_header = [&sources, &headers().join("heapledger")]
@@ -96,6 +99,7 @@ fn compile(name: &str, how: Build) -> PathBuf {
         Build::Program | Build::Musl => {}
         Build::Static => _ = compiler.arg("-static"),
         Build::Module => _ = compiler.args(["-shared", "-fPIC"]),
+        Build::Apart => _ = compiler.args(["-Wl,-z,max-page-size=0x200000", "-Wl,-z,separate-code"]),
     }
     let done = compiler.arg(&source).arg("-o").arg(&fresh).output();
     let done = done.unwrap_or_else(|error| panic!("{compiler:?} is needed to build the fixtures: {error}"));

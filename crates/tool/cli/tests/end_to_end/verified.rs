@@ -57,6 +57,15 @@ fn in_programs_that_are_hard_to_unwind() {
     }
 }
 
+/// glibc knows only the segment that an address is in of a program whose segments do not follow each other.
+#[test]
+fn in_a_program_with_holes() {
+    let scratch = Scratch::new();
+    let apart = build("stacks", Build::Apart);
+    let (_, recording) = Job::new([apart.as_os_str(), "5000".as_ref()]).option("--verify-stacks").both(&scratch);
+    assert_all_verified(&recording);
+}
+
 #[test]
 fn of_a_stack_that_was_cut() {
     let scratch = Scratch::new();
