@@ -1,9 +1,8 @@
 /* Heapledger, from C: contexts, pools, markers, questions to the ledger.
  *
  * What is declared here goes to whoever observes the program: `heapledger record`, or the ledger of libheapledger. They
- * are found through one weak symbol, `heapledger_bridge_v1`. Where nobody observes, that is null: then a scope, or any
- * other call here, is a load, a test and a branch, and nothing else of Heapledger is in the process. Nothing has to be
- * linked for this header.
+ * are found through a weak symbol each. Where nobody observes, both are null: then a scope, or any other call here, is two
+ * loads and two tests, and nothing else of Heapledger is in the process. Nothing has to be linked for this header.
  *
  * C99 or later, C++ too (see heapledger.hpp for classes); gcc or clang. On other systems than x86-64 ELF all calls
  * compile, and do nothing.
@@ -82,6 +81,8 @@ typedef struct heapledger_pool {
     uint32_t reserved;
 } heapledger_pool;
 
+struct heapledger_calls;
+
 /* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
  * below; programs have no need of it. */
 typedef struct heapledger_bridge {
@@ -96,15 +97,18 @@ typedef struct heapledger_bridge {
     void (*pool_closed)(heapledger_pool *pool);
     void (*pool_backed)(heapledger_pool *pool, uint64_t block);
     void (*set_context)(uint64_t block);
+    const struct heapledger_calls *ledger; /* null: the observer is another process */
 } heapledger_bridge;
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
 /* Through the global offset table: so the reference stays weak in programs that are not position-independent, too. */
-__asm__(".weak heapledger_bridge_v1");
+__asm__(".weak heapledger_bridge_v1\n.weak heapledger_ledger_v1");
 HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) {
-    const heapledger_bridge *bridge;
-    __asm__("movq heapledger_bridge_v1@GOTPCREL(%%rip), %0" : "=r"(bridge));
-    return bridge;
+    const heapledger_bridge *recorder, *ledger;
+    __asm__("movq heapledger_bridge_v1@GOTPCREL(%%rip), %0" : "=r"(recorder));
+    if (__builtin_expect(recorder != NULL, 0)) return recorder;
+    __asm__("movq heapledger_ledger_v1@GOTPCREL(%%rip), %0" : "=r"(ledger));
+    return ledger;
 }
 #else
 HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) { return NULL; }
@@ -290,6 +294,153 @@ static __attribute__((unused)) void heapledger_marker(const char *text) {
         }
         bridge->annotate(262, words, (length + 7) / 8);
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------- ledger */
+
+/* A program that links libheapledger, or has it preloaded, holds a ledger: every block that malloc has handed out and not
+ * taken back, and where each comes from. It is started by heapledger_start, or by HEAPLEDGER_AT_EXIT in the environment:
+ * what it says (a list of totals, sites, blocks) is printed on standard error at the end.
+ *
+ * Answers of the following, where nothing else is said: */
+enum {
+    HEAPLEDGER_OK = 0,
+    HEAPLEDGER_NOTHING = 1,   /* there is nothing of the kind that was asked for */
+    HEAPLEDGER_STATE = 2,     /* it runs already, or does not run */
+    HEAPLEDGER_ELSEWHERE = 3, /* there is no ledger in this process: nobody observes, or `heapledger record` does */
+    HEAPLEDGER_FAILED = 4     /* an argument that makes no sense, no memory, or a descriptor that does not take it */
+};
+
+/* What is kept with a block. */
+enum { HEAPLEDGER_NO_STACKS = 0, HEAPLEDGER_NATIVE = 1, HEAPLEDGER_CONTEXTS = 2, HEAPLEDGER_MIXED = 3 };
+
+/* In each of the following, `size` is sizeof of the structure as the program knows it. */
+
+typedef struct heapledger_options {
+    uint32_t size;
+    uint32_t stacks;       /* HEAPLEDGER_MIXED or another */
+    uint64_t sample_every; /* mean bytes from one sample to the next; 0: every allocation is recorded */
+    uint64_t bytes_max;    /* the most that the ledger may map; 0: no bound. What it has no room for is counted only */
+} heapledger_options;
+
+/* Since the start. Bytes are requested bytes. */
+typedef struct heapledger_totals {
+    uint32_t size;
+    uint32_t is_estimate; /* not 0: the ledger has sampled */
+    uint64_t allocations; /* calls that returned a block; a reallocation is a free and an allocation */
+    uint64_t bytes_allocated;
+    uint64_t frees;
+    uint64_t reallocations;
+    uint64_t temporaries; /* blocks freed by their thread before it allocated or freed anything else */
+    uint64_t failed;
+    uint64_t frees_unknown; /* of blocks that are not in the ledger: from before its start */
+    uint64_t blocks_live;
+    uint64_t bytes_live;
+    uint64_t blocks_live_max;
+    uint64_t bytes_live_max;
+    uint64_t refused; /* allocations that were not recorded for want of memory */
+} heapledger_totals;
+
+/* Where something was allocated. */
+typedef struct heapledger_where {
+    uint64_t frames[32]; /* addresses in the instructions that made the calls, innermost first */
+    uint32_t frames_count;
+    uint32_t reserved;
+    char context[256]; /* scopes, outermost first: "request > reflow"; or "" */
+    char heap[64];     /* the name of the pool; "": that of malloc */
+} heapledger_where;
+
+typedef struct heapledger_block {
+    uint32_t size;
+    uint32_t thread; /* that allocated it, by order of coming; 0: not known */
+    uint64_t address;
+    uint64_t bytes;        /* requested */
+    uint64_t bytes_usable; /* as the allocator says */
+    uint64_t age_ns;
+    uint64_t serial; /* ordinal of its allocation since the start */
+    heapledger_where at;
+} heapledger_block;
+
+/* A stack that allocates. */
+typedef struct heapledger_site {
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t allocations;
+    uint64_t bytes_allocated;
+    uint64_t blocks_live;
+    uint64_t bytes_live;
+    uint64_t temporaries;
+    heapledger_where at;
+} heapledger_site;
+
+/* Called with one after the other, until it returns something else than 0. May allocate. */
+typedef int heapledger_each_block(const heapledger_block *block, void *data);
+typedef int heapledger_each_site(const heapledger_site *site, void *data);
+
+/* What to print. */
+enum { HEAPLEDGER_TOTALS = 0, HEAPLEDGER_SITES = 1, HEAPLEDGER_BLOCKS = 2 };
+
+/* For the functions below. */
+typedef struct heapledger_calls {
+    uint32_t size;
+    uint32_t version;
+    int (*start)(const heapledger_options *options);
+    int (*stop)(void);
+    int (*totals)(heapledger_totals *totals);
+    int (*block_at)(const void *pointer, heapledger_block *block);
+    int (*blocks)(heapledger_each_block *each, void *data);
+    int (*sites)(size_t count, heapledger_each_site *each, void *data);
+    int (*print)(int what, int descriptor, size_t count);
+} heapledger_calls;
+
+HEAPLEDGER_INLINE const heapledger_calls *heapledger_ledger(void) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(ledger);
+    return bridge != NULL ? bridge->ledger : NULL;
+}
+
+/* Starts an empty ledger: what is allocated from now on is in it. `options` may be null: everything, exactly. */
+HEAPLEDGER_INLINE int heapledger_start(const heapledger_options *options) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    return ledger != NULL ? ledger->start(options) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* Stops it. What it holds can be asked for until it is started again. */
+HEAPLEDGER_INLINE int heapledger_stop(void) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    return ledger != NULL ? ledger->stop() : HEAPLEDGER_ELSEWHERE;
+}
+
+HEAPLEDGER_INLINE int heapledger_get_totals(heapledger_totals *totals) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    totals->size = sizeof *totals;
+    return ledger != NULL ? ledger->totals(totals) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* The live block around an address, any address in it. The pointer is not read through. */
+HEAPLEDGER_INLINE int heapledger_block_at(const void *pointer, heapledger_block *block) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    block->size = sizeof *block;
+    return ledger != NULL ? ledger->block_at(pointer, block) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* The live blocks, in no useful order. No snapshot: one that is live all the while comes exactly once, one that is
+ * allocated or freed meanwhile at most once. */
+HEAPLEDGER_INLINE int heapledger_blocks(heapledger_each_block *each, void *data) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    return ledger != NULL ? ledger->blocks(each, data) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* The sites with the most live bytes, at most so many, and 64, the largest first. In a ledger that samples, of the sample. */
+HEAPLEDGER_INLINE int heapledger_sites(size_t count, heapledger_each_site *each, void *data) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    return ledger != NULL ? ledger->sites(count, each, data) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* Prints to a descriptor, without allocating: also in a signal handler. `count`: of sites, at most 64. Stacks as
+ * addresses. */
+HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    return ledger != NULL ? ledger->print(what, descriptor, count) : HEAPLEDGER_ELSEWHERE;
 }
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
 //! functions. Programs refer to it weakly ([`find`]): where nobody observes, its address is null. Functions are only ever
 //! appended; a user checks the size. `heapledger.h` declares the same table.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -63,6 +63,9 @@ bridge! {
     pool_backed: unsafe extern "C" fn(*const Pool, u64),
     /// A live block, by its address, is of the context that the calling thread is in.
     set_context: unsafe extern "C" fn(u64),
+    /// Questions to the ledger of this process: a table of C functions, see `heapledger.h`. Null where the observer is
+    /// another process, which has the answers.
+    ledger: *const c_void,
 }
 
 // SAFETY: functions, which may be called in any thread, and numbers.

@@ -9,7 +9,6 @@ use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
-use crate::family;
 use crate::init::with_guard;
 use crate::pools;
 
@@ -31,6 +30,7 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     pool_closed: pools::closed,
     pool_backed: pools::backed,
     set_context,
+    ledger: core::ptr::null(),
 };
 
 /// # Safety
@@ -57,7 +57,7 @@ unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
 /// The hook table of this process. Also what hook libraries are given.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_hooks_v1: Hooks = Hooks::new(&family::PROGRAM);
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

@@ -11,8 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heapledger_unwind::modules;
 
 use crate::environment::{Child, Environment, for_child, with_shell_command};
-use crate::init;
-use crate::next::{Scope, lookup};
+use heapledger_family::next::{Scope, lookup};
 
 type Text = *const c_char;
 type Arguments = *const Text;
@@ -65,7 +64,7 @@ const ENOSYS: c_int = 38;
 /// The answer of a function that this C library does not have.
 #[cold]
 fn missing() -> c_int {
-    init::set_errno(ENOSYS);
+    heapledger_family::set_errno(ENOSYS);
     -1
 }
 

@@ -1,59 +1,28 @@
 //! Start: at the first call of the malloc family or in our constructor, whichever comes first.
 
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::ffi::{c_int, c_void};
 
-use heapledger_core::hooks::{self, Functions, Pointer, serve};
-use heapledger_core::lock::Lock;
+use heapledger_core::hooks::{self, serve};
+use heapledger_family::next::{Scope, lookup, lookup_in};
+use heapledger_family::{initialise, next_allocator, set_errno};
 use heapledger_record::connect::Address;
 use heapledger_record::{hook, observer, process, verify};
 use heapledger_thread::Library;
 
-use crate::next::{Scope, lookup, lookup_in};
 use crate::{environment, exec, libraries};
-
-static IS_DONE: AtomicU32 = AtomicU32::new(0);
-static LOCK: Lock = Lock::new();
-static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
     /// Where the first thread's stack began: at the argument count (set by the dynamic linker).
     static __libc_stack_end: *mut u64;
 }
 
-/// What the malloc family calls, at its first call of all.
-#[cold]
-#[inline(never)]
-pub(crate) fn functions() -> &'static Functions {
-    initialise();
-    // SAFETY: it returns only when there is an allocator.
-    unsafe { serve::functions().unwrap_unchecked() }
-}
-
-/// Looks up the next allocator, joins the session that the environment names, if any, and lets the hook libraries in.
-/// Idempotent.
-#[cold]
-#[inline(never)]
-pub(crate) fn initialise() {
-    if IS_DONE.load(Ordering::Acquire) != 0 {
-        return;
-    }
-    let Some(_guard) = LOCK.try_lock() else {
-        // Another thread, or a look-up of ours that came back: the few instructions until there is an allocator are
-        // waited for.
-        while !serve::has_bottom() && IS_DONE.load(Ordering::Acquire) == 0 {
-            core::hint::spin_loop();
-        }
-        return;
-    };
-    if IS_DONE.load(Ordering::Acquire) != 0 {
-        return;
-    }
-    ERRNO_LOCATION.store(lookup(Scope::Next, c"__errno_location"), Ordering::Release);
+/// Names the next allocator, joins the session that the environment names, if any, and lets the hook libraries in.
+#[unsafe(no_mangle)]
+fn heapledger_family_starts() {
     exec::look_up();
     // What is allocated from here on until all hooks are installed, by them or for them, is nobody's business.
     hooks::hold();
-    // SAFETY: once, under the lock; the functions are those of the next allocator.
+    // SAFETY: once; the functions are those of the next allocator.
     unsafe { serve::set_bottom(next_allocator()) };
     // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
     let start = unsafe { __libc_stack_end };
@@ -66,55 +35,6 @@ pub(crate) fn initialise() {
         libraries::invite(taken.hooks());
     }
     hooks::release();
-    IS_DONE.store(1, Ordering::Release);
-}
-
-/// The next definitions in the program.
-fn next_allocator() -> Functions {
-    /// The function of this name, of the type that the table says.
-    macro_rules! next {
-        ($name:ident, $($type:ty),* => $result:ty) => {{
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            };
-            let address = lookup(Scope::Next, NAME);
-            // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
-            unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
-        }};
-    }
-    Functions {
-        malloc: next!(malloc, usize => Pointer).or(Some(none::malloc)),
-        calloc: next!(calloc, usize, usize => Pointer).or(Some(none::calloc)),
-        realloc: next!(realloc, Pointer, usize => Pointer).or(Some(none::realloc)),
-        free: next!(free, Pointer => ()).or(Some(none::free)),
-        memalign: next!(memalign, usize, usize => Pointer),
-        posix_memalign: next!(posix_memalign, *mut Pointer, usize, usize => c_int),
-        aligned_alloc: next!(aligned_alloc, usize, usize => Pointer),
-        valloc: next!(valloc, usize => Pointer),
-        pvalloc: next!(pvalloc, usize => Pointer),
-        malloc_usable_size: next!(malloc_usable_size, Pointer => usize),
-        ..Functions::EMPTY
-    }
-}
-
-/// The functions of a program without an allocator.
-mod none {
-    use heapledger_core::hooks::Pointer;
-
-    pub(super) unsafe extern "C" fn malloc(_: usize) -> Pointer {
-        core::ptr::null_mut()
-    }
-
-    pub(super) unsafe extern "C" fn calloc(_: usize, _: usize) -> Pointer {
-        core::ptr::null_mut()
-    }
-
-    pub(super) unsafe extern "C" fn realloc(_: Pointer, _: usize) -> Pointer {
-        core::ptr::null_mut()
-    }
-
-    pub(super) unsafe extern "C" fn free(_: Pointer) {}
 }
 
 fn join(session: Address, stack_end: u64) {
@@ -222,13 +142,4 @@ pub(crate) fn with_guard<R>(run: impl FnOnce(u64) -> R) -> R {
     let result = run(&raw const words[1] as u64);
     core::hint::black_box(&words);
     result
-}
-
-/// Sets `errno`, for the few answers that are ours.
-pub(crate) fn set_errno(number: c_int) {
-    let address = ERRNO_LOCATION.load(Ordering::Relaxed);
-    if address != 0 {
-        // SAFETY: the C library's `__errno_location`, which returns this thread's `errno`.
-        unsafe { *core::mem::transmute::<usize, extern "C" fn() -> *mut c_int>(address)() = number };
-    }
 }

@@ -1,21 +1,16 @@
 //! The preload library: what `LD_PRELOAD` puts into a program.
 //!
-//! It exports the malloc family (`family`), the functions that start other programs (`exec`), `dlclose`, and the
+//! It exports the malloc family ([`heapledger_family`]), the functions that start other programs (`exec`), `dlclose`, and the
 //! bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
 //! library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the thunks of the preload library are written for x86-64 only");
-
 mod bridge;
 mod environment;
 mod exec;
-mod family;
 mod init;
 mod libraries;
-mod next;
 mod pools;
 mod scratch;
 

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use heapledger_core::hooks::{Functions, Hooks};
 
 use crate::bridge::heapledger_hooks_v1;
-use crate::next::lookup_at;
+use heapledger_family::next::lookup_at;
 
 /// `heapledger_hook_init`: see include/heapledger/hooks.h.
 type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;

@@ -2,6 +2,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
+use core::ptr;
 
 use heapledger_core::bridge::{self, Bridge};
 use heapledger_core::context::{Name, Stack};
@@ -14,7 +15,8 @@ use heapledger_thread as thread;
 use crate::block::{ThreadBlock, query, thread_number};
 use crate::{LEDGER, control, marks};
 
-static BRIDGE: Bridge = Bridge {
+/// The functions of the ledger.
+pub const BRIDGE: Bridge = Bridge {
     size: size_of::<Bridge>() as u32,
     version: 1,
     is_recording,
@@ -26,11 +28,14 @@ static BRIDGE: Bridge = Bridge {
     pool_closed,
     pool_backed,
     set_context,
+    ledger: ptr::null(),
 };
+
+static OFFERED: Bridge = BRIDGE;
 
 /// From now on the program finds the ledger, unless a recorder observes it.
 pub(crate) fn offer() {
-    bridge::offer(&BRIDGE);
+    bridge::offer(&OFFERED);
 }
 
 extern "C" fn is_recording() -> c_int {
@@ -142,15 +147,15 @@ fn reset(id: u32) {
     }
 }
 
-/// A block of the allocator, by its address, is the memory of a pool from now on.
+/// A block of the allocator, by its address, is memory of a pool from now on.
 ///
 /// # Safety
 ///
 /// As [`pool_allocated`].
 unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
-    // SAFETY: the caller's contract.
-    let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
     if block != 0 && control::is_running() {
+        // SAFETY: the caller's contract.
+        let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
         tell(|| {
             // A sample may not have it: then there is nothing to set aside.
             if !control::is_sample() || LEDGER.get(Key(block)).is_some() {

@@ -25,6 +25,7 @@ mod types;
 use heapledger_ledger::SharedLedger;
 
 pub use block::{internally, query};
+pub use bridge::BRIDGE;
 pub use marks::{set_context, stamp};
 pub use types::type_name;
 

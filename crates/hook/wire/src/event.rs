@@ -149,10 +149,6 @@ pub mod code {
     pub const REPORT_MARK: u16 = 257;
     /// Reserved: an arena came or went.
     pub const ARENA: u16 = 259;
-    /// Reserved: an allocation in a user pool.
-    pub const POOL_ALLOC: u16 = 260;
-    /// Reserved: a free in a user pool.
-    pub const POOL_FREE: u16 = 261;
     /// A point in time with a name: UTF-8, NUL-padded to whole words.
     pub const MARKER: u16 = 262;
     /// A stack that is not what the C library says (`--verify-stacks`). Words: the stack's id; the index of the first

@@ -1,4 +1,117 @@
-//! Every byte of a Rust program's heap accounted for.
+//! Every byte of a Rust program's heap accounted for: who allocated it, where, in which context, and what is live now.
+//!
+//! The program gets a ledger of its own, which it can start, stop and ask while it runs. It has the same rules as the
+//! recordings of `heapledger record`, and works where that cannot: in static programs, and with allocators of the
+//! program's own. Linux on x86-64, with glibc or musl.
+//!
+//! # First steps
+//!
+//! Declare the allocator, start the ledger, ask:
+//!
+//! ```
+//! use heapledger::{Allocator, Ledger, Options, Order};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator = Allocator::system();
+//!
+//! fn main() -> Result<(), heapledger::StartError> {
+//!     let ledger = Ledger::start(Options::EXACT)?;
+//!     let page = vec![0_u8; 4096];
+//!
+//!     // Any pointer into a block will do.
+//!     let block = ledger.block_at(&page[100]).expect("it is live");
+//!     assert_eq!(block.size.0, 4096);
+//!     println!("{block}"); // size, thread, age, and the functions that led here
+//!
+//!     println!("{}", ledger.totals());
+//!     for site in ledger.top_sites(3, Order::BytesLive) {
+//!         println!("{site}");
+//!     }
+//!     ledger.stop();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Until the ledger is started, and once it has been stopped, [`Allocator`] costs three instructions per call. So it may
+//! stay in programs that are shipped, and the ledger be started when it is wanted.
+//!
+//! # Another allocator
+//!
+//! [`Allocator::wrapping`] takes any other: `Allocator::wrapping(mimalloc::MiMalloc)`. It cannot be preloaded, but the
+//! ledger sees all of it; and `heapledger record` does, too: the allocator tells it.
+//!
+//! ```
+//! # use heapledger::Allocator;
+//! # use std::alloc::{GlobalAlloc, Layout, System};
+//! # struct MyAllocator;
+//! # unsafe impl GlobalAlloc for MyAllocator {
+//! #     unsafe fn alloc(&self, layout: Layout) -> *mut u8 { unsafe { System.alloc(layout) } }
+//! #     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) { unsafe { System.dealloc(block, layout) } }
+//! # }
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator<MyAllocator> = Allocator::wrapping(MyAllocator);
+//! # fn main() { assert_eq!(vec![1].len(), 1); }
+//! ```
+//!
+//! # Exact or sampled
+//!
+//! [`Options::EXACT`] records every call. With [`Options::sample_every`] every allocated byte is a sample point with the
+//! same small probability, and what is live is estimated without bias: a block in the ledger has the
+//! [weight](Block::weight) of all that it stands for. The rate may be changed at any time.
+//!
+//! ```
+//! use heapledger::{Bytes, Ledger, Options};
+//! # #[global_allocator]
+//! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
+//!
+//! let ledger = Ledger::start(Options { sample_every: Some(Bytes(512 << 10)), ..Options::EXACT }).unwrap();
+//! let large = vec![0_u8; 64 << 20];
+//! assert!(ledger.block_at(large.as_ptr()).is_some(), "nearly certain: 128 times the mean");
+//! ledger.set_sampling(Some(Bytes(64 << 10)));
+//! assert!(ledger.totals().is_estimate);
+//! ```
+//!
+//! # Why: contexts, types, pools
+//!
+//! [`context!`] names what the program is doing; a block has the context that it was allocated in, beside its native
+//! stack ([`Stack::context`]). [`Ledger::stamp`] says of what type a block is, [`Ledger::set_context`] moves it to another
+//! context. A custom allocator reports its own blocks through a [`Pool`].
+//!
+//! ```
+//! use heapledger::{Ledger, Options};
+//! # #[global_allocator]
+//! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
+//!
+//! let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let body = {
+//!     let _scope = heapledger::context!("render", route = "/users");
+//!     vec![0_u8; 1000]
+//! };
+//! ledger.stamp(body.as_ptr(), "Body");
+//! let block = ledger.block_at(body.as_ptr()).unwrap();
+//! assert_eq!(block.type_name, Some("Body"));
+//! assert_eq!(block.stack.context().next().unwrap().name, "render");
+//! ledger.print_types(std::io::stdout()).unwrap(); // type, blocks, bytes: allocates nothing
+//! ```
+//!
+//! # What it costs
+//!
+//! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the stacks;
+//! [`Ledger::overhead`] says how much it is, by purpose, and how much time was spent. [`Options::bytes_max`] bounds the
+//! register and the totals: what would take more is not recorded, and counted in [`Ledger::losses`]; frees of recorded
+//! blocks still are. Time: `docs/overhead.md` of the project.
+//!
+//! # Threads, signals, forks
+//!
+//! Everything may be called in any thread at any time. A signal handler may ask the ledger and print it: where it has
+//! interrupted the ledger itself, the answer is empty, or [`PrintError::Interrupted`]. A forked child goes on with a
+//! ledger of its own, in which the parent's blocks are live, as they are in its memory.
+//!
+//! # What it does not see
+//!
+//! Blocks allocated before the start; what C libraries in the program allocate by `malloc` themselves (`heapledger record`
+//! sees both); what bypasses the global allocator. A program that unloads shared libraries may get wrong frames for code
+//! that is loaded in their place.
 #![forbid(unsafe_code)]
 
 pub use heapledger_allocator::Allocator;
@@ -13,3 +126,4 @@ pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 pub use heapledger_derive::in_context;
 pub use heapledger_inspect::*;
+pub use heapledger_pool::Pool;

@@ -21,7 +21,14 @@ const NAMES: &[&str] = &[
     "__libc_pvalloc",
     "__libc_alloc_buffer_allocate",
     "__posix_memalign",
-    // What tells us of a block in a pool of the program's own.
+    // Of ours: libheapledger in front of malloc, and what tells of a block in a pool of the program's own.
+    "heapledger_family::thunks::malloc_from",
+    "heapledger_family::thunks::calloc_from",
+    "heapledger_family::thunks::realloc_from",
+    "heapledger_family::thunks::reallocate",
+    "heapledger_family::thunks::aligned_alloc_from",
+    "heapledger_family::thunks::memalign_from",
+    "heapledger_family::thunks::posix_memalign_from",
     "heapledger_pool_alloc",
     "heapledger::pool::alloc",
     "heapledger_pool::Pool::alloc",
@@ -153,6 +160,7 @@ const PREFIXES: &[&str] = &[
     "std::alloc::",
     "std::sys::alloc::",
     "heapledger_pool::",
+    "heapledger_allocator::",
 ];
 
 /// Parts of paths: source files of which the same is true. Where debug information has line tables only, as in Cargo's
@@ -165,6 +173,9 @@ const FILES: &[&str] = &[
     "/library/core/src/alloc/",
     "/library/std/src/alloc.rs",
     "/library/std/src/sys/alloc/",
+    // The allocator through which Heapledger's library sees a program's calls.
+    "process/allocator/src/",
+    "heapledger-allocator-",
 ];
 
 /// Whether a function only passes a request for memory on. The name is a [short](heapledger_symbols::Function::short)

@@ -33,6 +33,9 @@ pub(crate) const LIBRARIES: [&str; 5] = ["libjemalloc", "libtcmalloc", "libmimal
 /// `operator new(unsigned long)` and `operator new[](unsigned long)`.
 pub(crate) const OPERATORS_NEW: [&str; 2] = ["_Znwm", "_Znam"];
 
+/// What a program refers to whose global allocator is that of Heapledger's library.
+const LINKED: &str = "heapledger_hooks_v1";
+
 /// The functions by which a sanitizer's runtime is started.
 const SANITIZERS: [(&str, &str); 5] = [
     ("__asan_init", "AddressSanitizer"),
@@ -83,6 +86,8 @@ pub(super) fn check<'d>(
                 format!("ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- {name}"),
             ));
         }
+    } else if symbols.defines("heapledger_ledger_v1") {
+        // libheapledger's archive, whose malloc calls the next one: ours.
     } else if symbols.defines("malloc") {
         let whose =
             allocator.map_or("an allocator of its own".to_owned(), |(name, _)| format!("{name}, linked into it"));
@@ -92,6 +97,8 @@ pub(super) fn check<'d>(
             format!("`{name}` has {whose}, instead of malloc"),
             "build it without, or link the allocator as a shared library".to_owned(),
         ));
+    } else if symbols.wants(LINKED) {
+        // Its global allocator, whichever it is, tells the recorder.
     } else if let Some((allocator, _)) = allocator {
         findings.push(finding(
             Code::SecondAllocator,
@@ -154,6 +161,7 @@ fn is_of_interest(name: &[u8]) -> bool {
     OTHERS
         .iter()
         .chain(&OPERATORS_NEW)
+        .chain(&[LINKED])
         .chain(allocators)
         .chain(sanitizers)
         .any(|of_interest| of_interest.as_bytes() == name)

@@ -242,37 +242,49 @@ fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scrat
     totals.unwrap().trim().parse().unwrap()
 }
 
+/// `-- c::what_nobody_observes --nocapture` prints the figures of docs/c.md.
 #[test]
-fn a_scope_that_nobody_observes_is_a_load_a_test_and_a_branch() {
+fn what_nobody_observes_is_two_loads_and_two_tests() {
     let Some(valgrind) = installed("valgrind") else { return };
     let scratch = Scratch::new();
     let source = scratch.write(
-        "scopes.c",
+        "calls.c",
         r#"
 #include "heapledger/heapledger.h"
 #include <stdlib.h>
+static const heapledger_name name = HEAPLEDGER_NAME("pool");
+heapledger_pool pool = HEAPLEDGER_POOL(&name);
 __attribute__((noinline)) static void nothing(long number) { __asm__ volatile("" : : "r"(number)); }
-__attribute__((noinline)) static void scope(long number) {
-#ifdef SCOPES
+__attribute__((noinline)) static void step(long number) {
+#ifdef SCOPE
     HEAPLEDGER_SCOPE("scope");
+#endif
+#ifdef POOL
+    heapledger_pool_alloc(&pool, (void *)(number * 16), 8);
 #endif
     nothing(number);
 }
 int main(int count, char **arguments) {
-    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) scope(number);
+    for (long number = count > 1 ? atol(arguments[1]) : 0; number > 0; number--) step(number);
 }
 "#,
     );
-    let per_call = |options: &[&str]| {
-        let program = scratch.file("scopes");
-        compile(Path::new("cc"), &source, &program, &[&["-O2"], options].concat());
-        let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
-        (many - few) as f64 / 100_000.0
-    };
-    let (without, with) = (per_call(&[]), per_call(&["-DSCOPES"]));
-    println!("instructions of a scope that nobody observes: {}", with - without);
-    // With what its function has to save for it.
-    assert!(with - without <= 12.0, "{with} instructions instead of {without}");
+    for compiler in ["gcc", "clang"] {
+        let Some(compiler) = installed(compiler) else { continue };
+        let per_step = |what: &str| {
+            let program = scratch.file("calls");
+            compile(&compiler, &source, &program, &["-O2", what]);
+            let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
+            (many - few) as f64 / 100_000.0
+        };
+        let without = per_step("-DNOTHING");
+        for what in ["-DSCOPE", "-DPOOL"] {
+            let more = per_step(what) - without;
+            println!("{} {what}: {more:.0} instructions", compiler.display());
+            // With what the function has to save for it.
+            assert!(more <= 16.0, "{} {what}: {more}", compiler.display());
+        }
+    }
 }
 
 /// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
@@ -296,6 +308,121 @@ fn the_examples_of_a_bump_arena() {
         let scopes = recording.ask("top", &["--by", "scope", "--total", "--heap", "frames"]);
         assert_eq!(scopes["rows"][0]["scope"], scope, "{scopes}");
     }
+}
+
+/// libheapledger as a program finds it that knows nothing but `pkg-config`, shared and as an archive, alone and recorded.
+#[test]
+fn a_program_that_links_libheapledger_holds_its_ledger() {
+    let Some(pkg_config) = installed("pkg-config") else { return };
+    let scratch = Scratch::new();
+    let prefix = libheapledger(&scratch);
+    let asked = |options: &[&str]| {
+        let mut command = Command::new(&pkg_config);
+        command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(options).arg("heapledger");
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let build = |name: &str, example: &str, libraries: &[String]| {
+        let program = scratch.file(name);
+        let mut command = Command::new("cc");
+        command.args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
+        command.arg(headers().join("../examples").join(example)).arg("-o").arg(&program);
+        let done = command.args(libraries).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    };
+    let shared = asked(&["--cflags", "--libs"]);
+    let mut archive = asked(&["--cflags"]);
+    archive.extend([prefix.join("lib/libheapledger.a").display().to_string(), "-lgcc_s".to_owned()]);
+    let told = "\
+live      5050 bytes in 6 blocks, peak 10050 bytes
+site      5000 bytes in 5 blocks, context \"start > load\"
+site      50 bytes in 1 blocks, context \"start\"
+block     1000 bytes, 123 bytes into it: yes, context \"start > load\"
+no block  on the stack
+";
+    for (name, libraries) in [("shared", &shared), ("archive", &archive)] {
+        let job = |program: &Path| Job::new([program]).variable("LD_LIBRARY_PATH", prefix.join("lib"));
+        let ledger = build(&format!("ledger-{name}"), "ledger.c", libraries);
+        let outcome = job(&ledger).bare();
+        assert_eq!((outcome.text(), outcome.status), (told.to_owned(), exited(0)), "{name}");
+
+        // Recorded, it has no ledger: the recorder has.
+        let (outcome, _) = job(&ledger).recorded(&scratch);
+        assert_eq!((outcome.text(), outcome.status), ("no ledger here\n".to_owned(), exited(1)), "{name}");
+
+        // Nothing is counted twice, and what the program declares reaches the recorder.
+        let bump = build(&format!("bump-{name}"), "bump.c", libraries);
+        let job = job(&bump).variable("HEAPLEDGER_AT_EXIT", "totals");
+        let alone = String::from_utf8(job.bare().stderr).unwrap();
+        assert!(alone.contains("\npeak      65536 bytes\n"), "{name}: {alone}");
+        let (outcome, recording) = job.recorded(&scratch);
+        assert_eq!(String::from_utf8_lossy(&outcome.stderr), "", "{name}");
+        recording.assert_whole().assert_adds_up();
+        assert_eq!(recording.total("allocations"), 7772, "{name}: {recording:?}");
+        let bytes = recording.total("bytes_allocated");
+        assert!(alone.contains(&format!("\nallocated {bytes} bytes in 7772 blocks\n")), "{name}: {alone}");
+        assert_eq!(recording.total("bytes_live_max"), 64 << 10, "{name}: {recording:?}");
+        assert_eq!(sums(&recording, "heap")["frames"], (7770 * 32, 7770), "{name}");
+        assert_eq!(sums(&recording, "scope")["draw"], (7770 * 32, 7770), "{name}");
+    }
+}
+
+/// Preloaded into programs that know nothing of it: they run as ever, and their ledgers are printed at the end.
+#[test]
+fn libheapledger_preloaded_prints_at_exit() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    let run = |what: &str, program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", what);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    // It closes its standard error before.
+    let (said, told) = run("totals", Path::new("/bin/ls"), &["/proc/self/fd"]);
+    assert!(told.starts_with("heapledger: totals\nlive      "), "{told}");
+    assert!(said.lines().any(|line| line == "512"), "{said}");
+
+    // What programs count themselves.
+    for (fixture, work) in [("mix", "20000"), ("mix_threads", "3000"), ("pools", "50")] {
+        let program = crate::harness::program(fixture);
+        let figures = |work: &str| {
+            let (said, told) = run("totals", &program, &[work]);
+            let truth: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+            let after = |word: &str, skip: usize| -> i64 {
+                let line = told.lines().find(|line| line.starts_with(word)).unwrap_or_else(|| panic!("{told}"));
+                line.split_whitespace().nth(skip).unwrap().parse().unwrap()
+            };
+            // Allocations, their bytes, frees; live blocks, live bytes.
+            let ledger =
+                [after("allocated", 4), after("allocated", 1), after("freed", 1), after("live", 4), after("live", 1)];
+            let names = ["allocations", "bytes_allocated", "frees", "blocks_live_end", "bytes_live_end"];
+            (names.map(|name| number(&truth, name)), ledger)
+        };
+        let (idle, busy) = (figures(&"0".repeat(work.len())), figures(work));
+        for index in 0..5 {
+            let (truth, ledger) = (busy.0[index] - idle.0[index], busy.1[index] - idle.1[index]);
+            assert_eq!(truth, ledger, "{fixture}, {index}: {idle:?} {busy:?}");
+        }
+    }
+
+    let (_, told) = run("sites,blocks,more", &crate::harness::program("mix"), &["100"]);
+    assert!(told.contains("heapledger: sites with the most live bytes\n"), "{told}");
+    assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks"), "{told}");
+}
+
+/// Installs libheapledger as its users do; built where the command under test is.
+fn libheapledger(scratch: &Scratch) -> PathBuf {
+    let prefix = scratch.file("prefix");
+    let mut install = Command::new(headers().join("../crates/process/capi/install"));
+    install.arg(&prefix).env("CARGO", env!("CARGO"));
+    install.env("CARGO_TARGET_DIR", Path::new(HEAPLEDGER).ancestors().nth(2).unwrap());
+    let done = install.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    prefix
 }
 
 /// An example of another package, built as the command under test is.

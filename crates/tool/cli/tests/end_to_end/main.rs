@@ -16,6 +16,7 @@ mod foreseen;
 mod harness;
 mod hazards;
 mod hooks;
+mod linked;
 mod modes;
 mod processes;
 mod questions;

@@ -13,16 +13,16 @@ use core::ptr;
 use heapledger_core::Api;
 use heapledger_core::hooks::{Caller, Functions, Pointer, serve, tell};
 
-use crate::init;
+use crate::bottom::set_errno;
 
 const ENOMEM: c_int = 12;
 
 /// What the calls go to.
 #[inline(always)]
-fn functions() -> &'static Functions {
+fn served() -> &'static Functions {
     match serve::functions() {
         Some(functions) => functions,
-        None => init::functions(),
+        None => crate::functions(),
     }
 }
 
@@ -30,7 +30,7 @@ fn functions() -> &'static Functions {
 macro_rules! call {
     ($name:ident($($argument:expr),*)) => {
         // SAFETY: the tables of `serve` are complete; the function is that of this name, with the program's own arguments.
-        unsafe { functions().$name.unwrap_unchecked()($($argument),*) }
+        unsafe { served().$name.unwrap_unchecked()($($argument),*) }
     };
 }
 /// The calling frame: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
 }
 
 /// The family as the program calls it, with the arenas, which have no names of their own.
-pub(crate) static PROGRAM: Functions = Functions {
+pub static PROGRAM: Functions = Functions {
     malloc: Some(malloc),
     calloc: Some(calloc),
     realloc: Some(realloc),
@@ -163,7 +163,7 @@ extern "C" fn realloc_from(old: Pointer, size: usize, sp: u64, rbp: u64) -> Poin
 extern "C" fn reallocarray_from(old: Pointer, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
     let Some(size) = count.checked_mul(each) else {
         // The next allocator's `reallocarray` might come back through `realloc`: answer here as glibc does.
-        init::set_errno(ENOMEM);
+        set_errno(ENOMEM);
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
     let block = reallocate(Api::Reallocarray, old, size, sp, rbp);

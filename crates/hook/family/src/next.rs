@@ -37,8 +37,8 @@ unsafe extern "C" {
 }
 
 /// Where to search.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
     /// The objects after this library.
     Next,
     /// All objects, the program first.
@@ -46,7 +46,7 @@ pub(crate) enum Scope {
 }
 
 /// The address of a symbol, 0 when nobody defines it.
-pub(crate) fn lookup(scope: Scope, name: &CStr) -> usize {
+pub fn lookup(scope: Scope, name: &CStr) -> usize {
     // SAFETY: the dynamic linker's own list, complete before any of our code runs.
     let mut map = unsafe { _r_debug.map };
     let mut is_searching = scope == Scope::All;
@@ -67,12 +67,12 @@ pub(crate) fn lookup(scope: Scope, name: &CStr) -> usize {
 
 /// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name; 0
 /// when there is none.
-pub(crate) fn lookup_in(file: &[u8], name: &CStr) -> usize {
+pub fn lookup_in(file: &[u8], name: &CStr) -> usize {
     lookup_where(|path| path.rsplit(|&byte| byte == b'/').next() == Some(file), name)
 }
 
 /// The same of the library that was loaded by this path.
-pub(crate) fn lookup_at(path: &[u8], name: &CStr) -> usize {
+pub fn lookup_at(path: &[u8], name: &CStr) -> usize {
     lookup_where(|own| own == path, name)
 }
 

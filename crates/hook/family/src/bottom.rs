@@ -1,0 +1,72 @@
+//! The allocator below: the next definitions of the malloc family in the program.
+
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use heapledger_core::hooks::{Functions, Pointer};
+
+use crate::next::{Scope, lookup};
+
+static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
+
+/// The next definitions in the program: what the calls would go to without this artefact. Where there is none, functions
+/// that return no block.
+pub fn next_allocator() -> Functions {
+    /// The function of this name, of the type that the table says.
+    macro_rules! next {
+        ($name:ident, $($type:ty),* => $result:ty) => {{
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => unreachable!(),
+            };
+            let address = lookup(Scope::Next, NAME);
+            // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
+            unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
+        }};
+    }
+    Functions {
+        malloc: next!(malloc, usize => Pointer).or(Some(none::malloc)),
+        calloc: next!(calloc, usize, usize => Pointer).or(Some(none::calloc)),
+        realloc: next!(realloc, Pointer, usize => Pointer).or(Some(none::realloc)),
+        free: next!(free, Pointer => ()).or(Some(none::free)),
+        memalign: next!(memalign, usize, usize => Pointer),
+        posix_memalign: next!(posix_memalign, *mut Pointer, usize, usize => c_int),
+        aligned_alloc: next!(aligned_alloc, usize, usize => Pointer),
+        valloc: next!(valloc, usize => Pointer),
+        pvalloc: next!(pvalloc, usize => Pointer),
+        malloc_usable_size: next!(malloc_usable_size, Pointer => usize),
+        ..Functions::EMPTY
+    }
+}
+
+/// The functions of a program without an allocator.
+mod none {
+    use heapledger_core::hooks::Pointer;
+
+    pub(super) unsafe extern "C" fn malloc(_: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn calloc(_: usize, _: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn realloc(_: Pointer, _: usize) -> Pointer {
+        core::ptr::null_mut()
+    }
+
+    pub(super) unsafe extern "C" fn free(_: Pointer) {}
+}
+
+pub(crate) fn find_errno() {
+    ERRNO_LOCATION.store(lookup(Scope::Next, c"__errno_location"), Ordering::Release);
+}
+
+/// Sets `errno`, for the few answers that are ours.
+pub fn set_errno(number: c_int) {
+    let address = ERRNO_LOCATION.load(Ordering::Relaxed);
+    if address != 0 {
+        // SAFETY: the C library's `__errno_location`, which returns this thread's `errno`.
+        unsafe { *core::mem::transmute::<usize, extern "C" fn() -> *mut c_int>(address)() = number };
+    }
+}

@@ -1,0 +1,96 @@
+//! `HEAPLEDGER_AT_EXIT=totals,sites,blocks`: the ledger of a program that does not ask for one itself, printed at its end.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use heapledger_core::arch::{self, nr};
+use heapledger_core::sys;
+
+use heapledger_inspect::{Ledger, Options, Order};
+
+const VARIABLE: &str = "HEAPLEDGER_AT_EXIT";
+/// Sites that are printed.
+const SITES: usize = 10;
+
+/// Runs before `main`, after the C library's own start.
+extern "C" fn constructor() {
+    heapledger_family::initialise();
+    if !crate::is_recorded() && std::env::var_os(VARIABLE).is_some() {
+        IS_WANTED.store(true, Ordering::Relaxed);
+        keep_standard_error();
+        // Where it cannot start, the report will say so.
+        let _ = Ledger::start(Options::EXACT);
+    }
+}
+
+/// Whether there is to be a report.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+/// Standard error, for the end: programs close theirs before, to see whether all was written.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(2);
+
+fn keep_standard_error() {
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    // Out of the program's way.
+    const DESCRIPTOR_MIN: usize = 512;
+    // SAFETY: no memory is involved.
+    let copy = sys::check(unsafe { arch::syscall(nr::FCNTL, [2, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN, 0, 0, 0]) });
+    if let Ok(copy) = copy {
+        DESCRIPTOR.store(copy as i32, Ordering::Relaxed);
+    }
+}
+
+/// Runs after `main`, and after what the program has asked to be run.
+extern "C" fn destructor() {
+    if !IS_WANTED.load(Ordering::Relaxed) {
+        return;
+    }
+    let ledger = Ledger::get();
+    let has_run = ledger.is_running();
+    // What is printed is not what printing allocates.
+    ledger.stop();
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    // SAFETY: ours, or the program's standard error, which nobody uses after us.
+    let mut to = unsafe { File::from_raw_fd(DESCRIPTOR.load(Ordering::Relaxed)) };
+    // Whoever reads it may be gone.
+    let _ = if has_run { report(ledger, &wanted, &mut to) } else { writeln!(to, "heapledger: no ledger was kept") };
+}
+
+fn report(ledger: Ledger, wanted: &str, to: &mut impl Write) -> io::Result<()> {
+    for what in wanted.split(',') {
+        match what {
+            "totals" => writeln!(to, "heapledger: totals\n{}", ledger.totals())?,
+            "sites" => {
+                writeln!(to, "heapledger: sites with the most live bytes")?;
+                for site in ledger.top_sites(SITES, Order::BytesLive) {
+                    write!(to, "{site}")?;
+                }
+            }
+            "blocks" => {
+                writeln!(to, "heapledger: live blocks")?;
+                for block in ledger.blocks() {
+                    write!(to, "{block}")?;
+                }
+            }
+            other => writeln!(to, "heapledger: {VARIABLE}={other}: it can be totals, sites, blocks")?,
+        }
+    }
+    let losses = ledger.losses();
+    if losses.refused.0 + losses.nested.0 > 0 {
+        writeln!(
+            to,
+            "heapledger: not recorded: {} allocations for want of memory, {} calls of signal handlers",
+            losses.refused.0, losses.nested.0
+        )?;
+    }
+    Ok(())
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;

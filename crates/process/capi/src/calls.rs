@@ -1,0 +1,356 @@
+//! The questions of `heapledger.h`: C's view of [`Ledger`].
+
+use std::cmp::Reverse;
+use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::{mem, ptr};
+
+use heapledger_core::Bytes;
+use heapledger_inspect::{Block, Ledger, Options, Order, Site, Stack, Stacks};
+
+/// Done.
+const OK: c_int = 0;
+/// There is nothing of the kind that was asked for.
+const NOTHING: c_int = 1;
+/// It runs already, or does not run.
+const STATE: c_int = 2;
+/// Another process observes the program, and has the answers.
+const ELSEWHERE: c_int = 3;
+/// It could not be done: an argument that makes no sense, no memory, or a descriptor that does not take it.
+const FAILED: c_int = 4;
+
+/// Sites that can be asked for at once.
+const SITES_MAX: usize = 64;
+const FRAMES: usize = 32;
+const CONTEXT: usize = 256;
+const HEAP: usize = 64;
+
+/// `heapledger_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct COptions {
+    size: u32,
+    stacks: u32,
+    sample_every: u64,
+    bytes_max: u64,
+}
+
+/// `heapledger_totals`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CTotals {
+    size: u32,
+    is_estimate: u32,
+    allocations: u64,
+    bytes_allocated: u64,
+    frees: u64,
+    reallocations: u64,
+    temporaries: u64,
+    failed: u64,
+    frees_unknown: u64,
+    blocks_live: u64,
+    bytes_live: u64,
+    blocks_live_max: u64,
+    bytes_live_max: u64,
+    refused: u64,
+}
+
+/// `heapledger_where`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Where {
+    frames: [u64; FRAMES],
+    frames_count: u32,
+    reserved: u32,
+    context: [u8; CONTEXT],
+    heap: [u8; HEAP],
+}
+
+/// `heapledger_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CBlock {
+    size: u32,
+    thread: u32,
+    address: u64,
+    bytes: u64,
+    bytes_usable: u64,
+    age_ns: u64,
+    serial: u64,
+    at: Where,
+}
+
+/// `heapledger_site`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CSite {
+    size: u32,
+    reserved: u32,
+    allocations: u64,
+    bytes_allocated: u64,
+    blocks_live: u64,
+    bytes_live: u64,
+    temporaries: u64,
+    at: Where,
+}
+
+type EachBlock = unsafe extern "C" fn(*const CBlock, *mut c_void) -> c_int;
+type EachSite = unsafe extern "C" fn(*const CSite, *mut c_void) -> c_int;
+
+/// `heapledger_calls`: functions are only ever appended.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Calls {
+    size: u32,
+    version: u32,
+    start: unsafe extern "C" fn(*const COptions) -> c_int,
+    stop: extern "C" fn() -> c_int,
+    totals: unsafe extern "C" fn(*mut CTotals) -> c_int,
+    block_at: unsafe extern "C" fn(*const c_void, *mut CBlock) -> c_int,
+    blocks: unsafe extern "C" fn(Option<EachBlock>, *mut c_void) -> c_int,
+    sites: unsafe extern "C" fn(usize, Option<EachSite>, *mut c_void) -> c_int,
+    print: extern "C" fn(c_int, c_int, usize) -> c_int,
+}
+
+pub(crate) static CALLS: Calls =
+    Calls { size: size_of::<Calls>() as u32, version: 1, start, stop, totals, block_at, blocks, sites, print };
+
+/// # Safety
+///
+/// `options` is null or of so many bytes as its first field says.
+unsafe extern "C" fn start(options: *const COptions) -> c_int {
+    if crate::is_recorded() {
+        return ELSEWHERE;
+    }
+    let mut given = COptions { size: 0, stacks: Stacks::Mixed as u32, sample_every: 0, bytes_max: 0 };
+    // SAFETY: the caller's contract.
+    unsafe { read(options, &mut given) };
+    let stacks = match given.stacks {
+        0 => Stacks::None,
+        1 => Stacks::Native,
+        2 => Stacks::Pseudo,
+        3 => Stacks::Mixed,
+        _ => return FAILED,
+    };
+    let or = |bytes: u64| Some(bytes).filter(|&bytes| bytes != 0).map(Bytes);
+    let bytes_max = or(given.bytes_max).unwrap_or(Options::EXACT.bytes_max);
+    let options = Options { sample_every: or(given.sample_every), stacks, bytes_max };
+    match Ledger::start(options) {
+        Ok(_) => OK,
+        Err(heapledger_inspect::StartError::Running) => STATE,
+        Err(_) => FAILED,
+    }
+}
+
+extern "C" fn stop() -> c_int {
+    let ledger = Ledger::get();
+    if !ledger.is_running() {
+        return STATE;
+    }
+    ledger.stop();
+    OK
+}
+
+/// # Safety
+///
+/// `totals` points to as many bytes as its first field says.
+unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
+    let ledger = Ledger::get();
+    let now = ledger.totals();
+    let answer = CTotals {
+        size: 0,
+        is_estimate: now.is_estimate.into(),
+        allocations: now.allocations.0,
+        bytes_allocated: now.bytes_allocated.0,
+        frees: now.frees.0,
+        reallocations: now.reallocations.0,
+        temporaries: now.temporaries.0,
+        failed: now.failed.0,
+        frees_unknown: now.frees_unknown.0,
+        blocks_live: now.blocks_live.0,
+        bytes_live: now.bytes_live.0,
+        blocks_live_max: now.blocks_live_max.0,
+        bytes_live_max: now.bytes_live_max.0,
+        refused: ledger.losses().refused.0,
+    };
+    // SAFETY: the caller's contract.
+    unsafe { write(totals, answer) }
+}
+
+/// # Safety
+///
+/// `block` points to as many bytes as its first field says.
+unsafe extern "C" fn block_at(pointer: *const c_void, block: *mut CBlock) -> c_int {
+    match Ledger::get().block_at(pointer) {
+        // SAFETY: the caller's contract.
+        Some(found) => unsafe { write(block, c_block(&found)) },
+        None => NOTHING,
+    }
+}
+
+/// # Safety
+///
+/// `each` may be called with a block and `data`.
+unsafe extern "C" fn blocks(each: Option<EachBlock>, data: *mut c_void) -> c_int {
+    let Some(each) = each else { return FAILED };
+    for block in Ledger::get().blocks() {
+        let block = CBlock { size: size_of::<CBlock>() as u32, ..c_block(&block) };
+        // SAFETY: the caller's contract.
+        if unsafe { each(&block, data) } != 0 {
+            break;
+        }
+    }
+    OK
+}
+
+/// # Safety
+///
+/// `each` may be called with a site and `data`.
+unsafe extern "C" fn sites(count: usize, each: Option<EachSite>, data: *mut c_void) -> c_int {
+    let Some(each) = each else { return FAILED };
+    // Without allocation: it would be among the answers.
+    let mut top = [const { None }; SITES_MAX];
+    let top = top.get_mut(..count.min(SITES_MAX)).unwrap_or(&mut []);
+    for site in Ledger::get().sites() {
+        let bytes = |site: &Option<Site>| site.map_or(0, |site| site.bytes_live.0);
+        if let Some(last) = top.last_mut()
+            && site.bytes_live.0 > bytes(last)
+        {
+            *last = Some(site);
+            top.sort_unstable_by_key(|site| Reverse(bytes(site)));
+        }
+    }
+    for site in top.iter().flatten() {
+        let site = c_site(site);
+        // SAFETY: the caller's contract.
+        if unsafe { each(&site, data) } != 0 {
+            break;
+        }
+    }
+    OK
+}
+
+extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
+    if descriptor < 0 {
+        return FAILED;
+    }
+    // SAFETY: the caller's, for the time of the call; one that is not open is refused by the kernel.
+    let to = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let ledger = Ledger::get();
+    let printed = match what {
+        0 => ledger.print_totals(to),
+        1 => ledger.print_sites(to, count, Order::BytesLive),
+        2 => ledger.print_blocks(to),
+        _ => return FAILED,
+    };
+    if printed.is_ok() { OK } else { FAILED }
+}
+
+fn c_block(block: &Block) -> CBlock {
+    CBlock {
+        size: 0,
+        thread: block.thread.0,
+        address: block.address,
+        bytes: block.size.0,
+        bytes_usable: block.usable.0,
+        age_ns: block.age.as_nanos() as u64,
+        serial: block.serial.0,
+        at: place(block.stack),
+    }
+}
+
+fn c_site(site: &Site) -> CSite {
+    CSite {
+        size: size_of::<CSite>() as u32,
+        reserved: 0,
+        allocations: site.allocations.0,
+        bytes_allocated: site.bytes_allocated.0,
+        blocks_live: site.blocks_live.0,
+        bytes_live: site.bytes_live.0,
+        temporaries: site.temporaries.0,
+        at: place(site.stack),
+    }
+}
+
+/// Where something was allocated, in C's terms. Allocates nothing.
+fn place(stack: Stack) -> Where {
+    let mut at = Where { frames: [0; FRAMES], frames_count: 0, reserved: 0, context: [0; CONTEXT], heap: [0; HEAP] };
+    for (place, frame) in at.frames.iter_mut().zip(stack.frames()) {
+        *place = frame.address;
+        at.frames_count += 1;
+    }
+    // Scopes come innermost first, and are shown outermost first.
+    let depth = stack.context().count();
+    let mut context = Text { bytes: &mut at.context, length: 0 };
+    for index in (0..depth).rev() {
+        if let Some(scope) = stack.context().nth(index) {
+            let separator = if index + 1 < depth { " > " } else { "" };
+            context.push(separator);
+            let _ = std::fmt::write(&mut context, format_args!("{scope}"));
+        }
+    }
+    Text { bytes: &mut at.heap, length: 0 }.push(stack.heap().unwrap_or(""));
+    at
+}
+
+/// Text with a NUL behind it in an array; cut off where it is too long.
+struct Text<'bytes> {
+    bytes: &'bytes mut [u8],
+    length: usize,
+}
+
+impl Text<'_> {
+    fn push(&mut self, text: &str) {
+        let room = self.bytes.len().saturating_sub(self.length + 1);
+        let cut = (0..=text.len().min(room)).rev().find(|&cut| text.is_char_boundary(cut)).unwrap_or(0);
+        let text = text.get(..cut).unwrap_or("");
+        if let Some(place) = self.bytes.get_mut(self.length..self.length + text.len()) {
+            place.copy_from_slice(text.as_bytes());
+            self.length += text.len();
+        }
+    }
+}
+
+impl std::fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.push(text);
+        Ok(())
+    }
+}
+
+/// Takes what a caller, who may know fewer fields, gives.
+///
+/// # Safety
+///
+/// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the rest of `to` is a `T`.
+unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
+    if !from.is_null() {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let length = (from.cast::<u32>().read() as usize).min(size_of::<T>());
+            ptr::copy_nonoverlapping(from.cast::<u8>(), ptr::from_mut(to).cast::<u8>(), length);
+        }
+    }
+}
+
+/// Gives a caller what it has room for; its first field stays.
+///
+/// # Safety
+///
+/// `to` is null or points to as many bytes as its first four say.
+unsafe fn write<T: Copy>(to: *mut T, from: T) -> c_int {
+    const SIZE: usize = mem::size_of::<u32>();
+    if to.is_null() {
+        return FAILED;
+    }
+    // SAFETY: the caller's contract.
+    unsafe {
+        let length = (to.cast::<u32>().read() as usize).min(size_of::<T>());
+        if length <= SIZE {
+            return FAILED;
+        }
+        let (to, from) = (to.cast::<u8>(), ptr::from_ref(&from).cast::<u8>());
+        ptr::copy_nonoverlapping(from.add(SIZE), to.add(SIZE), length - SIZE);
+    }
+    OK
+}

@@ -1,0 +1,36 @@
+//! `libheapledger`: a C or C++ program that links it, or has it preloaded, holds its own ledger.
+//!
+//! It exports the malloc family ([`heapledger_family`]), the bridge, through which the calls of `heapledger.h` reach the
+//! ledger, and the hook table. Nothing is recorded until the program starts the ledger, or `HEAPLEDGER_AT_EXIT` does. Under
+//! `heapledger record` this ledger stays off: what the program declares goes to the recorder, and nothing is counted twice.
+#![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
+
+mod at_exit;
+mod calls;
+
+use heapledger_core::bridge::Bridge;
+use heapledger_core::hooks::{Hooks, serve};
+
+/// Version 1 of the bridge, of a program that holds its ledger itself. By another name than the recorder's: where this library
+/// is part of the executable, its symbols come before those of what is preloaded.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_ledger_v1: Bridge =
+    Bridge { ledger: (&raw const calls::CALLS).cast(), ..heapledger_resident::BRIDGE };
+
+/// The hook table of this process.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);
+
+/// Whether a recorder observes the program. The program's code finds that one, too, and not this ledger.
+fn is_recorded() -> bool {
+    !heapledger_core::arch::bridge().is_null()
+}
+
+/// See [`heapledger_family`].
+#[unsafe(no_mangle)]
+fn heapledger_family_starts() {
+    // SAFETY: once; the functions are those of the next allocator.
+    unsafe { serve::set_bottom(heapledger_family::next_allocator()) };
+}
