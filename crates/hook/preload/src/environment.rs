@@ -11,6 +11,8 @@ use heapledger_core::sys;
 use heapledger_record::hook;
 use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH};
 
+use crate::scratch;
+
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
@@ -150,7 +152,7 @@ pub(crate) enum Child {
 /// program's own when the child is not to be followed, or could not take them out again.
 pub(crate) fn for_child(environment: Environment, child: Child) -> Environment {
     let Some(added) = Added::new(environment, child) else { return environment };
-    let memory = hook::scratch(added.length());
+    let memory = scratch::memory(added.length());
     // SAFETY: as much memory as asked for, or null.
     if memory.is_null() { environment } else { unsafe { added.write(memory) } }
 }

@@ -17,6 +17,7 @@ mod init;
 mod libraries;
 mod next;
 mod pools;
+mod scratch;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
 /// in an unknown state.

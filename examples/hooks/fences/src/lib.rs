@@ -149,7 +149,8 @@ fn protect(start: *mut u8, length: usize, is_accessible: bool) -> bool {
     const MPROTECT: usize = 10;
     const READ_WRITE: usize = 3;
     // SAFETY: the region is ours; nobody uses a place that is free.
-    let done = unsafe { syscall(MPROTECT, [start as usize, length, if is_accessible { READ_WRITE } else { 0 }, 0, 0, 0]) };
+    let done =
+        unsafe { syscall(MPROTECT, [start as usize, length, if is_accessible { READ_WRITE } else { 0 }, 0, 0, 0]) };
     done == 0
 }
 

@@ -426,7 +426,7 @@ impl Job {
 
     /// Starts it by a verb of the command's, with hook libraries.
     pub(crate) fn launched(&self, verb: &str, libraries: &[&Path]) -> Running {
-        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into()];
+        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into(), "--quiet".into()];
         line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
         line.push("--".into());
         line.extend(self.line.iter().cloned());

@@ -175,6 +175,26 @@ fn children_get_the_hooks() {
     assert!(histograms(&file).len() >= 5, "{:?}", histograms(&file));
 }
 
+/// Children that are made by vfork run in their parent's memory, and leave nothing in it.
+#[test]
+fn children_leave_nothing_behind() {
+    let Some(python) = installed("python3") else { return };
+    let script = "
+import os, subprocess
+def spawn():
+    os.waitpid(os.posix_spawn('/bin/true', ['true'], os.environ), 0)
+    subprocess.run(['/bin/true'])
+def mappings():
+    return len(open('/proc/self/maps').readlines())
+for _ in range(5): spawn()
+before = mappings()
+for _ in range(100): spawn()
+print(mappings() - before < 20)";
+    let job = Job::new([python.as_os_str(), "-c".as_ref(), script.as_ref()]).variable("HISTOGRAM", "/dev/null");
+    assert_eq!(job.bare().text(), "True\n");
+    assert_eq!(hooked(&job, &[&examples().0]), job.bare());
+}
+
 /// What is allocated while hooks are installed is nobody's; and what an observer does not give derives from what it gives.
 #[test]
 fn what_is_left_out_is_derived() {

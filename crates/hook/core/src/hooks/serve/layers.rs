@@ -194,9 +194,10 @@ fn or_plain<Given>(given: Option<Given>, functions: &Functions) -> Option<Way<Gi
 
 /// Defines an arena function: the first in the chain that has it, or, over one that has no arenas, a dummy.
 macro_rules! arena {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, over $place:ident $plain:expr, or $otherwise:expr) => {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr,
+     over $place:ident $plain:expr, or $otherwise:expr) => {
         unsafe fn $name($place: Place, $($argument: $type),*) -> $result {
-            match find($place, makes, |functions| or_plain(functions.$name, functions)) {
+            match find($place, $serves, |functions| or_plain(functions.$name, functions)) {
                 // SAFETY: as in `first`.
                 Some((Way::Given(function), _)) => unsafe { function($($argument),*) },
                 // SAFETY: as in `first`.
@@ -207,13 +208,13 @@ macro_rules! arena {
     };
 }
 
-arena!(arena_malloc(_arena: usize, size: usize) -> Pointer, over place malloc(place, size), or ptr::null_mut());
-arena!(arena_calloc(_arena: usize, count: usize, each: usize) -> Pointer, over place calloc(place, count, each),
+arena!(arena_malloc(_arena: usize, size: usize) -> Pointer, among makes, over place malloc(place, size), or ptr::null_mut());
+arena!(arena_calloc(_arena: usize, count: usize, each: usize) -> Pointer, among makes, over place calloc(place, count, each),
     or ptr::null_mut());
-arena!(arena_realloc(_arena: usize, old: Pointer, size: usize) -> Pointer, over place realloc(place, old, size),
+arena!(arena_realloc(_arena: usize, old: Pointer, size: usize) -> Pointer, among minds(old), over place realloc(place, old, size),
     or ptr::null_mut());
-arena!(arena_free(_arena: usize, block: Pointer) -> (), over place free(place, block), or ());
-arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer,
+arena!(arena_free(_arena: usize, block: Pointer) -> (), among minds(block), over place free(place, block), or ());
+arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, among makes,
     over place memalign(place, alignment, size), or ptr::null_mut());
 
 unsafe fn create_arena(place: Place, parameters: *const c_void) -> usize {

@@ -1,0 +1,500 @@
+//! The hook table of this process: what observers are told, who serves a call, and what derives from what.
+//!
+//! There is one table in a process, and hooks keep their slots: so one test goes through all of it.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::Api;
+use heapledger_core::hooks::{
+    self, Caller, Error, Functions, OBSERVERS_MAX, Observer, Pointer, REPLACEMENTS_MAX, Replacement, serve, tell,
+};
+
+unsafe extern "C" {
+    fn malloc(size: usize) -> Pointer;
+    fn calloc(count: usize, each: usize) -> Pointer;
+    fn realloc(old: Pointer, size: usize) -> Pointer;
+    fn free(block: Pointer);
+    fn memalign(alignment: usize, size: usize) -> Pointer;
+    fn malloc_usable_size(block: Pointer) -> usize;
+}
+
+const CALLER: Caller = Caller { slot: 0, rbp: 0 };
+
+thread_local! {
+    /// What hooks have noted.
+    static NOTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(text: String) {
+    NOTED.with_borrow_mut(|noted| noted.push(text));
+}
+
+/// What has been noted since the last time.
+fn noted() -> Vec<String> {
+    NOTED.take()
+}
+
+fn address(number: usize) -> Pointer {
+    ptr::without_provenance_mut(number)
+}
+
+// ---------------------------------------------------------------------------------------------------- observers
+
+/// One that gives the least.
+macro_rules! least {
+    ($name:ident, $order:literal) => {
+        static $name: Observer = {
+            unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
+                note(format!("{} malloc {} {size}", stringify!($name), block.addr()));
+            }
+            unsafe extern "C" fn free(block: Pointer, _: Caller) {
+                note(format!("{} free {}", stringify!($name), block.addr()));
+            }
+            Observer { order: $order, ..Observer::new(malloc, free) }
+        };
+    };
+}
+
+least!(FIRST, -3);
+least!(LAST, 3);
+
+static FULL: Observer = Observer {
+    calloc: Some(full::calloc),
+    aligned: Some(full::aligned),
+    free_sized: Some(full::free_sized),
+    realloc_begins: Some(full::realloc_begins),
+    realloc_ends: Some(full::realloc_ends),
+    failed: Some(full::failed),
+    ..Observer::new(full::malloc, full::free)
+};
+
+mod full {
+    use super::*;
+
+    pub(super) unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
+        note(format!("FULL malloc {} {size}", block.addr()));
+    }
+    pub(super) unsafe extern "C" fn free(block: Pointer, _: Caller) {
+        note(format!("FULL free {}", block.addr()));
+    }
+    pub(super) unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, _: Caller) {
+        note(format!("FULL calloc {} {count} {each}", block.addr()));
+    }
+    pub(super) unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, _: Caller) {
+        note(format!("FULL {api} {} {alignment} {size}", block.addr()));
+    }
+    pub(super) unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, _: Caller) {
+        note(format!("FULL {api} {} {size} {alignment}", block.addr()));
+    }
+    pub(super) unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, _: Caller) {
+        note(format!("FULL {api} of {}", old.addr()));
+    }
+    pub(super) unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, _: Caller) {
+        note(format!("FULL realloc {} {} {size}", old.addr(), block.addr()));
+    }
+    pub(super) unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, _: Caller) {
+        note(format!("FULL failed {api} {size} {alignment} {count}"));
+    }
+}
+
+/// Tells of every kind of call.
+fn tell_all() {
+    let (one, two, none) = (address(16), address(32), ptr::null_mut());
+    // SAFETY: these observers do not look at the caller, nor at blocks.
+    unsafe {
+        tell::malloc(one, 5, CALLER);
+        tell::calloc(one, 3, 4, CALLER);
+        tell::aligned(Api::Memalign, one, 64, 5, CALLER);
+        tell::free(one, CALLER);
+        tell::free_sized(Api::FreeSized, one, 5, 0, CALLER);
+        tell::realloc_begins(Api::Realloc, one, CALLER);
+        tell::realloc_ends(one, two, 7, CALLER);
+        tell::reallocarray_ends(none, two, 3, 4, CALLER);
+        tell::realloc_ends(none, none, 7, CALLER);
+        tell::realloc_ends(one, none, 0, CALLER);
+        tell::failed(Api::Calloc, 12, 0, 3, CALLER);
+    }
+}
+
+/// Tells of one free.
+fn tell_free() {
+    // SAFETY: as in `tell_all`.
+    unsafe { tell::free(address(16), CALLER) };
+}
+
+fn install_observer(observer: *const Observer) -> Result<(), Error> {
+    // SAFETY: null, or a table whose functions do what they may.
+    unsafe { hooks::install_observer(observer) }
+}
+
+fn observers() {
+    tell_all();
+    assert_eq!(noted(), [""; 0], "nobody is there");
+    assert_eq!(install_observer(&raw const LAST), Ok(()));
+    tell_all();
+    let least = [
+        "LAST malloc 16 5",
+        "LAST malloc 16 12",
+        "LAST malloc 16 5",
+        "LAST free 16",
+        "LAST free 16",
+        "LAST free 16",
+        "LAST malloc 32 7",
+        "LAST malloc 32 12",
+    ];
+    assert_eq!(noted(), least);
+
+    assert_eq!(install_observer(&raw const FULL), Ok(()));
+    assert_eq!(install_observer(&raw const FIRST), Ok(()));
+    assert_eq!(install_observer(&raw const FULL), Err(Error::AlreadyInstalled));
+    tell_all();
+    let told = noted();
+    let of = |name: &str| told.iter().filter(|line| line.starts_with(name)).cloned().collect::<Vec<_>>();
+    assert_eq!(of("LAST"), least);
+    assert_eq!(of("FIRST"), least.map(|line| line.replace("LAST", "FIRST")));
+    let full = [
+        "FULL malloc 16 5",
+        "FULL calloc 16 3 4",
+        "FULL 5 16 64 5",
+        "FULL free 16",
+        "FULL 18 16 5 0",
+        "FULL 3 of 16",
+        "FULL realloc 16 32 7",
+        "FULL realloc 0 32 12",
+        "FULL realloc 0 0 7",
+        "FULL realloc 16 0 0",
+        "FULL failed 2 12 0 3",
+    ];
+    assert_eq!(of("FULL"), full);
+
+    hooks::hold();
+    tell_all();
+    assert_eq!(noted(), [""; 0], "held");
+    hooks::release();
+    assert_eq!(hooks::remove_observer(&raw const FULL), Ok(()));
+    assert_eq!(hooks::remove_observer(&raw const FULL), Err(Error::NotInstalled));
+    tell_free();
+    assert_eq!(noted(), ["FIRST free 16", "LAST free 16"]);
+    assert_eq!(install_observer(&raw const FULL), Ok(()));
+    tell_free();
+    assert_eq!(noted(), ["FIRST free 16", "FULL free 16", "LAST free 16"], "it comes back to its place");
+    for observer in [&raw const FIRST, &raw const FULL, &raw const LAST] {
+        assert_eq!(hooks::remove_observer(observer), Ok(()));
+    }
+}
+
+fn observers_that_are_none() {
+    let malformed = [
+        Observer { version: 2, ..FULL },
+        Observer { size: offset_of!(Observer, free) as u32, ..FULL },
+        Observer { size: size_of::<Observer>() as u32 - 1, ..FULL },
+        Observer { reserved: 1, ..FULL },
+        Observer { free: None, ..FULL },
+        Observer { malloc: None, ..FULL },
+    ];
+    for table in &malformed {
+        assert_eq!(install_observer(table), Err(Error::Malformed), "{table:?}");
+    }
+    assert_eq!(install_observer(ptr::null()), Err(Error::Malformed));
+    // A table that ends early leaves out what is behind.
+    let short = &*Box::leak(Box::new(Observer { size: offset_of!(Observer, calloc) as u32, ..FULL }));
+    assert_eq!(install_observer(short), Ok(()));
+    // SAFETY: as in `tell_all`.
+    unsafe { tell::calloc(address(16), 3, 4, CALLER) };
+    assert_eq!(noted(), ["FULL malloc 16 12"]);
+    assert_eq!(hooks::remove_observer(short), Ok(()));
+
+    // Four have been known before.
+    let others: Vec<*const Observer> = (0..OBSERVERS_MAX).map(|_| &raw const *Box::leak(Box::new(FULL))).collect();
+    let (fitting, others) = others.split_at(OBSERVERS_MAX - 4);
+    assert!(fitting.iter().all(|&observer| install_observer(observer).is_ok()));
+    assert!(others.iter().all(|&observer| install_observer(observer) == Err(Error::Full)));
+    assert!(fitting.iter().all(|&observer| hooks::remove_observer(observer).is_ok()));
+    tell_all();
+    assert_eq!(noted(), [""; 0]);
+}
+
+// ------------------------------------------------------------------------------------------------- replacements
+
+/// A layer that notes what goes through it, and passes it on.
+macro_rules! layer {
+    ($module:ident, $order:literal, { $($function:ident),* }) => {
+        mod $module {
+            use super::*;
+
+            static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+
+            fn below() -> &'static Functions {
+                // SAFETY: set when the layer was installed.
+                unsafe { &*BELOW.load(Ordering::Relaxed) }
+            }
+
+            pub(super) static TABLE: Replacement = Replacement {
+                order: $order,
+                functions: Functions { $($function: Some($function),)* ..Functions::EMPTY },
+                ..Replacement::new(BELOW.as_ptr().cast())
+            };
+
+            $(layer!(@ $module $function);)*
+        }
+    };
+    (@ $module:ident malloc) => {
+        unsafe extern "C" fn malloc(size: usize) -> Pointer {
+            note(format!("{} malloc {size}", stringify!($module)));
+            // SAFETY: the table is complete.
+            unsafe { below().malloc.unwrap()(size) }
+        }
+    };
+    (@ $module:ident free) => {
+        unsafe extern "C" fn free(block: Pointer) {
+            note(format!("{} free", stringify!($module)));
+            // SAFETY: the table is complete.
+            unsafe { below().free.unwrap()(block) }
+        }
+    };
+    (@ $module:ident memalign) => {
+        unsafe extern "C" fn memalign(alignment: usize, size: usize) -> Pointer {
+            note(format!("{} memalign {alignment} {size}", stringify!($module)));
+            // SAFETY: the table is complete.
+            unsafe { below().memalign.unwrap()(alignment, size) }
+        }
+    };
+}
+
+layer!(upper, 1, { malloc });
+layer!(middle, 2, { free, memalign });
+layer!(lower, 3, { malloc, free });
+
+/// An allocator of one block, which it serves also after it was removed.
+mod owner {
+    use super::*;
+
+    #[repr(align(16))]
+    struct Block(#[allow(dead_code, reason = "memory")] [u8; 64]);
+    static BLOCK: Block = Block([0; 64]);
+    static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+
+    pub(super) static TABLE: Replacement = Replacement {
+        order: 2,
+        owns: Some(owns),
+        functions: Functions {
+            malloc: Some(malloc),
+            realloc: Some(realloc),
+            free: Some(free),
+            malloc_usable_size: Some(usable_size),
+            ..Functions::EMPTY
+        },
+        ..Replacement::new(BELOW.as_ptr().cast())
+    };
+
+    fn block() -> Pointer {
+        (&raw const BLOCK).cast_mut().cast()
+    }
+
+    unsafe extern "C" fn owns(asked: Pointer) -> c_int {
+        c_int::from(asked == block())
+    }
+    unsafe extern "C" fn malloc(_: usize) -> Pointer {
+        note("owner malloc".to_owned());
+        block()
+    }
+    unsafe extern "C" fn realloc(old: Pointer, _: usize) -> Pointer {
+        note(format!("owner realloc {}", old == block()));
+        block()
+    }
+    unsafe extern "C" fn free(asked: Pointer) {
+        note(format!("owner free {}", asked == block()));
+    }
+    unsafe extern "C" fn usable_size(_: Pointer) -> usize {
+        64
+    }
+}
+
+/// Makes a call as the program would: `program!(malloc(5))`.
+macro_rules! program {
+    ($name:ident($($argument:expr),*)) => {{
+        let function = serve::functions().unwrap().$name.unwrap();
+        // SAFETY: the arguments are those of the C function of this name.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+fn install(replacement: *const Replacement) -> Result<(), Error> {
+    // SAFETY: a table whose functions do what they may.
+    unsafe { hooks::install_replacement(replacement) }
+}
+
+fn replacements() {
+    assert!(serve::functions().is_none());
+    assert_eq!(install(&raw const upper::TABLE), Err(Error::NoAllocator));
+    let functions = Functions {
+        malloc: Some(malloc),
+        calloc: Some(calloc),
+        realloc: Some(realloc),
+        free: Some(free),
+        memalign: Some(memalign),
+        malloc_usable_size: Some(malloc_usable_size),
+        ..Functions::EMPTY
+    };
+    // SAFETY: the C library's, once, in the only thread.
+    unsafe { serve::set_bottom(functions) };
+    nothing_is_replaced();
+
+    for replacement in [&raw const lower::TABLE, &raw const upper::TABLE, &raw const middle::TABLE] {
+        assert_eq!(install(replacement), Ok(()));
+        assert_eq!(install(replacement), Err(Error::AlreadyInstalled));
+    }
+    let block = program!(malloc(5));
+    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5"]);
+    program!(free(block));
+    assert_eq!(noted(), ["middle free", "lower free"]);
+    let block = program!(calloc(3, 4));
+    assert_eq!(noted(), [""; 0], "all leave it out");
+    program!(free(block));
+    noted();
+    what_derives();
+
+    // From the middle, while the others stay.
+    assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Ok(()));
+    assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Err(Error::NotInstalled));
+    let block = program!(malloc(5));
+    program!(free(block));
+    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5", "lower free"]);
+    assert_eq!(install(&raw const middle::TABLE), Ok(()));
+    let block = program!(malloc(5));
+    program!(free(block));
+    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5", "middle free", "lower free"]);
+    for replacement in [&raw const upper::TABLE, &raw const lower::TABLE, &raw const middle::TABLE] {
+        assert_eq!(hooks::remove_replacement(replacement), Ok(()));
+    }
+    nothing_is_replaced();
+}
+
+/// Every function works, and no hook is met.
+fn nothing_is_replaced() {
+    let mut block = ptr::null_mut();
+    assert_eq!(program!(posix_memalign(&raw mut block, 64, 100)), 0);
+    let arena = program!(create_arena(ptr::null::<c_void>()));
+    let blocks = [
+        block,
+        program!(malloc(10)),
+        program!(calloc(1, 10)),
+        program!(realloc(ptr::null_mut(), 10)),
+        program!(memalign(64, 10)),
+        program!(aligned_alloc(64, 64)),
+        program!(valloc(10)),
+        program!(pvalloc(10)),
+        program!(arena_malloc(arena, 10)),
+        program!(arena_calloc(arena, 1, 10)),
+    ];
+    for block in blocks {
+        assert!(!block.is_null() && program!(malloc_usable_size(block)) >= 10);
+        program!(free(block));
+    }
+    assert_eq!(program!(malloc_good_size(10)), 10);
+    assert_eq!(noted(), [""; 0]);
+}
+
+/// With all three layers: what derives from memalign, and arenas over plain functions.
+fn what_derives() {
+    let aligned = || {
+        let mut told = noted();
+        told.retain(|line| line.contains("memalign"));
+        told
+    };
+    let mut block = ptr::null_mut();
+    assert_eq!(program!(posix_memalign(&raw mut block, 64, 100)), 0);
+    assert!(!block.is_null() && block.addr().is_multiple_of(64));
+    let others = [program!(aligned_alloc(32, 64)), program!(valloc(10)), program!(pvalloc(10))];
+    assert_eq!(
+        aligned(),
+        ["middle memalign 64 100", "middle memalign 32 64", "middle memalign 4096 10", "middle memalign 4096 4096"]
+    );
+    program!(free(block));
+    others.into_iter().for_each(|block| program!(free(block)));
+    assert_eq!(program!(posix_memalign(&raw mut block, 3, 100)), 22, "EINVAL");
+    assert_eq!(aligned(), [""; 0]);
+
+    let arena = program!(create_arena(ptr::null::<c_void>()));
+    assert_eq!(arena, 1);
+    let block = program!(arena_malloc(arena, 7));
+    assert_eq!(noted(), ["upper malloc 7", "lower malloc 7"]);
+    let block = program!(arena_realloc(arena, block, 9));
+    program!(arena_free(arena, block));
+    assert_eq!(noted(), ["middle free", "lower free"]);
+    let block = program!(arena_memalign(arena, 64, 9));
+    assert_eq!(noted(), ["middle memalign 64 9"]);
+    program!(arena_free(arena, block));
+    program!(dispose_arena(arena));
+    noted();
+}
+
+/// One that knows its blocks: it gets those only, and serves on when it was removed.
+fn a_replacement_that_owns() {
+    let foreign = program!(malloc(5));
+    assert_eq!(install(&raw const owner::TABLE), Ok(()));
+    assert_eq!(install(&raw const upper::TABLE), Ok(()));
+    let own = program!(malloc(5));
+    assert_eq!(noted(), ["upper malloc 5", "owner malloc"]);
+    program!(free(foreign));
+    assert_eq!(noted(), [""; 0], "not its own");
+    assert_eq!(program!(malloc_usable_size(own)), 64);
+    let own = program!(realloc(own, 20));
+    assert_eq!(noted(), ["owner realloc true"]);
+    program!(realloc(ptr::null_mut(), 20));
+    assert_eq!(noted(), ["owner realloc false"], "of null: an allocation");
+
+    // A block that it made for an arena that is none stays its own.
+    let arena = program!(create_arena(ptr::null::<c_void>()));
+    let of_arena = program!(arena_malloc(arena, 5));
+    assert_eq!((of_arena, noted()), (own, vec!["upper malloc 5".to_owned(), "owner malloc".to_owned()]));
+    program!(arena_free(arena, of_arena));
+    assert_eq!(noted(), ["owner free true"]);
+
+    assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
+    assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Err(Error::NotInstalled));
+    program!(arena_free(arena, of_arena));
+    assert_eq!(noted(), ["owner free true"]);
+    assert_eq!(hooks::remove_replacement(&raw const upper::TABLE), Ok(()));
+    let foreign = [program!(malloc(5)), program!(realloc(ptr::null_mut(), 20))];
+    assert_eq!(program!(malloc_usable_size(own)), 64);
+    program!(realloc(own, 30));
+    program!(free(own));
+    foreign.into_iter().for_each(|block| program!(free(block)));
+    assert_eq!(noted(), ["owner realloc true", "owner free true"]);
+
+    assert_eq!(install(&raw const owner::TABLE), Ok(()));
+    program!(malloc(5));
+    assert_eq!(noted(), ["owner malloc"]);
+    assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
+}
+
+fn replacements_that_are_none() {
+    let malformed = [
+        Replacement { version: 2, ..upper::TABLE },
+        Replacement { size: offset_of!(Replacement, functions) as u32, ..upper::TABLE },
+        Replacement { below: ptr::null_mut(), ..upper::TABLE },
+        Replacement { functions: Functions { free: None, ..owner::TABLE.functions }, ..owner::TABLE },
+        Replacement { functions: Functions { version: 2, ..owner::TABLE.functions }, ..owner::TABLE },
+    ];
+    for table in &malformed {
+        assert_eq!(install(table), Err(Error::Malformed), "{table:?}");
+    }
+    // Four have been known before.
+    let results: Vec<_> = (0..REPLACEMENTS_MAX - 3).map(|_| install(Box::leak(Box::new(upper::TABLE)))).collect();
+    let (last, fitting) = results.split_last().unwrap();
+    assert!(fitting.iter().all(Result::is_ok) && *last == Err(Error::Full), "{results:?}");
+}
+
+#[test]
+fn the_hook_table() {
+    observers();
+    observers_that_are_none();
+    replacements();
+    a_replacement_that_owns();
+    replacements_that_are_none();
+}

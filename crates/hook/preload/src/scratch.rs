@@ -1,0 +1,45 @@
+//! Memory for the environment of a child, kept for the next one: a vfork child runs in its parent's memory, and cannot give
+//! back what it has taken there once it has become another program.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use heapledger_core::{arch, sys};
+use heapledger_record::{hook, process};
+
+/// A thread's memory. A vfork child has the thread pointer of the thread that waits for it, and so its memory.
+struct Scratch {
+    /// Whose: a thread pointer; 0 is nobody's.
+    owner: AtomicUsize,
+    memory: AtomicPtr<u8>,
+    length: AtomicUsize,
+}
+
+/// For processes that are not recorded, but have hooks. A new thread often has the place of one that has ended.
+static KEPT: [Scratch; 64] = [const {
+    Scratch { owner: AtomicUsize::new(0), memory: AtomicPtr::new(ptr::null_mut()), length: AtomicUsize::new(0) }
+}; 64];
+
+/// So much memory of the calling thread's, until it asks again; null when there is none.
+pub(crate) fn memory(length: usize) -> *mut u8 {
+    if process::is_on() {
+        return hook::scratch(length);
+    }
+    let own = arch::thread_pointer();
+    let take = |kept: &&Scratch| match kept.owner.load(Ordering::Relaxed) {
+        0 => kept.owner.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok(),
+        owner => owner == own,
+    };
+    // Where all are taken by others, memory is left behind.
+    let Some(kept) = KEPT.iter().find(take) else { return sys::map_private(length).unwrap_or(ptr::null_mut()) };
+    if kept.length.load(Ordering::Relaxed) < length {
+        let Ok(memory) = sys::map_private(length) else { return ptr::null_mut() };
+        let old = kept.memory.swap(memory, Ordering::Relaxed);
+        let old_length = kept.length.swap(length, Ordering::Relaxed);
+        if !old.is_null() {
+            // SAFETY: mapped here with this length for this thread, which asks anew.
+            unsafe { sys::unmap(old, old_length) };
+        }
+    }
+    kept.memory.load(Ordering::Relaxed)
+}
