@@ -355,7 +355,7 @@ proptest! {
             let head = *chunk.head();
             let rows = part.iter().filter(|event| is_row(event));
             prop_assert_eq!((head.rows as usize, (head.rows + head.moves) as usize), (rows.clone().count(), part.len()));
-            let last = rows.clone().last().map_or(part[0].0.time, |(event, ..)| event.time);
+            let last = rows.clone().next_back().map_or(part[0].0.time, |(event, ..)| event.time);
             prop_assert_eq!((head.time_first, head.time_last), (part[0].0.time, last));
             prop_assert_eq!((head.live_before, head.live_after), (live_before, part[part.len() - 1].2));
             prop_assert_eq!(head.bytes_live_max, rows.map(|(_, _, live)| live.bytes).max().unwrap_or_default());
