@@ -13,6 +13,9 @@ use std::time::Instant;
 
 use heapledger_core::{Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{Block, Key, Ledger, Register, Session, Time};
+use multiply::Multiply;
+
+mod multiply;
 
 const AHEAD: usize = 16;
 const SITES: u64 = 5_000;
@@ -187,28 +190,6 @@ impl Table for RegisterAlone {
     }
     fn bytes_mapped(&self) -> usize {
         self.0.bytes_mapped()
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Multiply;
-struct Multiplier(u64);
-
-impl std::hash::BuildHasher for Multiply {
-    type Hasher = Multiplier;
-    fn build_hasher(&self) -> Multiplier {
-        Multiplier(0)
-    }
-}
-
-impl std::hash::Hasher for Multiplier {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, key: u64) {
-        let wide = u128::from(key) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
     }
 }
 

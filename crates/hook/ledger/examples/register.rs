@@ -15,6 +15,9 @@ use heapledger_core::arch::{nr, syscall};
 use heapledger_core::lock::Lock;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Key, LiveBlock, SHARDS, SharedRegister, Time};
+use multiply::Multiply;
+
+mod multiply;
 
 /// Pairs of one round, of all threads together.
 const PAIRS: usize = 1_200_000;
@@ -102,29 +105,6 @@ impl Table for Hash {
     fn bytes(&self) -> u64 {
         // SAFETY: nobody else is at work here.
         self.0.iter().map(|shard| unsafe { &*shard.map.get() }.allocation_size() as u64).sum()
-    }
-}
-
-/// A folded multiplication: hashbrown with it is faster than with its own hash.
-#[derive(Clone, Copy, Default)]
-struct Multiply;
-struct Multiplier(u64);
-
-impl std::hash::BuildHasher for Multiply {
-    type Hasher = Multiplier;
-    fn build_hasher(&self) -> Multiplier {
-        Multiplier(0)
-    }
-}
-
-impl std::hash::Hasher for Multiplier {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, key: u64) {
-        let wide = u128::from(key) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
     }
 }
 

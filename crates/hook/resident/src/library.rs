@@ -67,16 +67,7 @@ pub(crate) fn find_first_stack() {
 
 /// glibc's variable, if this is glibc.
 fn libc_stack_end() -> Option<u64> {
-    let variable: *const u64;
-    // SAFETY: loads the symbol's entry of the global offset table, which the linker has filled with the address or 0.
-    unsafe {
-        core::arch::asm!(
-            ".weak __libc_stack_end",
-            "mov {}, qword ptr [rip + __libc_stack_end@GOTPCREL]",
-            out(reg) variable,
-            options(nostack, preserves_flags, readonly, pure),
-        );
-    }
+    let variable = core::ptr::with_exposed_provenance::<u64>(heapledger_core::weak_address!("__libc_stack_end"));
     // SAFETY: null, or a variable that is set before any code of the program runs, and constant since.
     unsafe { variable.as_ref() }.copied().filter(|&top| top != 0)
 }

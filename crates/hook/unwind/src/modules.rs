@@ -334,17 +334,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// `_dl_find_object` by weak reference: an older C library does not have it, and a strong one would keep the program
 /// from starting.
 fn dl_find_object() -> Option<DlFindObjectFunction> {
-    let address: usize;
-    // SAFETY: loads the symbol's entry of the global offset table, which the dynamic linker has filled with the address
-    // or with 0.
-    unsafe {
-        core::arch::asm!(
-            ".weak _dl_find_object",
-            "mov {}, qword ptr [rip + _dl_find_object@GOTPCREL]",
-            out(reg) address,
-            options(nostack, preserves_flags, readonly, pure),
-        );
-    }
+    let address = heapledger_core::weak_address!("_dl_find_object");
     // SAFETY: not 0, so it is glibc's function of this name and type.
     (address != 0).then(|| unsafe { core::mem::transmute::<usize, DlFindObjectFunction>(address) })
 }

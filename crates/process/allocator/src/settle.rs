@@ -1,7 +1,6 @@
 //! What has to be found out at the first call.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::arch::asm;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -105,15 +104,5 @@ fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bo
 
 /// The hook table of the preload library, null where it is not there: by weak reference.
 fn preloaded() -> *const Hooks {
-    let table: *const Hooks;
-    // SAFETY: loads the symbol's entry of the global offset table, which the linker has filled with the address or 0.
-    unsafe {
-        asm!(
-            ".weak heapledger_hooks_v1",
-            "mov {}, qword ptr [rip + heapledger_hooks_v1@GOTPCREL]",
-            out(reg) table,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    table
+    std::ptr::with_exposed_provenance(heapledger_core::weak_address!("heapledger_hooks_v1"))
 }

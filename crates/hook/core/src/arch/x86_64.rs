@@ -98,21 +98,29 @@ pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8
     answer
 }
 
-/// The address of the observer's table, null where there is none: a weak reference, which stable Rust cannot make. Through
+/// The address of a symbol as a number, 0 where nobody defines it: a weak reference, which stable Rust cannot make. Through
 /// the global offset table, so that it stays weak in programs that are not position-independent.
+#[macro_export]
+macro_rules! weak_address {
+    ($symbol:literal) => {{
+        let address: usize;
+        // SAFETY: reads an entry of the global offset table, which the linker has filled and nobody writes again.
+        unsafe {
+            core::arch::asm!(
+                concat!(".weak ", $symbol),
+                concat!("mov {}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
+                out(reg) address,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        address
+    }};
+}
+
+/// The address of the observer's table, null where there is none.
 #[inline(always)]
 pub fn bridge() -> *const crate::bridge::Bridge {
-    let table: usize;
-    // SAFETY: reads an entry of the global offset table, which the dynamic linker has written and nobody writes again.
-    unsafe {
-        asm!(
-            ".weak heapledger_bridge_v1",
-            "mov {}, qword ptr [rip + heapledger_bridge_v1@GOTPCREL]",
-            out(reg) table,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    core::ptr::with_exposed_provenance(table)
+    core::ptr::with_exposed_provenance(crate::weak_address!("heapledger_bridge_v1"))
 }
 
 /// The time stamp counter; may be read before earlier loads have finished.
