@@ -1,4 +1,4 @@
-//! The global allocator of a Rust program as something that [hooks](heapledger_core::hooks) can watch and replace.
+//! The global allocator of a Rust program as something that [hooks] can watch and replace.
 //!
 //! [`Allocator`] passes every call on to the allocator that it wraps. With nothing installed that is all it does, after
 //! one load and one branch. Else it goes through the hook table: the replacements, if the wrapped allocator is the

@@ -382,7 +382,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
-///     $ heapledger top --by context                for which of the program's own scopes
+///     $ heapledger top --by context                for which of the scopes that the program declares
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
@@ -450,7 +450,7 @@ pub(crate) enum By {
 ///     $ heapledger tree                            the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
 ///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
-///     $ heapledger tree --by context,stack         by the program's own scopes, and in each by function
+///     $ heapledger tree --by context,stack         by the scopes of the program, and in each by function
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
