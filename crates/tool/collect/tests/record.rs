@@ -275,7 +275,8 @@ fn lingers() {
     let (_, mut thread) = Hook::from_environment().image();
     thread.malloc(0x1000, 77, 1).unwrap();
     std::fs::write(&file, "here").unwrap();
-    let until = Instant::now() + Duration::from_millis(500);
+    let patience = std::env::var("LINGERS_MILLISECONDS").unwrap().parse().unwrap();
+    let until = Instant::now() + Duration::from_millis(patience);
     while Instant::now() < until && !thread.image.page.is_over() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -292,6 +293,8 @@ fn record_leaver(wait: bool) -> Recorded {
     let mut assignment = OsString::from("LINGERS_FILE=");
     assignment.push(&file);
     command.push(assignment);
+    // Nobody waits for a child that is left behind: it sees the session end.
+    command.push(format!("LINGERS_MILLISECONDS={}", if wait { 500 } else { 60_000 }).into());
     command.extend(fake("leaves"));
     record_with(command, |options| options.wait_for_descendants = wait)
 }
