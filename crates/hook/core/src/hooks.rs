@@ -35,6 +35,7 @@ use core::ffi::c_void;
 mod caller;
 #[cfg(not(all(test, loom)))]
 mod idle;
+#[cfg(not(all(test, loom)))]
 mod interface;
 mod list;
 #[cfg(all(test, loom))]
@@ -51,6 +52,7 @@ pub mod tell;
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
 pub use idle::{is_idle, is_settled, settle};
+#[cfg(not(all(test, loom)))]
 pub use interface::Hooks;
 pub use observer::Observer;
 #[cfg(not(all(test, loom)))]
