@@ -155,6 +155,9 @@ fn with_dhat() {
             left.push(subject);
             continue;
         }
+        // And that of its parent: there it is this process, here the recorder, which was started just before it.
+        let there = std::process::id().to_string().len();
+        let longer = if subject.name == "bash" { digits(&ours) as i64 - there as i64 } else { 0 };
         let ours = last_image(&ours);
         let sum = |key: &str| dhat["pps"].as_array().unwrap().iter().map(|point| number(point, key)).sum::<i64>();
         let pairs = [
@@ -165,7 +168,8 @@ fn with_dhat() {
             ("blocks_live_end", "ebk"),
         ];
         for (name, key) in pairs {
-            subject.assert_close(name, number(&ours, name), sum(key));
+            let longer = if name.starts_with("bytes") { longer } else { 0 };
+            subject.assert_close(name, number(&ours, name) - longer, sum(key));
         }
     }
 }
