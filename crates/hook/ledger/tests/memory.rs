@@ -75,7 +75,7 @@ fn a_vector_grows_with_zeros() {
 
 /// Touches what lies beside a vector's memory: run by the next test, in a process of its own.
 #[test]
-#[ignore = "dies"]
+#[ignore = "dies: the next test runs it, in a process of its own"]
 fn overflow() {
     let side = std::env::var("HEAPLEDGER_TEST_OVERFLOW").unwrap();
     let (pages, at) = side.split_once(' ').unwrap();

@@ -121,7 +121,7 @@ fn with_mimalloc() {
 }
 
 #[test]
-#[ignore = "compiles jemalloc: minutes"]
+#[ignore = "compiles jemalloc: `.ci/run full` runs it"]
 fn with_jemalloc() {
     let program = build(&Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM }).unwrap();
     agrees(&program);

@@ -113,7 +113,7 @@ fn in_real_programs() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `.ci/run full` runs it"]
 fn by_the_million() {
     let scratch = Scratch::new();
     let mut all = 0;
