@@ -181,8 +181,8 @@ pub struct NodeTable {
 }
 
 impl NodeTable {
-    /// A table of these nodes, in any order. Ids below `base` are not this image's own: parents below it lead out of
-    /// the table.
+    /// A table of these nodes, in any order. Ids below `base` are not this image's own: nodes with such ids are damage,
+    /// parents below it lead out of the table.
     pub(crate) fn new(mut nodes: Vec<Node>, base: StackId, damage: Vec<Damage>, offset: u64) -> NodeTable {
         let mut damage = damage;
         nodes.sort_by_key(|node| node.id);
@@ -193,6 +193,12 @@ impl NodeTable {
         });
         if contradiction {
             damage.push(Damage { offset, reason: Reason::Invalid("a node id was used twice") });
+        }
+        // A tree would look for them on another level.
+        let foreign = nodes.partition_point(|node| node.id < base);
+        if foreign > 0 {
+            nodes.drain(..foreign);
+            damage.push(Damage { offset, reason: Reason::Invalid("a node with an id of another image") });
         }
         let mut table = NodeTable { places: places(&nodes), nodes, damage };
         if table.cut_cycles(base) {

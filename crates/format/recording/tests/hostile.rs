@@ -34,22 +34,30 @@ fn a_few_changed_bytes() {
 
 #[test]
 fn many_changed_bytes() {
-    fuzz((1u64.., 1u64..200), |(seed, density)| {
-        let mut state = seed;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        read_everything(&resealed(&sample(), |_, head, contents| {
-            for byte in head.iter_mut().chain(contents) {
-                if random() % density == 0 {
-                    *byte = random() as u8;
-                }
+    fuzz((1u64.., 1u64..200), |(seed, density)| change_many_bytes(seed, density));
+}
+
+#[test]
+fn what_was_found() {
+    // A forked image's node with an id of its parent's.
+    change_many_bytes(7683138671065973486, 106);
+}
+
+fn change_many_bytes(seed: u64, density: u64) {
+    let mut state = seed;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    read_everything(&resealed(&sample(), |_, head, contents| {
+        for byte in head.iter_mut().chain(contents) {
+            if random() % density == 0 {
+                *byte = random() as u8;
             }
-        }));
-    });
+        }
+    }));
 }
 
 fn fuzz<S: Strategy>(strategy: S, body: impl Fn(S::Value)) {
