@@ -10,7 +10,6 @@ mod entries;
 mod frame;
 mod name;
 mod rust;
-mod rust_name;
 
 use std::fmt;
 use std::sync::Arc;

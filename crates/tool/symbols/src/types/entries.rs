@@ -10,7 +10,7 @@ use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, Un
 
 use super::frame::{Language, Parameter};
 use super::name::TypeName;
-use super::rust_name;
+use super::rust;
 use crate::meter::Metered;
 
 /// References followed from one entry to the next, and types within types.
@@ -295,7 +295,7 @@ impl<'a> Entries<'a> {
             return;
         }
         // In Rust, the arguments in the name are the same, and spelled as elsewhere.
-        let arguments = plain.filter(|_| language == Language::Rust).map(rust_name::arguments).unwrap_or_default();
+        let arguments = plain.filter(|_| language == Language::Rust).map(rust::arguments).unwrap_or_default();
         let spelled = arguments.len() == found.len();
         for (at, (name, spelling)) in found.into_iter().enumerate() {
             let Some((type_name, size)) = spelling else { continue };

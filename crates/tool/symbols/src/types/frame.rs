@@ -1,10 +1,11 @@
 //! Functions at an address, with what they say about types.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::entries::Facts;
 use super::name::TypeName;
+use super::rust::View;
 use crate::demangle;
 use crate::image::TypedAnswer;
 
@@ -40,6 +41,18 @@ pub struct TypedFrame {
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
+    pub(crate) view: Lazy,
+}
+
+/// The function taken apart, once a rule asks for it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lazy(pub(crate) Arc<OnceLock<View>>);
+
+impl PartialEq for Lazy {
+    /// It follows from the rest.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A type parameter.

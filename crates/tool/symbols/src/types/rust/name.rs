@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::name::TypeName;
+use crate::types::TypeName;
 
 /// Types within types; what is nested deeper is kept as text.
 const NESTING_MAX: usize = 48;
