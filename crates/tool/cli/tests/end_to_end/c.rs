@@ -451,7 +451,7 @@ fn dynamic_types_are_found_in_stripped_programs() {
 }
 
 /// Installs libheapledger as its users do; built where the command under test is.
-fn libheapledger(scratch: &Scratch) -> PathBuf {
+pub(crate) fn libheapledger(scratch: &Scratch) -> PathBuf {
     let prefix = scratch.file("prefix");
     let mut install = Command::new(headers().join("../crates/process/capi/install"));
     install.arg(&prefix).env("CARGO", env!("CARGO"));
