@@ -38,7 +38,7 @@ pub struct DynamicType {
 /// without virtual functions, pools of several objects) are not found.
 ///
 /// Reads two words of each live block, through the kernel: a block that another thread frees meanwhile is passed by, and
-/// nothing can fault. Takes about a quarter of a microsecond for each live block, and allocates; not for signal handlers.
+/// nothing can fault. Takes about a microsecond for each live block, and allocates; not for signal handlers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VtableCensus {
