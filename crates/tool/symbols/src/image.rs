@@ -124,6 +124,7 @@ pub(crate) struct Answer {
 }
 
 /// One function at an address, with what its entry tells about types.
+#[derive(Default)]
 pub(crate) struct RawTyped {
     pub(crate) facts: Option<Arc<Facts>>,
     pub(crate) language: Option<Language>,

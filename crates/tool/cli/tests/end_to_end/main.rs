@@ -28,4 +28,5 @@ mod stamps_c;
 mod symbols;
 mod timeline;
 mod truth;
+mod types;
 mod verified;

@@ -122,7 +122,8 @@ impl<'a> Entries<'a> {
                 let linkage = linkage.filter(|name| name.len() <= NAME_MAX).map(Arc::from);
                 let linkage = linkage.or_else(|| origin?.linkage.clone());
                 let name = name_of(unit, &entry).or_else(|| origin?.name.clone());
-                let told = language == Language::Rust && linkage.is_some();
+                // Names of Rust say it themselves.
+                let told = language == Language::Rust;
                 let scope = match origin {
                     Some(origin) => origin.scope.clone(),
                     None if told => None,

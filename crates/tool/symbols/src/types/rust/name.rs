@@ -136,6 +136,11 @@ impl Type {
         }
     }
 
+    /// The arguments of the last part of a path, without default ones.
+    pub(crate) fn arguments(&self) -> &[Type] {
+        self.last().map_or(&[], |last| &last.arguments)
+    }
+
     pub(crate) fn spelled(&self, full: bool) -> String {
         let mut out = String::new();
         self.write(&mut out, full);

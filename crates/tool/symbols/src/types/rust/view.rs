@@ -34,7 +34,17 @@ pub(crate) struct Argument {
 
 /// Crates that are containers, beside std.
 const LIBRARIES: [&str; 11] = [
-    "alloc", "core", "std", "hashbrown", "indexmap", "smallvec", "bytes", "thin_vec", "arrayvec", "slab", "rustc_demangle",
+    "alloc",
+    "core",
+    "std",
+    "hashbrown",
+    "indexmap",
+    "smallvec",
+    "bytes",
+    "thin_vec",
+    "arrayvec",
+    "slab",
+    "rustc_demangle",
 ];
 
 /// Modules of std that run other people's code: what they inline is not theirs. (They allocate nothing themselves.)
@@ -114,7 +124,8 @@ fn named(plain: &str, frame: &TypedFrame) -> Vec<Argument> {
 }
 
 pub(crate) fn is_allocator(of: &Type) -> bool {
-    matches!(&*of.path(), "alloc::alloc::Global" | "std::alloc::System") || of.path() == "hashbrown::raw::alloc::inner::Global"
+    matches!(&*of.path(), "alloc::alloc::Global" | "std::alloc::System")
+        || of.path() == "hashbrown::raw::alloc::inner::Global"
 }
 
 fn inner_arguments(own: &Type) -> Vec<&Type> {
