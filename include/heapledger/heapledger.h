@@ -1,4 +1,4 @@
-/* Heapledger, from C: contexts, pools, markers, questions to the ledger.
+/* Heapledger, from C: contexts, pools, stamps, markers, questions to the ledger.
  *
  * What is declared here goes to whoever observes the program: `heapledger record`, or the ledger of libheapledger. They
  * are found through a weak symbol each. Where nobody observes, both are null: then a scope, or any other call here, is two
@@ -6,6 +6,9 @@
  *
  * C99 or later, C++ too (see heapledger.hpp for classes); gcc or clang. On other systems than x86-64 ELF all calls
  * compile, and do nothing.
+ *
+ * With HEAPLEDGER_OFF defined before it is included, all of it is nothing: no symbol, and no instruction where the compiler
+ * optimises. Define it for a whole program, or for none of its files.
  *
  * Threads: everything here may be called in any thread at any time, also while others allocate. A context belongs to the
  * thread that entered it. Nothing here allocates, fails or sets errno, unless it says so.
@@ -17,12 +20,21 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define HEAPLEDGER_INLINE __extension__ static __inline__ __attribute__((always_inline, unused))
+
+/* The first argument points to memory that is not looked at: gcc need not warn that nothing has been written there. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define HEAPLEDGER_NOT_READ __attribute__((access(none, 1)))
+#else
+#define HEAPLEDGER_NOT_READ
+#endif
 
 /* ------------------------------------------------------------------------------------------------------- names */
 
@@ -81,6 +93,15 @@ typedef struct heapledger_pool {
     uint32_t reserved;
 } heapledger_pool;
 
+/* Where a stamp is made. Never changes, and stays; its texts need no NUL. */
+typedef struct heapledger_place {
+    const char *file;
+    uint32_t file_length;
+    uint32_t line;
+    const char *label; /* or null */
+    uint32_t label_length;
+} heapledger_place;
+
 struct heapledger_calls;
 
 /* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
@@ -98,9 +119,11 @@ typedef struct heapledger_bridge {
     void (*pool_backed)(heapledger_pool *pool, uint64_t block);
     void (*set_context)(uint64_t block);
     const struct heapledger_calls *ledger; /* null: the observer is another process */
+    int (*stamp)(uint64_t block, const char *type, uint32_t type_length, const heapledger_place *place); /* or null */
 } heapledger_bridge;
 
-#if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__)
+#if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__) && !defined(HEAPLEDGER_OFF)
+#define HEAPLEDGER_IS_ON 1
 /* Through the global offset table: so the reference stays weak in programs that are not position-independent, too. */
 __asm__(".weak heapledger_bridge_v1\n.weak heapledger_ledger_v1");
 HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) {
@@ -111,6 +134,7 @@ HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) {
     return ledger;
 }
 #else
+#define HEAPLEDGER_IS_ON 0
 HEAPLEDGER_INLINE const heapledger_bridge *heapledger_find_bridge(void) { return NULL; }
 #endif
 
@@ -131,6 +155,7 @@ HEAPLEDGER_INLINE int heapledger_is_observed(void) {
 
 /* ----------------------------------------------------------------------------------------------------- contexts */
 
+#if HEAPLEDGER_IS_ON
 /* A thread has one stack of scopes, whoever of its program, its libraries or their Rust parts enters them: the memory for
  * it is what asked first. */
 struct heapledger_thread {
@@ -150,6 +175,9 @@ HEAPLEDGER_INLINE heapledger_stack *heapledger_scopes(void) {
     if (bridge == NULL) return NULL;
     return heapledger_thread_v1.bound != NULL ? heapledger_thread_v1.bound : heapledger_bind(bridge);
 }
+#else
+HEAPLEDGER_INLINE heapledger_stack *heapledger_scopes(void) { return NULL; }
+#endif
 
 /* What to leave a scope with. */
 typedef struct heapledger_scope {
@@ -280,6 +308,65 @@ HEAPLEDGER_INLINE void heapledger_set_context(const void *block) {
     if (bridge != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
 }
 
+/* ------------------------------------------------------------------------------------------------------- stamps */
+
+/* A stamp says of what type a block is, and where in the source that was said: for `heapledger types` and all that groups
+ * by type, and for heapledger_list_usage. A block that has none is [unknown]. A reallocation keeps the stamp, a second
+ * stamp replaces the first. The ledger looks the block up by its address; nothing is read through the pointer. */
+
+/* Initialiser of a heapledger_place: here, with a label, which is a string literal. */
+#define HEAPLEDGER_PLACE_LABELLED(label)                                                                              \
+    {__FILE__, (uint32_t)sizeof(__FILE__) - 1, (uint32_t)__LINE__, "" label, (uint32_t)sizeof("" label) - 1}
+/* The same, without a label. */
+#define HEAPLEDGER_PLACE() {__FILE__, (uint32_t)sizeof(__FILE__) - 1, (uint32_t)__LINE__, NULL, 0}
+
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_stamp_text(const void *block, const char *type, size_t length,
+                                            const heapledger_place *place) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(stamp);
+    if (bridge == NULL) return 3; /* HEAPLEDGER_ELSEWHERE */
+    return bridge->stamp((uint64_t)(uintptr_t)block, type, (uint32_t)length, place) == 1 ? 0 : 1; /* HEAPLEDGER_NOTHING */
+}
+
+/* The block at, or around, an address is of this type, a text that stays; the place may be null. HEAPLEDGER_OK; HEAPLEDGER_NOTHING if the ledger
+ * knows no live block there, which it counts: under `heapledger record` that is found later, and in the recording's
+ * summary; HEAPLEDGER_ELSEWHERE if nobody observes. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_stamp(const void *block, const char *type, const heapledger_place *place) {
+    if (__builtin_expect(heapledger_find_bridge() == NULL, 1)) return 3; /* HEAPLEDGER_ELSEWHERE */
+    return heapledger_stamp_text(block, type, strlen(type), place);
+}
+
+/* What a stamp of a block that there is no type for says: its place only. */
+#define HEAPLEDGER_UNKNOWN_TYPE "[unknown]"
+
+#ifndef __cplusplus
+/* A pointer to the static place of this line. */
+#define HEAPLEDGER_HERE_PLACE_                                                                                        \
+    __extension__({                                                                                                   \
+        static const heapledger_place heapledger_place_ = HEAPLEDGER_PLACE();                                         \
+        &heapledger_place_;                                                                                           \
+    })
+
+HEAPLEDGER_INLINE void *heapledger_stamped(void *block, const char *type, const heapledger_place *place) {
+    if (block != NULL) heapledger_stamp(block, type, place);
+    return block;
+}
+
+/* A pointer, stamped with a type, a string literal, and this place: `list = HEAPLEDGER_STAMP(make_list(), "struct list")`.
+ * Null is not stamped. heapledger.hpp has it for C++. */
+#define HEAPLEDGER_STAMP(block, literal)                                                                              \
+    ((__typeof__(block))heapledger_stamped((void *)(block), "" literal "", HEAPLEDGER_HERE_PLACE_))
+
+HEAPLEDGER_INLINE void *heapledger_new_array(size_t count, size_t each, const char *type,
+                                             const heapledger_place *place) {
+    return heapledger_stamped(calloc(count, each), type, place);
+}
+
+/* A zeroed T, or so many of them in a row, stamped with the type; null where there is no memory. To be freed with free. */
+#define HEAPLEDGER_NEW(T) ((T *)heapledger_new_array(1, sizeof(T), #T, HEAPLEDGER_HERE_PLACE_))
+#define HEAPLEDGER_NEW_ARRAY(T, count)                                                                                \
+    ((T *)heapledger_new_array((count), sizeof(T), "[" #T "]", HEAPLEDGER_HERE_PLACE_))
+#endif
+
 /* ------------------------------------------------------------------------------------------------------ markers */
 
 /* Leaves a moment with a name in a recording. Of the text the first 256 bytes. */
@@ -378,7 +465,7 @@ typedef int heapledger_each_block(const heapledger_block *block, void *data);
 typedef int heapledger_each_site(const heapledger_site *site, void *data);
 
 /* What to print. */
-enum { HEAPLEDGER_TOTALS = 0, HEAPLEDGER_SITES = 1, HEAPLEDGER_BLOCKS = 2 };
+enum { HEAPLEDGER_TOTALS = 0, HEAPLEDGER_SITES = 1, HEAPLEDGER_BLOCKS = 2, HEAPLEDGER_TYPES = 3 };
 
 /* For the functions below. */
 typedef struct heapledger_calls {
@@ -441,6 +528,36 @@ HEAPLEDGER_INLINE int heapledger_sites(size_t count, heapledger_each_site *each,
 HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
     const heapledger_calls *ledger = heapledger_ledger();
     return ledger != NULL ? ledger->print(what, descriptor, count) : HEAPLEDGER_ELSEWHERE;
+}
+
+/* Prints every live block, with its stamp and its stack. */
+HEAPLEDGER_INLINE int heapledger_dump_blocks(int descriptor) { return heapledger_print(HEAPLEDGER_BLOCKS, descriptor, 0); }
+
+/* Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first. */
+HEAPLEDGER_INLINE int heapledger_list_usage(int descriptor) { return heapledger_print(HEAPLEDGER_TYPES, descriptor, 0); }
+
+/* A block of malloc, stamped: freed by heapledger_track_free or by free. `type` stays; `place` may be null. */
+HEAPLEDGER_INLINE void *heapledger_track_malloc(size_t size, const char *type, const heapledger_place *place) {
+    void *block = malloc(size);
+    if (block != NULL) heapledger_stamp(block, type, place);
+    return block;
+}
+
+/* Frees a block. While an exact ledger runs in this process, one that it knows no live block for is left alone, and
+ * HEAPLEDGER_NOTHING: one that was freed before, was never allocated, or was allocated before the ledger was started. */
+HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (block != NULL && ledger != NULL && heapledger_is_observed()) {
+        heapledger_totals totals;
+        heapledger_block found;
+        totals.size = sizeof totals;
+        found.size = sizeof found;
+        if (ledger->totals(&totals) == HEAPLEDGER_OK && !totals.is_estimate &&
+            (ledger->block_at(block, &found) != HEAPLEDGER_OK || found.address != (uint64_t)(uintptr_t)block))
+            return HEAPLEDGER_NOTHING;
+    }
+    free(block);
+    return HEAPLEDGER_OK;
 }
 
 #ifdef __cplusplus

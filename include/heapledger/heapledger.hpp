@@ -5,6 +5,7 @@
 //     void reflow() {
 //         heapledger::context scope{"reflow", layout};  // to the end of the block
 //         heapledger::pool lines{"lines"};
+//         Line *line = HEAPLEDGER_NEW(Line, 80);         // a block that is known to be a Line
 //         …
 //     }
 //
@@ -144,6 +145,160 @@ class pool {
     heapledger_pool pool_;
 };
 
+// ------------------------------------------------------------------------------------------------------- stamps
+
+// HEAPLEDGER_NEW(T, arguments…) is `new T(arguments…)`, of which the type, the file and the line are known. With up to 15
+// arguments; a type with a comma in it needs an alias.
+//
+// HEAPLEDGER_STAMPED(pointer) gives the pointer back, plain or smart (what has `get()`), and declares that the block which
+// it points into is of its static type. HEAPLEDGER_STAMP(pointer, "T") says the type itself.
+//
+// <heapledger/new_macro.hpp> does that with every `new`, <heapledger/malloc_macros.h> with malloc and its kin.
+//
+// The type is what the compiler writes for it, without run-time type information: -fno-rtti is fine.
+
+#if __cplusplus >= 202002L
+#define HEAPLEDGER_CONSTEXPR constexpr
+#define HEAPLEDGER_IS_CONSTANT __builtin_is_constant_evaluated()
+#else
+#define HEAPLEDGER_CONSTEXPR
+#define HEAPLEDGER_IS_CONSTANT false
+#endif
+
+namespace detail {
+
+struct text {
+    const char *start;
+    std::size_t length;
+};
+
+// "… [with HeapledgerType = T]" of gcc, "… [HeapledgerType = T]" of clang.
+template <class HeapledgerType> text type_name() noexcept {
+    const char *const whole = __PRETTY_FUNCTION__;
+    const char *const name = std::strstr(whole, "HeapledgerType = ");
+    if (name == nullptr) return text{HEAPLEDGER_UNKNOWN_TYPE, sizeof HEAPLEDGER_UNKNOWN_TYPE - 1};
+    const char *const start = name + sizeof "HeapledgerType = " - 1;
+    return text{start, std::strlen(start) - 1};
+}
+
+// Places of stamps, made when they are first used: observers keep their addresses. Of more than 4,096, and of those that
+// share too many places with others, the rest is one place.
+struct place_slot {
+    std::atomic<std::uint32_t> state; // 0: free, 1: being written, 2: written
+    heapledger_place place;
+};
+
+inline const heapledger_place *place(const char *file, std::uint32_t line, const char *label) noexcept {
+    static const std::size_t slots_max = 4096, tried_max = 32;
+    static place_slot slots[slots_max];
+    static const heapledger_place other = {"(other)", 7, 0, nullptr, 0};
+    const std::size_t key = reinterpret_cast<std::uintptr_t>(file) + line * std::size_t{0x9e3779b1u} +
+                            reinterpret_cast<std::uintptr_t>(label) * 31;
+    const std::size_t at = key * std::size_t{0x9e3779b97f4a7c15u} >> 40;
+    for (std::size_t tried = 0; tried < tried_max; tried++) {
+        place_slot &slot = slots[(at + tried) % slots_max];
+        std::uint32_t state = slot.state.load(std::memory_order_acquire);
+        if (state == 0 && slot.state.compare_exchange_strong(state, 1, std::memory_order_acq_rel)) {
+            slot.place = heapledger_place{file, static_cast<std::uint32_t>(std::strlen(file)), line, label,
+                                          label == nullptr ? 0 : static_cast<std::uint32_t>(std::strlen(label))};
+            slot.state.store(2, std::memory_order_release);
+            return &slot.place;
+        }
+        // One that is being written right now is passed by: another is made, and shown as the same.
+        if (state == 2 && slot.place.file == file && slot.place.line == line && slot.place.label == label)
+            return &slot.place;
+    }
+    return &other;
+}
+
+inline void stamp(const volatile void *block, text type, const char *file, std::uint32_t line,
+                  const char *label) noexcept {
+    heapledger_stamp_text(const_cast<const void *>(block), type.start, type.length, place(file, line, label));
+}
+
+// What a pointer to it says of a block.
+template <class T> struct named {
+    static text name() noexcept { return type_name<T>(); }
+};
+template <> struct named<void> {
+    static text name() noexcept { return text{HEAPLEDGER_UNKNOWN_TYPE, sizeof HEAPLEDGER_UNKNOWN_TYPE - 1}; }
+};
+
+template <class T>
+__attribute__((noinline, cold)) void stamp_as(T *block, const char *file, std::uint32_t line,
+                                              const char *label) noexcept {
+    if (block != nullptr) stamp(block, named<T>::name(), file, line, label);
+}
+
+} // namespace detail
+
+// A place in the source: `at{__FILE__, __LINE__} * pointer` stamps what it points to, and is the pointer.
+class at {
+  public:
+    constexpr at(const char *file, std::uint32_t line, const char *label = nullptr) noexcept
+        : file_(file), line_(line), label_(label) {}
+
+    // The same for `*new T`: what the pointer points to.
+    struct dereferenced {
+        const char *file;
+        std::uint32_t line;
+    };
+    constexpr dereferenced operator*() const noexcept { return dereferenced{file_, line_}; }
+
+    template <class T> __attribute__((always_inline)) inline HEAPLEDGER_CONSTEXPR T *stamped(T *block) const noexcept {
+        if (!HEAPLEDGER_IS_CONSTANT && __builtin_expect(heapledger_find_bridge() != nullptr, 0))
+            detail::stamp_as(block, file_, line_, label_);
+        return block;
+    }
+    template <class Pointer> __attribute__((always_inline)) inline Pointer &&stamped_within(Pointer &&smart) const {
+        stamped(smart.get());
+        return static_cast<Pointer &&>(smart);
+    }
+    template <class T> inline T *stamped_within(T *block) const noexcept { return stamped(block); }
+
+    template <class T> inline T *stamped_as(T *block, const char *type) const noexcept {
+        if (__builtin_expect(heapledger_find_bridge() != nullptr, 0) && block != nullptr)
+            detail::stamp(block, detail::text{type, std::strlen(type)}, file_, line_, label_);
+        return block;
+    }
+
+  private:
+    const char *file_;
+    std::uint32_t line_;
+    const char *label_;
+};
+
+template <class T> __attribute__((always_inline)) inline HEAPLEDGER_CONSTEXPR T *operator*(at here, T *block) noexcept {
+    return here.stamped(block);
+}
+
+template <class T>
+__attribute__((always_inline)) inline HEAPLEDGER_CONSTEXPR T &operator*(at::dereferenced here, T *block) noexcept {
+    return *at{here.file, here.line}.stamped(block);
+}
+
+// A macro within a macro: the inner place is the nearer one.
+constexpr at operator*(at, at inner) noexcept { return inner; }
+
 } // namespace heapledger
+
+#define HEAPLEDGER_AT_ ::heapledger::at(__FILE__, __LINE__)
+#if HEAPLEDGER_IS_ON
+#define HEAPLEDGER_STAMPED(pointer) (HEAPLEDGER_AT_.stamped_within(pointer))
+#define HEAPLEDGER_STAMP(pointer, literal) (HEAPLEDGER_AT_.stamped_as((pointer), "" literal ""))
+#define HEAPLEDGER_NEW_ALONE_(T) (HEAPLEDGER_AT_ * new T())
+#define HEAPLEDGER_NEW_WITH_(T, ...) (HEAPLEDGER_AT_ * new T(__VA_ARGS__))
+#else
+#define HEAPLEDGER_STAMPED(pointer) (pointer)
+#define HEAPLEDGER_STAMP(pointer, literal) (pointer)
+#define HEAPLEDGER_NEW_ALONE_(T) (new T())
+#define HEAPLEDGER_NEW_WITH_(T, ...) (new T(__VA_ARGS__))
+#endif
+#define HEAPLEDGER_COUNT_(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, which, ...) which
+#define HEAPLEDGER_NEW_WHICH_(...)                                                                                    \
+    HEAPLEDGER_COUNT_(__VA_ARGS__, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_, WITH_,       \
+                      WITH_, WITH_, WITH_, WITH_, ALONE_, none)
+#define HEAPLEDGER_NEW(...)                                                                                           \
+    HEAPLEDGER_PASTE(HEAPLEDGER_NEW_, HEAPLEDGER_NEW_WHICH_(__VA_ARGS__))(__VA_ARGS__)
 
 #endif

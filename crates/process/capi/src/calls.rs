@@ -241,6 +241,7 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
         0 => ledger.print_totals(to),
         1 => ledger.print_sites(to, count, Order::BytesLive),
         2 => ledger.print_blocks(to),
+        3 => ledger.print_types(to),
         _ => return FAILED,
     };
     if printed.is_ok() { OK } else { FAILED }

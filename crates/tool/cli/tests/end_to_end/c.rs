@@ -415,7 +415,7 @@ fn libheapledger_preloaded_prints_at_exit() {
 }
 
 /// Installs libheapledger as its users do; built where the command under test is.
-fn libheapledger(scratch: &Scratch) -> PathBuf {
+pub(crate) fn libheapledger(scratch: &Scratch) -> PathBuf {
     let prefix = scratch.file("prefix");
     let mut install = Command::new(headers().join("../crates/process/capi/install"));
     install.arg(&prefix).env("CARGO", env!("CARGO"));

@@ -25,6 +25,7 @@ mod real;
 mod rewrite;
 mod stacks;
 mod stamps;
+mod stamps_c;
 mod symbols;
 mod timeline;
 mod truth;

@@ -1,0 +1,72 @@
+//! Options that verbs have in common.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueHint};
+use heapledger_recording::Time;
+
+use crate::select;
+
+/// What to read.
+#[derive(Debug, Args)]
+pub(crate) struct Input {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// A recording to write.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The recording to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct Range {
+    /// From this time on, such as 1.5s or 200ms [default: the beginning]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
+    pub(crate) from: Option<Time>,
+
+    /// Up to this time [default: the end]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
+    pub(crate) to: Option<Time>,
+}
+
+/// Where the names of functions come from.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Names of functions")]
+pub(crate) struct Symbols {
+    /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
+    pub(crate) debug_dir: Vec<PathBuf>,
+
+    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    ///
+    /// For a recording of another machine, or of a program that has been replaced since: files are known by
+    /// their build ids, and by their names where they have none. Can be given more than once.
+    ///
+    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
+    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    pub(crate) search: Vec<PathBuf>,
+
+    /// Whether servers may be asked.
+    #[arg(skip = true)]
+    pub(crate) download: bool,
+
+    /// The root of the file system in which the program ran
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) sysroot: Option<PathBuf>,
+}

@@ -1,0 +1,98 @@
+//! The verb that compares.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use heapledger_analysis::Moment;
+
+use crate::args::Symbols;
+use crate::select::{self, AnyMetric, Limit, Which, moment};
+
+/// Compare two runs, or two moments of one
+///
+/// What grew most comes first, what shrank most last.
+///
+///     $ heapledger diff before.hl after.hl               functions that hold more at the peak
+///     $ heapledger diff before.hl after.hl --at end --by stack      leaks that are new
+///     $ heapledger diff before.hl after.hl --total --metric blocks  calls that are more
+///     $ heapledger diff run.hl --at 5s --at 20s          what grew between these times
+///     $ heapledger diff old.hl@end new.hl@1min           moments beside the names
+///     $ heapledger diff main.hl branch.hl --markdown --fail-above 5% > comment.md
+///
+/// Functions are the same if they have the same name, in a module of the same file
+/// name and, where that is known, in a source file of the same name: addresses,
+/// process ids and directories do not count, nor do versions of libraries. Where
+/// no names are known only the same build of a module can be compared, so keep the
+/// old programs, or their debug information, for --debug-dir.
+///
+/// Exit status: 104 if the whole grew by more than --fail-above allows.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Diff {
+    /// A recording and another one, or one with two moments; FILE@WHEN is FILE at that moment
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    pub(crate) by: DiffBy,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Leave out what differs by less: a share of the whole before (0.5%), or a figure (16KiB, 100)
+    #[arg(short, long, value_name = "LIMIT", value_parser = select::amount, default_value = "0")]
+    pub(crate) threshold: Limit,
+
+    /// Fail if the whole has grown by more: a share of it (10%), or a figure (1MiB, 100)
+    #[arg(long, value_name = "LIMIT", value_parser = select::amount)]
+    pub(crate) fail_above: Option<Limit>,
+
+    /// What was live at a moment: peak, end, or a time such as 1.5s; given twice, before and after [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total", help_heading = "What to show")]
+    pub(crate) at: Vec<Moment>,
+
+    /// All that was ever allocated, live or not
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) total: bool,
+
+    /// What to compare; temporary implies --total
+    #[arg(long, value_name = "WHAT", default_value = "bytes", help_heading = "What to show")]
+    pub(crate) metric: AnyMetric,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output", conflicts_with = "markdown")]
+    pub(crate) json: bool,
+
+    /// Print Markdown, such as for a comment on a change
+    #[arg(long, help_heading = "Output")]
+    pub(crate) markdown: bool,
+}
+
+/// What `diff` and `timeline` sum up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffBy {
+    /// The function that wanted the memory
+    Function,
+    /// The stack, shown by its innermost functions
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of that function
+    Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
+}

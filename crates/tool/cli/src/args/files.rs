@@ -1,0 +1,112 @@
+//! Verbs that make recordings of recordings, or say what is in one.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use crate::args::{Input, Range, Symbols, Target};
+
+/// Make one recording of several
+///
+/// The processes of all stand side by side, with the times at which they really
+/// ran: those of the earliest recording begin at 0. Totals, the peak and what is
+/// live over time are counted again, over all of them. Recordings of different
+/// machines are put together by the clocks of those machines.
+///
+///     $ heapledger merge -o both.hl client.hl server.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Merge {
+    /// The recordings
+    #[arg(value_name = "FILE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Cut a part of the time out of a recording
+///
+/// The new recording answers for itself: what was live when its time begins is in
+/// it, with the stacks that allocated it, and all times are those of the whole
+/// recording. Totals are of the part alone: calls are those made in it, while the
+/// peak and what is live count what was there before, too. Processes that were over
+/// by then, or began later, are not in it.
+///
+///     $ heapledger trim --from 10s --to 20s -o part.hl run.hl
+///     $ heapledger trim --from 1h -o end.hl run.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Trim {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Make a recording that can be shown to others
+///
+/// Removed: command lines, the working directory, options of `record`,
+/// annotations, and the build ids of your own programs and libraries. Replaced:
+/// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
+/// names of scopes and heaps, and the values of scopes, by text-HASH; the same name
+/// by the same hash. Your own are all that are not below /usr (without
+/// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
+/// /sbin.
+///
+/// Hashes are made with a random key that is not kept: nobody can try names out.
+/// To compare several recordings, give them the same hashes with --key-file.
+///
+/// Kept: the date, pids, times, how processes began and ended, addresses in
+/// modules, paths and build ids of the distribution's modules, and all figures.
+/// Names of functions are in no recording: whoever reads it finds those of the
+/// distribution by build id, and yours only with --keep-build-ids and your
+/// programs at hand.
+///
+///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
+///     $ heapledger anonymize --keep-names -o public.hl heapledger.server.4411.hl
+///     $ heapledger info public.hl                                   what is in it now
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Anonymize {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes and heaps
+    #[arg(long)]
+    pub(crate) keep_names: bool,
+
+    /// Keep the build ids of your own programs and libraries
+    #[arg(long)]
+    pub(crate) keep_build_ids: bool,
+
+    /// Take the key from this file, of 16 bytes or more, so that recordings made with it have the same hashes
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Show what a recording consists of
+///
+/// The session; processes and how they ended; modules with their build ids, and
+/// what is there to take names from; threads; the parts of the file and their
+/// sizes; what is damaged.
+///
+///     $ heapledger info build.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}

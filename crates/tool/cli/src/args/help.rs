@@ -1,0 +1,75 @@
+//! Verbs that help with the command itself.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+/// Say what can be recorded here, and what not
+///
+/// Looks at the machine: kernel, limits, memory, places for files; and records a
+/// small program to see whether all of it works. With a command, looks at its
+/// program too, without running it: can it be recorded, and wholly; whose malloc
+/// it has; and for it and its libraries, how stacks and names will look.
+///
+/// Each finding has a code, which `heapledger explain` explains, and a hint.
+///
+///     $ heapledger doctor
+///     $ heapledger doctor ./server
+///     $ heapledger doctor --json ./server | jq .verdict
+///
+/// Exit status: 0 it can be recorded (perhaps with warnings), 101 it cannot.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program; its arguments, if given, are of no interest
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Explain a code that stands beside a message
+///
+/// Errors, warnings and findings of `doctor` have codes like HL0005. Says what is
+/// behind one, what follows from it, and what to do. Without a code lists them.
+///
+///     $ heapledger explain HL0005
+///     $ heapledger explain
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Explain {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The code, or its number
+    #[arg(value_name = "CODE")]
+    pub(crate) code: Option<String>,
+}
+
+/// Print a completion script for a shell
+///
+///     $ heapledger completions bash > ~/.local/share/bash-completion/completions/heapledger
+///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write those of all verbs to a directory
+///
+///     $ heapledger man | man -l -
+///     $ heapledger man --dir ~/.local/share/man/man1
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Man {
+    /// The directory to write to; made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+}

@@ -1,0 +1,188 @@
+//! Verbs that draw: trees, plots, pictures; and the same for other tools.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use heapledger_analysis::{Moment, ProcessPattern};
+
+use crate::args::{DiffBy, Input, Range, Symbols};
+use crate::select::{self, What, Which, moment, percentage};
+
+/// Show who holds or allocates how much as a tree of calls
+///
+/// From the outermost callers to those that allocate, or the other way round.
+/// Functions that were inlined are shown where debug information tells them. If
+/// all that a function holds goes through one that it calls, the two stand in one
+/// place, with one row of figures.
+///
+///     $ heapledger tree                            the peak, from main inwards
+///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
+///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
+///     $ heapledger tree --by context,stack         by the scopes of the program, and in each by function
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Tree {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What the levels are, the outermost first: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
+
+    /// From the functions that allocate to their callers
+    #[arg(short, long)]
+    pub(crate) bottom_up: bool,
+
+    /// How many levels to show; functions that stand in one place are one level
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: Option<u32>,
+
+    /// Leave out what has a smaller share of the whole, in percent
+    #[arg(short, long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percentage)]
+    pub(crate) threshold: f64,
+
+    /// Show every function of long chains
+    #[arg(long)]
+    pub(crate) unfold: bool,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What levels of a tree are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Levels {
+    /// Functions
+    Stack,
+    /// The scopes that the program declares
+    Context,
+    /// The heaps that the program declares
+    Heap,
+}
+
+/// Draw a flame graph, or write the stacks for tools that do
+///
+/// Each box is a function, as wide as what it and all that it calls hold or
+/// allocate. The picture is a file that browsers show: click on a box to enlarge
+/// it, press Ctrl-F to search.
+///
+///     $ heapledger flame -o peak.svg
+///     $ heapledger flame --total --metric blocks -o calls.svg
+///     $ heapledger flame --thread "worker*" --at end -o workers.svg
+///     $ heapledger flame --by context,stack -o requests.svg
+///     $ heapledger flame --collapsed -o - | grep parse
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Flame {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// What boxes are, from the bottom: stack, context, heap, or several, such as context,stack
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
+    pub(crate) by: Vec<Levels>,
+
+    /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
+    #[arg(long)]
+    pub(crate) collapsed: bool,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Write the sites in the format of another tool
+///
+/// What each stack ever allocated, and what it holds at a moment, as blocks and
+/// bytes. Functions are named here and now: the file needs nothing else. Contexts,
+/// tasks and heaps that the program declares are labels.
+///
+///     $ heapledger export --to pprof -o peak.pb.gz
+///     $ go tool pprof -top peak.pb.gz
+///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Export {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The format
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: crate::export::Format,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Draw what was live over time
+///
+/// A plot for the terminal, or a picture. Each column shows the most that was live
+/// in its part of the time. Beside it stands what the system counted of the same
+/// processes, where `record` looked: resident memory, what of it belongs to no
+/// file, the brk heap, and private mappings without a file (what malloc takes by
+/// mmap among them). So it shows whether what is live is also resident, and
+/// whether what was freed went back to the system.
+///
+///     $ heapledger timeline
+///     $ heapledger timeline --svg live.svg
+///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --by function                  which function grows
+///     $ heapledger timeline --by context                   what the program did when it grew
+///     $ heapledger timeline --by site -n 5 --svg sites.svg
+///     $ heapledger timeline --json | jq .peak
+///
+/// With --by, each column shows what was held at its end; that takes the events, and
+/// the longer, the more were recorded.
+///
+/// Memory that processes share is counted for each of them. The plot is in plain
+/// ASCII where the locale is not UTF-8.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Timeline {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+
+    /// Only this process, or one of several: its pid, or a pattern of its program's file name
+    #[arg(short, long, value_name = "PROCESS", value_parser = select::process, help_heading = "What to show")]
+    pub(crate) process: Vec<ProcessPattern>,
+
+    /// Show what the largest of these at the peak held over time: which one grows
+    #[arg(long, value_name = "WHAT", help_heading = "What to show")]
+    pub(crate) by: Option<DiffBy>,
+
+    /// How many of them
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=50), requires = "by")]
+    pub(crate) rows: u16,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+
+    /// Write a picture to this file, - for stdout
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) svg: Option<PathBuf>,
+}

@@ -1,0 +1,240 @@
+//! Verbs that run programs, and that steer recorders.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::select;
+
+/// Run a program and record what it allocates
+///
+/// Every call of the malloc family is recorded with its stack, in the program and
+/// in all that it starts. The program sees no difference, except that it takes
+/// somewhat longer. The report is on stderr; stdout is the program's.
+///
+///     $ heapledger record -- ./server --port 8080
+///     $ heapledger record -o build.hl -- make -j8
+///
+/// Returns when the program has ended; what it left running goes on unrecorded.
+/// Ends with the program's exit status, or by the signal that killed it. Programs
+/// that are statically linked, or that run with the rights of another user
+/// (set-user-ID), cannot be recorded: they run as always.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Record {
+    /// The file to write [default: heapledger.PROGRAM.PID.hl]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Print nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Wait for everything that the program started, not only for the program
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// Record for so long only, such as 30s or 2min; the program goes on unrecorded
+    ///
+    /// Counted from the first moment at which allocations are recorded. The file is
+    /// complete then; `heapledger record` stays until the program has ended.
+    #[arg(long, value_name = "TIME", value_parser = select::duration, verbatim_doc_comment)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Begin to record so long after the program was started
+    #[arg(long, value_name = "TIME", value_parser = select::duration, conflicts_with = "start_paused")]
+    pub(crate) start_after: Option<Duration>,
+
+    /// Begin to record when told to: by `heapledger start`, or a signal
+    ///
+    /// SIGUSR1, sent to `heapledger record`, starts recording; SIGUSR2 pauses it. While
+    /// it is paused, frees of recorded blocks are still recorded, so that what is live
+    /// stays right; nothing else is.
+    #[arg(long, verbatim_doc_comment)]
+    pub(crate) start_paused: bool,
+
+    /// What to do when events come faster than they can be taken
+    #[arg(long, value_name = "WHAT", default_value = "wait")]
+    pub(crate) on_full: OnFull,
+
+    /// Go on in another file after this time, or when the file is this long: 1h, 500MiB, or 1h,1GiB for both
+    ///
+    /// The files are NAME.0001.hl, NAME.0002.hl … Each can be read alone: it begins with
+    /// what was live then, and its totals are of its own time.
+    #[arg(long, value_name = "TIME|SIZE", value_parser = file_limit, value_delimiter = ',', verbatim_doc_comment)]
+    #[arg(conflicts_with = "aggregate")]
+    pub(crate) rotate: Vec<FileLimit>,
+
+    /// With --rotate: remove the oldest file when there are more than this
+    #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: Option<u32>,
+
+    /// Keep totals of each stack, no events: a small file, however long the run
+    ///
+    /// The file is replaced every ten seconds at the most by one with all that is known
+    /// by then, so that a recorder that is killed leaves the last one. What takes
+    /// events (a moment that is neither the peak nor the end; threads; sizes) cannot be
+    /// asked of it.
+    #[arg(long)]
+    pub(crate) aggregate: bool,
+
+    /// What to take of the place where a block is allocated
+    #[arg(long, value_name = "MODE", default_value = "mixed")]
+    pub(crate) stacks: Stacks,
+
+    /// Compare every captured stack with what the program's C library says
+    ///
+    /// Each is checked frame by frame against glibc's `backtrace`, at the same place
+    /// in the program. That takes 10 microseconds and more for each allocation. How
+    /// many are equal is in the report and in `summary`; `info` shows both stacks of
+    /// the first that are not.
+    #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
+    pub(crate) verify_stacks: bool,
+
+    /// Load this hook library too, as `heapledger run` does; may be given several times
+    #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a program with hooks of your own on its allocator, and record nothing
+///
+/// A hook library is told of every call of the malloc family, or takes the place of
+/// the allocator, in the program and in all that it starts. It is written in C or
+/// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
+///
+///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
+///     $ heapledger run --hook ./libfail.so --hook ./libhistogram.so -- make test
+///
+/// The libraries are asked for their hooks in the order given, before the program's
+/// first allocation returns. Ends with the program's exit status, or by the signal
+/// that killed it. Programs that cannot be recorded cannot have hooks either: they
+/// run as always. To record as well: `heapledger record --hook`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Run {
+    /// The hook library; may be given several times
+    #[arg(long, required = true, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
+    /// Print nothing
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Begin or go on to record a program that runs under `heapledger record`
+///
+///     $ heapledger record --start-paused -- ./server &
+///     $ heapledger start
+///     $ heapledger stop 4411
+///
+/// Takes effect at once, in all processes of the recording. What was allocated
+/// before is not in the recording; that it is freed later is counted apart. The
+/// same by a signal: `kill -USR1` to the process of `heapledger record`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// Pause the recording of a program that runs under `heapledger record`
+///
+///     $ heapledger stop
+///
+/// From now on allocations are not recorded, in any process of the recording;
+/// frees of recorded blocks are, so that what is live stays right. The program goes
+/// on. `heapledger start` resumes. The same by a signal: `kill -USR2` to the process
+/// of `heapledger record`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// List the recordings that are going on
+///
+/// Those of the same user; root sees all. Whether allocations are recorded at the
+/// moment, for how long it has run, and how much it has recorded.
+///
+///     $ heapledger status
+///     $ heapledger status 4411 --json
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// Which recording that is going on.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// The id of a recorded process or of its recorder, or the file [default: the only one]
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) target: Option<String>,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// When a file is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileLimit {
+    /// After this time.
+    Age(Duration),
+    /// At this length.
+    Bytes(u64),
+}
+
+/// A time or a size.
+fn file_limit(text: &str) -> Result<FileLimit, String> {
+    const BYTES_MIN: u64 = 64 << 10;
+    let unknown = || format!("`{text}` is neither a time such as 1h nor a size such as 500MiB");
+    let limit = select::duration(text).map(FileLimit::Age);
+    match limit.or_else(|_| select::size(text).map(FileLimit::Bytes)).map_err(|_| unknown())? {
+        FileLimit::Age(age) if age < Duration::from_millis(100) => Err("files are at least 100ms long".to_owned()),
+        FileLimit::Bytes(..BYTES_MIN) => Err("files are at least 64KiB long".to_owned()),
+        limit => Ok(limit),
+    }
+}
+
+/// What happens when a ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFull {
+    /// Let the program wait: nothing is lost
+    #[default]
+    Wait,
+    /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
+    Drop,
+}
+
+/// What is taken of the place where a block is allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// The stack, and the context that the program declares
+    #[default]
+    Mixed,
+    /// The stack
+    Native,
+    /// The context that the program declares: cheaper, and of no use to programs that declare none
+    Pseudo,
+    /// Nothing: totals and sizes only
+    None,
+}

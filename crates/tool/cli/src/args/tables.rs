@@ -1,0 +1,281 @@
+//! Verbs that print tables.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use heapledger_analysis::{Lifetime, Pattern};
+
+use crate::args::{Input, Symbols};
+use crate::select::{LiveMetric, What, Which, within};
+
+/// Show the totals of a recording and of each process in it
+///
+/// Takes no time, however long the recording is: the totals are at its end. If
+/// the recorder was killed they are not; then they are counted again.
+///
+///     $ heapledger summary
+///     $ heapledger summary build.hl --json | jq .bytes_live_max
+///     $ heapledger summary --during 10s-20s --thread worker
+///
+/// With options that select blocks, the totals are of these alone, and there is no
+/// list of processes. Retained is what was allocated --during a time and is still
+/// live at its end.
+///
+/// Allocations are calls that returned a block; a reallocation is one more
+/// allocation and one more free. Bytes are those that were asked for. The peak is
+/// the moment when the most bytes were live. A temporary allocation is freed
+/// before the same thread allocates or frees anything else.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Summary {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show who holds or allocates the most
+///
+///     $ heapledger top                             by function, at the peak
+///     $ heapledger top --by stack -n 3             the three largest stacks, in full
+///     $ heapledger top --by thread --total         who allocated how much in all
+///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
+///     $ heapledger top --by context                for which of the scopes that the program declares
+///     $ heapledger top --at 1.5s                   what was live then
+///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
+///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
+///                                                  large blocks of a library that live long
+///
+/// A site is a stack that allocates. Its function is the innermost one that is no
+/// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
+///
+/// `--by thread` or `size`, a time with `--at`, and `--thread`, `--size`,
+/// `--lifetime` and `--during` are answered from the events: that takes the
+/// longer, the more were recorded. All else takes no time.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "function")]
+    pub(crate) by: By,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What `top` sums up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// The function that wanted the memory
+    Function,
+    /// The stack, shown by its innermost functions
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of that function
+    Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
+    /// The thread that allocated
+    Thread,
+    /// The exact size that was asked for
+    Size,
+}
+
+/// Show what was live at the end, by stack
+///
+/// Live at the end is not the same as lost: much of it may be in use until the
+/// last moment, and its program is right not to free it. Look for what should not
+/// be there, or not so often. Of a process that was ended by a signal, everything
+/// is live that it used.
+///
+///     $ heapledger leaks
+///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
+///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
+///
+/// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
+/// empty lines and lines that begin with # between them. A leak is suppressed if
+/// the PATTERN is found in a function, a module's path or a source file of its
+/// stack; `*` is any text, `^` and `$` are the start and the end of the name.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Leaks {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// A file of known leaks, which are not shown; can be given more than once
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) suppressions: Vec<PathBuf>,
+
+    /// End with this exit status if leaks are shown, for checks that are to fail
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) error_exitcode: Option<u8>,
+
+    /// What to order by
+    #[arg(long, value_name = "WHAT", default_value = "bytes")]
+    pub(crate) metric: LiveMetric,
+
+    /// How many stacks to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show where memory is allocated only to be freed at once
+///
+/// A temporary allocation is freed before the same thread allocates or frees
+/// anything else. Where there are many, a buffer that is kept, or one on the
+/// stack, often does as well.
+///
+/// With --within, a block counts that is freed soon, in numbers: before the thread
+/// that allocated it has made more than N further allocations (0: before its next
+/// one), whoever frees it and whatever is freed in between; or within a time. Times
+/// of events are kept in steps of 0.1 ms.
+///
+///     $ heapledger temporary -n 5
+///     $ heapledger temporary --within 10
+///     $ heapledger temporary --within 1ms --size 4k..
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Temporary {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Count blocks that are freed within N further allocations of their thread, or within a time such as 1ms
+    #[arg(long, value_name = "N|TIME", value_parser = within)]
+    pub(crate) within: Option<Lifetime>,
+
+    /// How many sites to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show where blocks are reallocated, how often, and how much is copied for it
+///
+/// By the stack that calls realloc. Where many reallocations grow few blocks in long
+/// chains, asking for the room beforehand saves them. `copied` is a bound: the
+/// smaller one of both sizes, each time; an allocator that finds room behind a block
+/// copies nothing.
+///
+///     $ heapledger reallocations -n 5
+///     $ heapledger reallocations --size 1M.. --thread "worker*"
+///
+/// Selected are reallocations by the block that comes of them: by its size, lifetime
+/// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
+/// any other, and not counted here.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Reallocations {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to order by
+    #[arg(long, value_name = "WHAT", default_value = "copied")]
+    pub(crate) by: ReallocationOrder,
+
+    /// How many stacks to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What to order reallocations by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReallocationOrder {
+    /// Bytes that were copied at most
+    Copied,
+    /// How often
+    Count,
+    /// How often the same block
+    Chain,
+}
+
+/// Show who calls one function, and how much memory goes through each of these
+///
+/// All that was allocated on stacks with the function on them, by the functions
+/// that call it directly. Each stack counts once: of a function that is on a stack
+/// several times, its outermost call counts. So the rows add up.
+///
+///     $ heapledger callers "json::parse*"
+///     $ heapledger callers xrealloc --total -n 5
+///
+/// FUNCTION is a pattern, as with --function: several functions that match are
+/// taken as one.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Neighbours {
+    /// The function: a part of its name, wildcards, or /regex/
+    #[arg(value_name = "FUNCTION", value_parser = Pattern::new)]
+    pub(crate) of: Pattern,
+
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// Show how large blocks are: a histogram by size class
+///
+/// A class has the sizes up to a power of two, and above half of it. Sizes are those
+/// that were asked for. Exact ones: `heapledger top --by size`.
+///
+///     $ heapledger sizes                              what is live at the peak, by bytes
+///     $ heapledger sizes --total --metric blocks      how often each size is asked for
+///     $ heapledger sizes --at end --module libfoo.so
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Sizes {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
