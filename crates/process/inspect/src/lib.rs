@@ -4,6 +4,8 @@
 //! descriptor ([`Ledger::print_blocks`] and the like) allocates nothing; the other answers may.
 
 mod block;
+mod census;
+mod modules;
 mod print;
 mod site;
 mod stack;
@@ -18,6 +20,7 @@ use heapledger_core::Bytes;
 use heapledger_resident::{LEDGER, control, query};
 
 pub use block::{Block, LiveBlocks};
+pub use census::{DynamicType, VtableCensus};
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
@@ -135,6 +138,12 @@ impl Ledger {
     pub fn block_at<T: ?Sized>(self, pointer: *const T) -> Option<Block> {
         let address = pointer.cast::<u8>().addr() as u64;
         query(|| LEDGER.block_at(address)).flatten().map(Block::new)
+    }
+
+    /// What the live blocks are that hold C++ objects with virtual functions, by the objects' own word: their dynamic types.
+    /// Needs neither stamps nor debug information, and works on stripped programs; see [`VtableCensus`].
+    pub fn census_by_vtable(self) -> VtableCensus {
+        VtableCensus::of(self.blocks())
     }
 
     /// Declares the type of the block around an address, for [`Block::type_name`] and [`Ledger::print_types`]. Whether
