@@ -9,6 +9,7 @@ mod modules;
 mod print;
 mod site;
 mod stack;
+mod stamp;
 #[cfg(feature = "symbols")]
 mod symbols;
 mod totals;
@@ -25,6 +26,7 @@ pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
 pub use site::{Order, Site};
 pub use stack::{Frame, Scope, Stack};
+pub use stamp::Stamp;
 #[cfg(feature = "symbols")]
 pub use symbols::Symbol;
 pub use totals::Totals;
@@ -147,7 +149,9 @@ impl Ledger {
     /// Declares the type of the block around an address, for [`Block::type_name`] and [`Ledger::print_types`]. Whether
     /// there is one. Up to 4,094 different names are told apart, the rest is `(other)`.
     pub fn stamp<T: ?Sized>(self, pointer: *const T, type_name: &'static str) -> bool {
-        heapledger_resident::stamp(pointer.cast::<u8>().addr() as u64, type_name)
+        let (address, length) = (pointer.cast::<u8>().addr() as u64, type_name.len() as u32);
+        // SAFETY: the name is static, and no place is given.
+        unsafe { heapledger_resident::stamp(address, type_name.as_ptr(), length, std::ptr::null()) }
     }
 
     /// Declares that the block around an address was allocated in the context that the calling thread is in now. Its

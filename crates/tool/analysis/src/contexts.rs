@@ -24,7 +24,7 @@ impl Texts {
         Texts { first: recording.texts().iter().map(first).collect() }
     }
 
-    /// The text of a scope, a value or a heap.
+    /// The text of a scope, a value, a heap or a stamp.
     pub(crate) fn merged(&self, node: &Node) -> TextId {
         node.text().and_then(|text| self.first.get(&text).copied()).unwrap_or(TextId::UNKNOWN)
     }

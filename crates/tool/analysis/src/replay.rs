@@ -242,6 +242,7 @@ impl<'r> Player<'r> {
                 events_lost_unreadable: recorded.events_lost_unreadable,
                 events_lost_pools: recorded.events_lost_pools,
                 events_late: recorded.events_late,
+                stamps_unknown: recorded.stamps_unknown,
                 stacks: recorded.stacks,
                 ..Counts::default()
             },

@@ -24,6 +24,7 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod stamps;
 mod stamps_c;
 mod symbols;
 mod timeline;
