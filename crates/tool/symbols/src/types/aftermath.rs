@@ -56,7 +56,8 @@ enum Place {
 impl Body {
     /// What is constructed after `address`, nearest first.
     pub(crate) fn constructed(&self, address: u64) -> Vec<Constructed> {
-        let found = self.constructors.iter().filter(|found| (address..address + WINDOW).contains(&found.start));
+        let found =
+            self.constructors.iter().filter(|found| (address..address.saturating_add(WINDOW)).contains(&found.start));
         found
             .map(|found| Constructed {
                 class: TypeName::new(Language::Cxx, &found.class.0),
@@ -170,12 +171,18 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    fn read_inlined(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, body: &mut Body) -> gimli::Result<()> {
+    fn read_inlined(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        body: &mut Body,
+    ) -> gimli::Result<()> {
         let entry = unit.entry(offset)?;
         let Some(origin) = entry.attr_value(gimli::DW_AT_abstract_origin) else { return Ok(()) };
         let Some((target, origin)) = self.follow(unit, origin) else { return Ok(()) };
         let Some(class) = self.constructed_class(target.unit(), origin) else { return Ok(()) };
-        let number = |at| entry.attr_value(at).and_then(|value| value.udata_value()).and_then(|n| u32::try_from(n).ok());
+        let number =
+            |at| entry.attr_value(at).and_then(|value| value.udata_value()).and_then(|n| u32::try_from(n).ok());
         let (line, column) = (number(gimli::DW_AT_call_line), number(gimli::DW_AT_call_column));
         let mut ranges = unit.die_ranges(&entry)?;
         let mut starts = Vec::new();
@@ -273,7 +280,8 @@ impl<'a> Entries<'a> {
         if places.is_empty() {
             return None;
         }
-        let (name, of) = self.variable(self.spot(unit, offset)?)?;
+        let variable = self.spot(unit, offset)?;
+        let (name, of) = self.variable(variable)?;
         let pointee = self.pointee(of)?;
         let pointee = self.spelled(&pointee)?;
         for place in places.into_iter().take(64) {

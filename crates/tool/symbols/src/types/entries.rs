@@ -157,6 +157,11 @@ impl<'a> Entries<'a> {
         Some(facts)
     }
 
+    /// How a type is spelled, with its scope, and its size.
+    pub(super) fn type_of(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Spelled> {
+        self.type_at(unit, offset, 0)
+    }
+
     /// The type that `DW_AT_type` of an entry leads to; `void` where there is none.
     fn attr_type(
         &mut self,
@@ -460,7 +465,11 @@ impl<'a> Entries<'a> {
         Some((Target::Other(dwarf, self.unit(dwarf, start)?), offset))
     }
 
-    pub(super) fn at<'u>(&mut self, dwarf: &'u Dwarf<Metered<'a>>, offset: DebugInfoOffset) -> Option<Reference<'u, 'a>> {
+    pub(super) fn at<'u>(
+        &mut self,
+        dwarf: &'u Dwarf<Metered<'a>>,
+        offset: DebugInfoOffset,
+    ) -> Option<Reference<'u, 'a>> {
         let headers = self.headers(dwarf);
         let before = headers.offsets.partition_point(|&start| start <= offset.0);
         let unit = self.unit(dwarf, headers.offsets[before.checked_sub(1)?])?;
@@ -479,7 +488,7 @@ impl<'a> Entries<'a> {
         Some(unit)
     }
 
-    pub(super) fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers> {
+    fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers> {
         let read = || {
             let mut headers = Headers::default();
             let mut units = dwarf.units();

@@ -20,6 +20,12 @@ const SAME_NAME_MAX: usize = 64;
 /// Parts of an expression.
 const PARTS_MAX: usize = 32;
 
+/// Entries from one variable's to the one that has its name.
+const ORIGINS_MAX: usize = 8;
+
+/// From where names are seen: a function, and a line in it.
+type Viewpoint = (UnitOffset, u32);
+
 /// The types of a unit, by their names without scopes.
 pub(crate) type Names = HashMap<Box<[u8]>, Vec<UnitOffset>>;
 
@@ -30,15 +36,18 @@ impl<'a> Entries<'a> {
         unit: UnitRef<'_, Metered<'a>>,
         function: UnitOffset,
         language: Language,
+        line: u32,
         text: &Text,
     ) -> Option<Written> {
         let (found, is_array, is_more, is_result) = match text {
             Text::New { of, is_array } => (self.type_called(unit, function, language, of), *is_array, false, false),
             Text::SizeOf { of, is_array, is_more } => {
-                let found = self.expression(unit, function, of).or_else(|| self.type_called(unit, function, language, of));
+                let found = self
+                    .expression(unit, (function, line), of)
+                    .or_else(|| self.type_called(unit, function, language, of));
                 (found, *is_array, *is_more, false)
             }
-            Text::Into(of) => (self.expression_pointee(unit, function, of), false, false, true),
+            Text::Into(of) => (self.expression_pointee(unit, (function, line), of), false, false, true),
         };
         let (name, size) = found?;
         Some(Written { type_name: TypeName::new(language, &name), size, is_array, is_more, is_result })
@@ -108,7 +117,9 @@ impl<'a> Entries<'a> {
             }
             // The nearer its scope is to the function's, the better.
             let type_scope = full_short[..full_short.len() - wanted.len()].trim_end_matches("::");
-            let is_around = self.around(unit, offset).is_some_and(|own| own.first().is_none_or(|own| around.contains(own) || *own == function.0));
+            let is_around = self
+                .around(unit, offset)
+                .is_some_and(|own| own.first().is_none_or(|own| around.contains(own) || *own == function.0));
             let nearness = if is_around || scope_contains(&scope, type_scope) { 2 + type_scope.len() } else { 1 };
             let spot = self.spot(unit, offset)?;
             let real = if language == Language::Cxx { self.strip(spot, true)? } else { spot };
@@ -145,39 +156,34 @@ impl<'a> Entries<'a> {
     }
 
     /// What the pointer points to that an expression is.
-    fn expression_pointee(&mut self, unit: UnitRef<'_, Metered<'a>>, function: UnitOffset, text: &str) -> Option<Spelled> {
-        let of = self.evaluate(unit, function, text)?;
+    fn expression_pointee(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
+        let of = self.evaluate(unit, from, text)?;
         let pointee = self.pointee(of)?;
         self.spelled(&pointee)
     }
 
     /// The type of an expression: `*table->points`, `(*p).x`, `p[0]`.
-    fn expression(&mut self, unit: UnitRef<'_, Metered<'a>>, function: UnitOffset, text: &str) -> Option<Spelled> {
-        let of = self.evaluate(unit, function, text)?;
+    fn expression(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
+        let of = self.evaluate(unit, from, text)?;
         let of = self.strip(of, false)?;
         self.spelled(&of)
     }
 
-    fn evaluate<'u>(
-        &mut self,
-        unit: UnitRef<'u, Metered<'a>>,
-        function: UnitOffset,
-        text: &str,
-    ) -> Option<Spot<'u, 'a>> {
+    fn evaluate<'u>(&mut self, unit: UnitRef<'u, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spot<'u, 'a>> {
         let text = text.trim();
         if let Some(rest) = text.strip_prefix('*') {
-            let of = self.evaluate(unit, function, rest)?;
+            let of = self.evaluate(unit, from, rest)?;
             return self.pointee(of);
         }
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let (mut at, mut rest) = match text.strip_prefix('(') {
             Some(inner) => {
                 let close = inner.find(')')?;
-                (self.evaluate(unit, function, &inner[..close])?, &inner[close + 1..])
+                (self.evaluate(unit, from, &inner[..close])?, &inner[close + 1..])
             }
             None => {
                 let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
-                (self.variable_called(unit, function, &text[..end])?, &text[end..])
+                (self.variable_called(unit, from, &text[..end])?, &text[end..])
             }
         };
         for _ in 0..PARTS_MAX {
@@ -214,13 +220,13 @@ impl<'a> Entries<'a> {
     fn variable_called<'u>(
         &mut self,
         unit: UnitRef<'u, Metered<'a>>,
-        function: UnitOffset,
+        from: Viewpoint,
         name: &str,
     ) -> Option<Spot<'u, 'a>> {
         if name.is_empty() {
             return None;
         }
-        let own = local_called(unit, function, name);
+        let own = local_called(unit, from, name);
         let found = match own {
             Some(own) => own,
             None => self.variables(unit)?.get(name.as_bytes()).filter(|found| found.len() == 1)?[0],
@@ -294,44 +300,44 @@ fn read_variables(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {
     Ok(names)
 }
 
-/// A variable or parameter of a function, wherever in it; `None` also where there are several with different types.
-fn local_called(unit: UnitRef<'_, Metered<'_>>, function: UnitOffset, name: &str) -> Option<UnitOffset> {
+/// A variable or parameter of a function, wherever in it; of several, the one that is declared last before the line.
+fn local_called(unit: UnitRef<'_, Metered<'_>>, (function, line): Viewpoint, name: &str) -> Option<UnitOffset> {
     let mut entries = unit.entries_raw(Some(function)).ok()?;
-    let mut found: Option<(UnitOffset, Option<gimli::AttributeValue<Metered<'_>>>)> = None;
+    let mut best: Option<(u64, UnitOffset)> = None;
     while !entries.is_empty() {
         let offset = entries.next_offset();
-        let Some(abbreviation) = entries.read_abbreviation().ok()? else {
-            if entries.next_depth() <= 0 {
-                break;
-            }
-            continue;
-        };
-        entries.skip_attributes(abbreviation.attributes()).ok()?;
-        if matches!(abbreviation.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter) {
-            let mut at = offset;
-            for _ in 0..8 {
-                let entry = unit.entry(at).ok()?;
-                if let Some(called) = name_of(unit, &entry) {
-                    if *called == *name {
-                        let of = entry.attr_value(gimli::DW_AT_type);
-                        match &found {
-                            Some((_, other)) if *other != of => return None,
-                            _ => found = Some((at, of)),
-                        }
-                    }
-                    break;
-                }
-                match entry.attr_value(gimli::DW_AT_abstract_origin) {
-                    Some(gimli::AttributeValue::UnitRef(origin)) => at = origin,
-                    _ => break,
-                }
+        if let Some(abbreviation) = entries.read_abbreviation().ok()? {
+            entries.skip_attributes(abbreviation.attributes()).ok()?;
+            if matches!(abbreviation.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter)
+                && let Some((found, declared)) = declaration(unit, offset, name)
+                && declared <= u64::from(line)
+                && best.is_none_or(|(other, _)| other <= declared)
+            {
+                best = Some((declared, found));
             }
         }
         if entries.next_depth() <= 0 {
             break;
         }
     }
-    found.map(|(offset, _)| offset)
+    best.map(|(_, offset)| offset)
+}
+
+/// Where a variable's entry with a name is, and the line of its declaration, if this is its name.
+fn declaration(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset, name: &str) -> Option<(UnitOffset, u64)> {
+    let mut at = offset;
+    for _ in 0..ORIGINS_MAX {
+        let entry = unit.entry(at).ok()?;
+        if let Some(called) = name_of(unit, &entry) {
+            let line = entry.attr_value(gimli::DW_AT_decl_line).and_then(|line| line.udata_value());
+            return (*called == *name).then(|| (at, line.unwrap_or(0)));
+        }
+        match entry.attr_value(gimli::DW_AT_abstract_origin) {
+            Some(gimli::AttributeValue::UnitRef(origin)) => at = origin,
+            _ => return None,
+        }
+    }
+    None
 }
 
 fn child_called(unit: UnitRef<'_, Metered<'_>>, of: UnitOffset, name: &str, tag: gimli::DwTag) -> Option<UnitOffset> {

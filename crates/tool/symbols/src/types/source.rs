@@ -44,7 +44,10 @@ impl Sources {
     /// What is written at a place; `None` where there is no such text, or it does not say.
     pub(crate) fn text(&mut self, file: &str, line: u32, column: Option<u32>, is_cxx: bool) -> Vec<Text> {
         let Some(source) = self.source(file) else { return Vec::new() };
-        source.around(line as usize, column.unwrap_or(0) as usize).map(|(text, at)| read(&text, at, is_cxx)).unwrap_or_default()
+        source
+            .around(line as usize, column.unwrap_or(0) as usize)
+            .map(|(text, at)| read(&text, at, is_cxx))
+            .unwrap_or_default()
     }
 
     fn source(&mut self, file: &str) -> Option<Arc<Source>> {
@@ -74,7 +77,8 @@ impl Source {
         let at = *self.lines.get(line.checked_sub(1)?)?;
         let line_end = self.lines.get(line).copied().unwrap_or(self.text.len());
         let end = self.lines.get(line + LINES_BEFORE).copied().unwrap_or(self.text.len());
-        let start = self.lines[line.saturating_sub(1 + LINES_BEFORE)].max(floor(&self.text, at.saturating_sub(TEXT_MAX)));
+        let start =
+            self.lines[line.saturating_sub(1 + LINES_BEFORE)].max(floor(&self.text, at.saturating_sub(TEXT_MAX)));
         let place = if column == 0 { at } else { floor(&self.text, (at + column - 1).min(line_end)) };
         let end = floor(&self.text, end.min(line_end + TEXT_MAX));
         let before = blank(&self.text[start..place]);
@@ -128,8 +132,8 @@ fn read(text: &str, at: usize, is_cxx: bool) -> Vec<Text> {
     if found.is_empty() {
         let (start, end) = statement(text, at);
         let own = &text[start..end];
-        found.extend(of_sizeof(own, at - start));
-        found.extend(into(own, at - start));
+        found.extend(of_sizeof(own, at.saturating_sub(start)));
+        found.extend(into(own, at.saturating_sub(start)));
     }
     found
 }
@@ -141,7 +145,9 @@ fn is_word(c: char) -> bool {
 /// The places of a word.
 fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
-        !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word) && !text[..at].ends_with("operator ")
+        !text[..at].ends_with(is_word)
+            && !text[at + word.len()..].starts_with(is_word)
+            && !text[..at].ends_with("operator ")
     })
 }
 
@@ -186,7 +192,8 @@ fn new_at(text: &str, at: usize) -> Option<usize> {
             // Several: the one that the place is in the type of, or right before.
             let before = on_line.iter().rev().find(|&&new| new <= at).copied();
             let in_type = before.filter(|&new| !text[new..at].contains(['(', ';', '{']));
-            let (own, rest): (Vec<usize>, Vec<usize>) = on_line.iter().partition(|&&new| text[at..].starts_with('(') && new > at);
+            let (own, rest): (Vec<usize>, Vec<usize>) =
+                on_line.iter().partition(|&&new| text[at..].starts_with('(') && new > at);
             in_type.or(if own.len() == 1 && rest.is_empty() { own.first().copied() } else { None })
         }
     }
@@ -222,15 +229,17 @@ fn type_end(text: &str) -> usize {
         let word = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
         if word > 0 {
             const MORE: [&str; 14] = [
-                "const", "volatile", "unsigned", "signed", "long", "short", "int", "char", "double", "struct", "class", "enum",
-                "union", "typename",
+                "const", "volatile", "unsigned", "signed", "long", "short", "int", "char", "double", "struct", "class",
+                "enum", "union", "typename",
             ];
             let is_more = MORE.contains(&&rest[..word]);
             let was_scope = text[..at].trim_end().ends_with("::") || at == 0;
             if named && !is_more && !was_scope {
                 return at;
             }
-            named = named || !is_more || !matches!(&rest[..word], "const" | "volatile" | "struct" | "class" | "enum" | "union" | "typename");
+            named = named
+                || !is_more
+                || !matches!(&rest[..word], "const" | "volatile" | "struct" | "class" | "enum" | "union" | "typename");
             at += skip + word;
         } else if rest.starts_with("::") {
             at += skip + 2;
@@ -365,7 +374,8 @@ fn into(statement: &str, at: usize) -> Option<Text> {
     let is_assignment = |&found: &usize| {
         let before = statement[..found].chars().next_back();
         let behind = statement[found + 1..].chars().next();
-        !matches!(before, Some('=' | '!' | '<' | '>' | '+' | '-' | '*' | '/' | '|' | '&' | '^' | '%')) && behind != Some('=')
+        !matches!(before, Some('=' | '!' | '<' | '>' | '+' | '-' | '*' | '/' | '|' | '&' | '^' | '%'))
+            && behind != Some('=')
     };
     let all: Vec<usize> = statement.match_indices('=').map(|(found, _)| found).filter(is_assignment).collect();
     let found = all.iter().rev().find(|&&found| found <= at).or(all.first())?;
@@ -435,11 +445,17 @@ mod tests {
     fn the_operand_of_sizeof_and_what_it_is_put_into() {
         let sizeof = |of: &str, is_array, is_more| Text::SizeOf { of: of.to_owned(), is_array, is_more };
         let into = |of: &str| Text::Into(of.to_owned());
-        assert_eq!(at("struct node *n = @malloc(sizeof(struct node));", false), [sizeof("struct node", false, false), into("n")]);
+        assert_eq!(
+            at("struct node *n = @malloc(sizeof(struct node));", false),
+            [sizeof("struct node", false, false), into("n")]
+        );
         assert_eq!(at("{ n = @malloc(sizeof *n); }", false), [sizeof("*n", false, false), into("n")]);
         assert_eq!(at("p = @malloc(length(5) * sizeof *p); q = 3;", false), [sizeof("*p", true, false), into("p")]);
         assert_eq!(at("t->b = @calloc(n, sizeof *t->b);", false), [sizeof("*t->b", true, false), into("t->b")]);
-        assert_eq!(at("t.b[3] = @calloc(1, sizeof(t->b[0]));", false), [sizeof("t->b[0]", false, false), into("t.b[3]")]);
+        assert_eq!(
+            at("t.b[3] = @calloc(1, sizeof(t->b[0]));", false),
+            [sizeof("t->b[0]", false, false), into("t.b[3]")]
+        );
         assert_eq!(at("m = @xmalloc(sizeof *m + length(9));", false), [sizeof("*m", false, true), into("m")]);
         assert_eq!(at("if ((m = @malloc(9)) == NULL) return;", false), [into("m")]);
         assert_eq!(at("return @malloc(9);", false), []);
