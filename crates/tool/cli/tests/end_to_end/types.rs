@@ -116,7 +116,7 @@ fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Languag
         return None;
     }
     let fits = |name: &str, size: u64| match name.starts_with('[') {
-        true => sizes.bytes % size.max(1) == 0,
+        true => sizes.bytes.is_multiple_of(size.max(1)),
         false => size == 1 || name.contains("Inner<[") || sizes.bytes == sizes.blocks * size,
     };
     let fitting: Vec<&(&str, u64)> = answers.iter().filter(|(name, size)| fits(name, *size)).collect();
