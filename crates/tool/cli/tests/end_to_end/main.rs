@@ -29,4 +29,5 @@ mod stamps_c;
 mod symbols;
 mod timeline;
 mod truth;
+mod types_shown;
 mod verified;
