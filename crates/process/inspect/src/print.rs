@@ -10,7 +10,7 @@ use heapledger_ledger::LiveBlock;
 use heapledger_resident::{LEDGER, control, estimate, query};
 
 use crate::stamp::{Stamp, UNKNOWN};
-use crate::{Block, Ledger, Order, Site, Stack};
+use crate::{Block, Ledger, Order, Site, Stack, table};
 
 /// Why nothing was printed, or not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,6 @@ impl From<fmt::Error> for PrintError {
     }
 }
 
-/// Characters of a type that the next columns leave room for.
-const TYPE_WIDTH_MAX: usize = 60;
 /// Frames of a stack that are printed.
 const FRAMES_MAX: usize = 32;
 /// Sites that can be printed at once.
@@ -91,28 +89,8 @@ impl Ledger {
         while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
             table.add(block);
         }
-        let rows = table.by_type();
-        let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
-        let (blocks_all, bytes_all) = (sum(|row| row.blocks), sum(|row| row.bytes));
-        let width = rows.iter().map(|row| row.name().chars().count()).max().unwrap_or(0).clamp(24, TYPE_WIDTH_MAX);
-        let rule = |out: &mut Printer| writeln!(out, "{:-<1$}", "", width + 44);
-        print(to, |out| {
-            writeln!(out, "{:<width$} {:>12} {:>7} {:>14} {:>7}", "type", "blocks", "%", "bytes", "%")?;
-            rule(out)?;
-            for row in rows {
-                writeln!(
-                    out,
-                    "{:<width$} {:>12.0} {:>6.1}% {:>14.0} {:>6.1}%",
-                    row.name(),
-                    row.blocks,
-                    100.0 * row.blocks / blocks_all.max(1.0),
-                    row.bytes,
-                    100.0 * row.bytes / bytes_all.max(1.0)
-                )?;
-            }
-            rule(out)?;
-            Ok(writeln!(out, "{:<width$} {blocks_all:>12.0} {:>7} {bytes_all:>14.0}", "total", "")?)
-        })
+        let types = table.by_type().iter().map(|row| (row.name(), row.blocks, row.bytes));
+        print(to, |out| Ok(table::write(out, "type", types)?))
     }
 
     /// Prints the sites with the most, at most 64 of them, the largest first.
