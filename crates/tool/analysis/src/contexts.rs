@@ -7,6 +7,7 @@ use heapledger_recording::{Node, Recording, TextId};
 use crate::calls::Direction;
 use crate::names::{Frame, Names};
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
+use crate::types::TypeBy;
 
 /// The texts of a recording: equal ones are one.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub enum Layer {
     Context,
     /// The heap.
     Heap,
+    /// The type of the blocks.
+    Type,
 }
 
 impl Stacks {
@@ -97,6 +100,7 @@ impl Names<'_, '_> {
                     let heap = self.heap(stacks.heap(stack));
                     vec![self.label(&heap)]
                 }
+                Layer::Type => vec![self.type_of(stacks, stack, TypeBy::Block).1],
             };
             if direction == Direction::TopDown {
                 frames.reverse();
