@@ -3,8 +3,8 @@
 //! It is opened for each thing that is found, and closed again: nothing stays open in the program. Text, a line each:
 //!
 //! ```text
-//! report NUMBER KIND ADDRESS SIZE ALLOCATED FREED FIRST DETAIL DETAIL THREAD
-//! allocated|freed|first ADDRESS…
+//! report NUMBER KIND ADDRESS SIZE DETAIL DETAIL THREAD
+//! allocated|freed|first ADDRESS… by CALL
 //! maps
 //! (of /proc/self/maps)
 //!
@@ -12,8 +12,9 @@
 //! end BEYOND MISSED
 //! ```
 
+use core::ffi::CStr;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_checks::Call;
 use heapledger_checks::report::{self, Kind, Report};
@@ -24,7 +25,7 @@ use heapledger_core::{StackId, sys};
 const PATH_MAX: usize = 1024;
 
 /// The directory, ending with `/`.
-static DIRECTORY: [core::sync::atomic::AtomicU8; PATH_MAX] = [const { core::sync::atomic::AtomicU8::new(0) }; PATH_MAX];
+static DIRECTORY: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// Tells the images of one process apart.
 static IMAGE: AtomicU64 = AtomicU64::new(0);
@@ -42,19 +43,23 @@ unsafe extern "C" {
     fn dladdr(address: *const u8, info: *mut DlInfo) -> i32;
 }
 
-/// Finds the directory that this library is in, through the link by which it was loaded. Whether there is one.
+/// Finds the directory that this library was loaded from. Whether there is one.
 pub(crate) fn find() -> bool {
-    const READLINK: usize = 89;
-    let mut info = DlInfo { file: core::ptr::null(), base: core::ptr::null(), symbol: core::ptr::null(), address: core::ptr::null() };
+    let mut info = DlInfo {
+        file: core::ptr::null(),
+        base: core::ptr::null(),
+        symbol: core::ptr::null(),
+        address: core::ptr::null(),
+    };
     // SAFETY: an address of this library, and a structure of the type that the function fills.
     if unsafe { dladdr((&raw const LENGTH).cast(), &raw mut info) } == 0 || info.file.is_null() {
         return false;
     }
-    let mut path = [0_u8; PATH_MAX];
-    // SAFETY: the loader's text, which ends with NUL; the kernel writes at most so many bytes to the array.
-    let linked = unsafe { syscall(READLINK, [info.file as usize, path.as_mut_ptr() as usize, PATH_MAX - 64, 0, 0, 0]) };
-    let Ok(length) = sys::check(linked) else { return false };
-    let Some(slash) = path.iter().take(length).rposition(|&byte| byte == b'/') else { return false };
+    // SAFETY: the loader's text, which ends with NUL and stays.
+    let path = unsafe { CStr::from_ptr(info.file.cast()) }.to_bytes();
+    let Some(slash) = path.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash < PATH_MAX - 64) else {
+        return false;
+    };
     for (to, from) in DIRECTORY.iter().zip(path.iter().take(slash + 1)) {
         to.store(*from, Ordering::Relaxed);
     }
@@ -73,7 +78,8 @@ fn open() -> Option<i32> {
     write!(path, "{}.{:x}.reports", sys::process_id(), IMAGE.load(Ordering::Relaxed)).ok()?;
     path.push(0);
     // SAFETY: the path ends with NUL.
-    let opened = unsafe { syscall(nr::OPEN, [path.bytes.as_ptr() as usize, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600, 0, 0, 0]) };
+    let opened =
+        unsafe { syscall(nr::OPEN, [path.bytes.as_ptr() as usize, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600, 0, 0, 0]) };
     sys::check(opened).ok().map(|fd| fd as i32)
 }
 
@@ -118,33 +124,34 @@ pub(crate) fn write(report: &Report, number: usize, times: u64) {
 }
 
 fn write_report(out: &mut Printer, report: &Report, number: usize) -> core::fmt::Result {
-    let by = |call: Option<Call>| call.map_or(0, |call| call as u8);
-    let (kind, first, details) = match &report.kind {
-        Kind::DoubleFree { first, .. } => ("double-free", Some(*first), (0, 0)),
-        Kind::NotABlock { inside } => ("no-block", None, (u64::from(inside.is_some()), inside.unwrap_or(0))),
-        Kind::Mismatch => ("mismatch", None, (0, 0)),
-        Kind::WrongSize { said } => ("wrong-size", None, (*said, 0)),
-        Kind::Overwrite { bytes } => ("overwrite", None, (bytes.start, bytes.end)),
+    let (kind, details) = match &report.kind {
+        Kind::DoubleFree { .. } => ("double-free", (0, 0)),
+        Kind::NotABlock { inside } => ("no-block", (inside.unwrap_or(0), 0)),
+        Kind::Mismatch => ("mismatch", (0, 0)),
+        Kind::WrongSize { said } => ("wrong-size", (*said, 0)),
+        Kind::Overwrite { bytes } => ("overwrite", (bytes.start, bytes.end)),
         _ => return Ok(()),
     };
-    let (allocated, freed) = (by(report.allocated), by(report.freed));
     let Report { address, size, thread, .. } = report;
-    write!(out, "report {number} {kind} {address} {size} {allocated} {freed} {}", by(first))?;
-    writeln!(out, " {} {} {}", details.0, details.1, thread.0)?;
-    stack(out, "allocated", report.allocated_at)?;
-    stack(out, "freed", report.freed_at)?;
-    if let Kind::DoubleFree { first_at, .. } = report.kind {
-        stack(out, "first", first_at)?;
+    writeln!(out, "report {number} {kind} {address} {size} {} {} {}", details.0, details.1, thread.0)?;
+    if let Some(call) = report.freed {
+        stack(out, "freed", call, report.freed_at)?;
+    }
+    if let Kind::DoubleFree { first, first_at } = report.kind {
+        stack(out, "first", first, first_at)?;
+    }
+    if let Some(call) = report.allocated {
+        stack(out, "allocated", call, report.allocated_at)?;
     }
     writeln!(out, "maps")?;
     maps(out)?;
     writeln!(out)
 }
 
-fn stack(out: &mut Printer, name: &str, stack: StackId) -> core::fmt::Result {
+fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt::Result {
     write!(out, "{name}")?;
     report::frames(stack).try_for_each(|address| write!(out, " {address:x}"))?;
-    writeln!(out)
+    writeln!(out, " by {}", call.name())
 }
 
 /// Where which file is mapped, as the kernel says.

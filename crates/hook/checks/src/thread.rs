@@ -32,7 +32,8 @@ pub(crate) fn trusts_operators() -> bool {
 pub fn operator_new(call: Call, size: usize, alignment: usize) {
     if word::<CALL>() != 0 {
         // One operator calls the other, with the same arguments.
-        let is_within = word::<VALUE>() == size && [Call::New, Call::NewArray].map(|call| call as usize).contains(&word::<CALL>());
+        let is_within =
+            word::<VALUE>() == size && [Call::New, Call::NewArray].map(|call| call as usize).contains(&word::<CALL>());
         if is_within && word::<EXTRA>() == 0 {
             return;
         }
@@ -91,7 +92,8 @@ pub(crate) fn refuse_new() {
 
 /// The operator that a free of this block comes through, with the size that it says, and the alignment.
 pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> {
-    let call = Call::from_number(word::<CALL>() as u8).filter(|&call| call == Call::Delete || call == Call::DeleteArray)?;
+    let call =
+        Call::from_number(word::<CALL>() as u8).filter(|&call| call == Call::Delete || call == Call::DeleteArray)?;
     if word::<VALUE>() != block {
         return None;
     }

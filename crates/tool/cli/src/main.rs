@@ -15,6 +15,7 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+mod check;
 mod code;
 mod control;
 mod declared;
@@ -80,6 +81,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(Verb::Run(run)) = &arguments.verb {
         return run::run(run);
     }
+    if let Some(Verb::Check(check)) = &arguments.verb {
+        return check::run(check);
+    }
     if let Some(Verb::SelfTest) = &arguments.verb {
         return Ok(doctor::be_the_self_test());
     }
@@ -124,6 +128,8 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
         Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
         Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
-        Some(Verb::Record(_) | Verb::Run(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => Ok(()),
+        Some(Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => {
+            Ok(())
+        }
     }
 }
