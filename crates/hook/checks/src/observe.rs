@@ -219,7 +219,7 @@ impl Free {
     /// whole multiples of the alignment.
     fn fits(&self, said: u64, size: u64) -> bool {
         let alignment = (self.alignment as u64).max(1);
-        said == size || said.max(1) == size || said.checked_next_multiple_of(alignment) == Some(size)
+        said == size || said.max(1).checked_next_multiple_of(alignment) == Some(size)
     }
 
     /// Of something that is not live.
