@@ -464,8 +464,25 @@ typedef struct heapledger_site {
 typedef int heapledger_each_block(const heapledger_block *block, void *data);
 typedef int heapledger_each_site(const heapledger_site *site, void *data);
 
+/* Live blocks that hold C++ objects of one dynamic type. */
+typedef struct heapledger_dynamic_type {
+    uint32_t size;
+    uint32_t reserved;
+    const char *name; /* "app::Circle"; of an array, of its elements: "[app::Circle]". Only during the call */
+    uint64_t blocks;
+    uint64_t bytes; /* requested */
+} heapledger_dynamic_type;
+
+typedef int heapledger_each_dynamic_type(const heapledger_dynamic_type *type, void *data);
+
 /* What to print. */
-enum { HEAPLEDGER_TOTALS = 0, HEAPLEDGER_SITES = 1, HEAPLEDGER_BLOCKS = 2, HEAPLEDGER_TYPES = 3 };
+enum {
+    HEAPLEDGER_TOTALS = 0,
+    HEAPLEDGER_SITES = 1,
+    HEAPLEDGER_BLOCKS = 2,
+    HEAPLEDGER_TYPES = 3,
+    HEAPLEDGER_DYNAMIC_TYPES = 4
+};
 
 /* For the functions below. */
 typedef struct heapledger_calls {
@@ -478,6 +495,7 @@ typedef struct heapledger_calls {
     int (*blocks)(heapledger_each_block *each, void *data);
     int (*sites)(size_t count, heapledger_each_site *each, void *data);
     int (*print)(int what, int descriptor, size_t count);
+    int (*census_by_vtable)(heapledger_each_dynamic_type *each, void *data);
 } heapledger_calls;
 
 HEAPLEDGER_INLINE const heapledger_calls *heapledger_ledger(void) {
@@ -523,8 +541,20 @@ HEAPLEDGER_INLINE int heapledger_sites(size_t count, heapledger_each_site *each,
     return ledger != NULL ? ledger->sites(count, each, data) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Prints to a descriptor, without allocating: also in a signal handler. `count`: of sites, at most 64. Stacks as
- * addresses. */
+/* The live blocks that hold C++ objects with virtual functions, by the objects' dynamic types, the most bytes first: from
+ * the vtable that the first word of a block leads to. Needs no debug information, no stamps and no symbols: stripped
+ * programs have the names of such types too, unless they were compiled with -fno-rtti; then they come from symbols. What
+ * std::make_shared allocates is found whatever it holds. Reads two words of each live block, in a way that cannot fault.
+ * Allocates. */
+HEAPLEDGER_INLINE int heapledger_census_by_vtable(heapledger_each_dynamic_type *each, void *data) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, census_by_vtable) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->census_by_vtable(each, data);
+}
+
+/* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES, which allocates).
+ * `count`: of sites, at most 64. Stacks as addresses. */
 HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
     const heapledger_calls *ledger = heapledger_ledger();
     return ledger != NULL ? ledger->print(what, descriptor, count) : HEAPLEDGER_ELSEWHERE;

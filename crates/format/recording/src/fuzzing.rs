@@ -77,7 +77,8 @@ pub fn read_everything(file: &[u8]) {
             tree.frames(node.id).for_each(drop);
             assert!(node.kind == NodeKind::Context || tree.path(node.id).next().is_none());
             tree.path(node.id).for_each(drop);
-            assert_eq!(node.text().is_some(), matches!(node.kind, NodeKind::Scope | NodeKind::Value | NodeKind::Heap));
+            let named = [NodeKind::Scope, NodeKind::Value, NodeKind::Heap, NodeKind::Stamp];
+            assert_eq!(node.text().is_some(), named.contains(&node.kind));
         }
         for chunk in recording.event_chunks(image) {
             if let Ok(events) = chunk.decode(&mut buffer) {
@@ -253,13 +254,14 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         let (kind, module, offset) = (NodeKind::Frame, ModuleId(1), 0x1000 + u64::from(id.0));
         nodes.push(&Node { id, parent, kind, module, offset }).expect("a node");
     }
-    // A scope with a value, and a block of a heap that was allocated in it.
+    // A scope with a value, and a block of a heap that was allocated in it, and stamped.
     let (scope, value, context, heap) = (StackId(20), StackId(21), StackId(22), StackId(23));
     for (id, parent, kind, offset) in [
         (scope, StackId::ROOT, NodeKind::Scope, 1),
         (value, scope, NodeKind::Value, 2),
         (context, StackId(first), NodeKind::Context, value.0.into()),
         (heap, context, NodeKind::Heap, 1),
+        (StackId::MAX, heap, NodeKind::Stamp, 2),
     ] {
         nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }).expect("a node");
     }
@@ -280,6 +282,7 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         (7, Api::Cfree, EventKind::Move { block: Serial(1), stack: StackId(23) }),
         (7, Api::Free, EventKind::Free { block: FreedBlock::Known(Serial(1)) }),
         (7, Api::Free, EventKind::Move { block: Serial(2), stack: StackId(22) }),
+        (7, Api::Free, EventKind::Move { block: Serial(2), stack: StackId::MAX }),
     ];
     for (index, (thread, api, kind)) in (0..).zip(happenings) {
         let extras = match api {

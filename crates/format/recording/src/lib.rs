@@ -37,6 +37,7 @@ mod proto;
 pub mod reader;
 mod records;
 pub mod sites;
+mod stamps;
 pub mod timeline;
 mod varint;
 pub mod writer;
@@ -56,5 +57,6 @@ pub use messages::{
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SitesEncoder};
+pub use stamps::StampText;
 pub use timeline::{Sample, Timeline, TimelineEncoder};
 pub use writer::{RecordingWriter, encode_records};

@@ -232,7 +232,7 @@ pub struct Pause {
     pub until: Option<Time>,
 }
 
-/// A text that a program gave: the name or the value of a scope, or the name of a heap. Named once per session, however
+/// A text that a program gave: the name or the value of a scope, the name of a heap, or a [stamp](crate::StampText). Named once per session, however
 /// many images and nodes have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
@@ -299,6 +299,8 @@ pub struct Counts {
     pub events_lost_unreadable: u64,
     /// Of the lost events: of user pools beyond the largest number of them, or with addresses that are too large.
     pub events_lost_pools: u64,
+    /// Stamps on what was no live block, or on one that nobody saw allocated.
+    pub stamps_unknown: u64,
     /// Frees of blocks that were allocated while recording was paused; not among `frees_unknown`.
     pub frees_paused: Blocks,
     /// How well stacks could be captured.

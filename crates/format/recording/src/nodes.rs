@@ -27,16 +27,16 @@ pub struct Node {
     /// The module of the frame's code, or [`ModuleId::UNKNOWN`].
     pub module: ModuleId,
     /// What to look up: an address inside the call, in the module's own ELF addresses; absolute if the module is not
-    /// known. Of an epoch: its number. Of a scope, a value and a heap: the [text](Node::text). Of a context: its innermost
+    /// known. Of an epoch: its number. Of a scope, a value, a heap and a stamp: the [text](Node::text). Of a context: its innermost
     /// scope or value, a node of the same tree.
     pub offset: u64,
 }
 
 impl Node {
-    /// The text of a scope, a value or a heap.
+    /// The text of a scope, a value, a heap or a stamp.
     pub fn text(&self) -> Option<TextId> {
         match self.kind {
-            NodeKind::Scope | NodeKind::Value | NodeKind::Heap => {
+            NodeKind::Scope | NodeKind::Value | NodeKind::Heap | NodeKind::Stamp => {
                 Some(u32::try_from(self.offset).map_or(TextId::UNKNOWN, TextId))
             }
             _ => None,
@@ -65,6 +65,9 @@ pub enum NodeKind {
     Context,
     /// Not a frame: its parent is a stack, which allocates from this heap of the program's own.
     Heap,
+    /// Not a frame: its parent is a stack, of whose blocks these are of one type, as the program says: the text is a
+    /// [`StampText`](crate::StampText).
+    Stamp,
     /// Something that a newer version added.
     Other(u8),
 }
@@ -80,6 +83,7 @@ impl NodeKind {
             NodeKind::Value => 5,
             NodeKind::Context => 6,
             NodeKind::Heap => 7,
+            NodeKind::Stamp => 8,
             NodeKind::Other(number) => number,
         }
     }
@@ -94,6 +98,7 @@ impl NodeKind {
             5 => NodeKind::Value,
             6 => NodeKind::Context,
             7 => NodeKind::Heap,
+            8 => NodeKind::Stamp,
             other => NodeKind::Other(other),
         }
     }

@@ -129,6 +129,7 @@ messages! {
         24 frees_paused [uint64]: u64,
         25 stacks [message, optional]: Option<StackCounts>,
         26 events_lost_pools [uint64]: u64,
+        27 stamps_unknown [uint64]: u64,
     }
     messages::StackCounts {
         1 truncated [uint64]: u64,

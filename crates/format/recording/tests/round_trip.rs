@@ -47,6 +47,7 @@ const FOOTER: Footer = Footer {
         events_lost_no_ring: 22,
         events_lost_unreadable: 23,
         events_lost_pools: 31,
+        stamps_unknown: 32,
         frees_paused: Blocks(24),
         stacks: StackCounts { truncated: 25, dropped: 26, verified: 27, mismatched: 28, unasked: 29, outlasting: 30 },
     },
@@ -84,7 +85,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 31).prop_map(|n| Counts {
+    prop::collection::vec(number(), 32).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -109,6 +110,7 @@ fn counts() -> impl Strategy<Value = Counts> {
         events_lost_no_ring: n[21],
         events_lost_unreadable: n[22],
         events_lost_pools: n[30],
+        stamps_unknown: n[31],
         frees_paused: Blocks(n[23]),
         stacks: StackCounts {
             truncated: n[24],
@@ -382,11 +384,11 @@ proptest! {
     }
 
     #[test]
-    fn node_chunks(nodes in prop::collection::btree_map(1..=StackId::MAX.0, (0u8..13, any::<u32>(), any::<u64>(), any::<prop::sample::Index>()), 1..60), cut in 1usize..60) {
+    fn node_chunks(nodes in prop::collection::btree_map(1..=StackId::MAX.0, (0u8..14, any::<u32>(), any::<u64>(), any::<prop::sample::Index>()), 1..60), cut in 1usize..60) {
         let ids: Vec<u32> = nodes.keys().copied().collect();
         let mut nodes: Vec<Node> = nodes.iter().enumerate().map(|(at, (&id, &(kind, module, offset, parent)))| {
             let kind = match kind { 0 => NodeKind::Epoch, 1 => NodeKind::Truncated, 2 => NodeKind::Foreign, 3 => NodeKind::Other(200),
-                4 => NodeKind::Scope, 5 => NodeKind::Value, 6 => NodeKind::Context, 7 => NodeKind::Heap, _ => NodeKind::Frame };
+                4 => NodeKind::Scope, 5 => NodeKind::Value, 6 => NodeKind::Context, 7 => NodeKind::Heap, 8 => NodeKind::Stamp, _ => NodeKind::Frame };
             let parent = if at == 0 { StackId::ROOT } else { StackId(ids[parent.index(at)]) };
             Node { id: StackId(id), parent, kind, module: ModuleId(module), offset }
         }).collect();

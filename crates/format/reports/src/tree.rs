@@ -1,5 +1,6 @@
 //! A tree as text.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use crate::escape::escape;
@@ -43,6 +44,8 @@ pub struct Line {
     pub text: String,
     /// Less important text after it, possibly empty; escaped when printed.
     pub note: String,
+    /// Whether the text loses its middle where there is no room for it, and not its end: of names that differ there.
+    pub keeps_end: bool,
 }
 
 /// How a tree is printed.
@@ -78,7 +81,15 @@ impl Row {
 
     /// The same with one more line.
     pub fn line(mut self, text: impl Into<String>, note: impl Into<String>) -> Row {
-        self.lines.push(Line { text: text.into(), note: note.into() });
+        self.lines.push(Line { text: text.into(), note: note.into(), keeps_end: false });
+        self
+    }
+
+    /// The same with a last line that loses its middle, and not its end, where there is no room for its text.
+    pub fn keeping_end(mut self) -> Row {
+        if let Some(line) = self.lines.last_mut() {
+            line.keeps_end = true;
+        }
         self
     }
 
@@ -146,7 +157,8 @@ impl Tree {
                         },
                     )?;
                 }
-                room.print(out, &escape(&line.text))?;
+                let text = escape(&line.text);
+                room.print(out, &if line.keeps_end { room.without_middle(&text) } else { text })?;
                 let gap = if line.text.is_empty() { "" } else { GAP };
                 if !line.note.is_empty() && room.left() > gap.len() {
                     room.print(out, gap)?;
@@ -205,6 +217,17 @@ impl Room {
         self.0.unwrap_or(usize::MAX)
     }
 
+    /// As much of the text's beginning and end as there is room for.
+    fn without_middle<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let count = text.chars().count();
+        let Some(left) = self.0.filter(|&left| left > 2 && left < count) else { return text.into() };
+        let end = (left - 1) / 3;
+        let mut short: String = text.chars().take(left - 1 - end).collect();
+        short.push('…');
+        short.extend(text.chars().skip(count - end));
+        short.into()
+    }
+
     /// Writes the text, or as much of it as there is room for.
     fn print(&mut self, out: &mut impl Write, text: &str) -> fmt::Result {
         let Some(left) = self.0 else { return out.write_str(text) };
@@ -241,6 +264,16 @@ mod tests {
         tree.push(2, Row::new("number").line("digits", ""));
         tree.push(0, Row::new("start_thread").cells(["1 B", "0.0 %"]));
         tree
+    }
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        let mut tree = Tree::new([""]);
+        tree.push(0, Row::new("HashMap<Key, Vec<(u64, Token)>>").keeping_end().cells(["1"]));
+        let printed = |width| text(&tree, &Layout { width: Some(width), ..Layout::default() });
+        assert_eq!(printed(23), "\n1  HashMap<Key, …ken)>>\n");
+        assert_eq!(printed(80), "\n1  HashMap<Key, Vec<(u64, Token)>>\n");
+        assert_eq!(printed(5), "\n1  H…\n");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::context::Stack;
 use crate::pool::Pool;
+use crate::stamp::Place;
 
 macro_rules! bridge {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
@@ -66,6 +67,9 @@ bridge! {
     /// Questions to the ledger of this process: a table of C functions, see `heapledger.h`. Null where the observer is
     /// another process, which has the answers.
     ledger: *const c_void,
+    /// Says of the live block at, or around, an address what type it is of: a name of so many bytes, and where it is said,
+    /// or null. Both are static. 1: done; 0: it is not recorded, or not known.
+    stamp: unsafe extern "C" fn(u64, *const u8, u32, *const Place) -> c_int,
 }
 
 // SAFETY: functions, which may be called in any thread, and numbers.

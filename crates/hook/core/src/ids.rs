@@ -41,6 +41,9 @@ impl StackId {
     pub const ROOT: StackId = StackId(0);
     /// The largest id: ids have 26 bits on the wire.
     pub const MAX: StackId = StackId((1 << 26) - 1);
+    /// Programs number the nodes of their trees below this; ids from here on are the collector's own, given out from
+    /// [`StackId::MAX`] downwards.
+    pub const PROGRAM_END: StackId = StackId(3 << 24);
 
     /// This stack, or the empty one in the place of an id that is too large.
     #[inline(always)]
@@ -65,6 +68,7 @@ impl NodeKind {
             5 => NodeKind::Value,
             6 => NodeKind::Context,
             7 => NodeKind::Heap,
+            8 => NodeKind::Stamp,
             _ => return None,
         })
     }
@@ -94,6 +98,9 @@ pub enum NodeKind {
     /// innermost node. A leaf but for [`NodeKind::Heap`].
     Context = 6,
     /// A stack that allocates in a user's heap: the parent is the stack, or its [`NodeKind::Context`]; the address is
-    /// that of the heap's [`Name`](crate::context::Name). Always a leaf.
+    /// that of the heap's [`Name`](crate::context::Name). A leaf but for [`NodeKind::Stamp`].
     Heap = 7,
+    /// Blocks of the stack that is its parent that the program says are of one type. No program announces such nodes:
+    /// the collector makes them of [stamps](crate::stamp). Always a leaf.
+    Stamp = 8,
 }

@@ -12,6 +12,7 @@
 //! - [`sample`]: random numbers, and which bytes are sampled.
 //! - [`print`]: text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
+//! - [`stamp`]: what a program says that its blocks are.
 //! - [`program`]: what a program file is, judged from its first bytes.
 #![no_std]
 
@@ -26,6 +27,7 @@ pub mod pool;
 pub mod print;
 pub mod program;
 pub mod sample;
+pub mod stamp;
 pub mod sys;
 
 pub use api::Api;

@@ -316,6 +316,27 @@ pub unsafe fn read_at(path: *const u8, offset: u64, bytes: &mut [u8]) -> Option<
     read.ok()
 }
 
+/// Reads memory of this process that may not be there, or be written meanwhile: what is at each of `addresses`, of whom the
+/// first so many are looked at as there are places in `words`. Returns how many could be read before one could not; all
+/// zero where the kernel does not do it at all.
+pub fn read_own_memory<const WORDS: usize>(addresses: &[u64], words: &mut [[u64; WORDS]]) -> usize {
+    /// The most that the kernel takes at once.
+    const PIECES_MAX: usize = 1024;
+    let count = addresses.len().min(words.len()).min(PIECES_MAX);
+    let size = size_of::<[u64; WORDS]>();
+    let mut pieces = [[0_usize; 2]; PIECES_MAX];
+    for (piece, &address) in pieces.iter_mut().zip(addresses) {
+        *piece = [address as usize, size];
+    }
+    let own = [words.as_mut_ptr() as usize, count * size];
+    let (own, pieces) = ((&raw const own) as usize, pieces.as_ptr() as usize);
+    // SAFETY: `struct iovec` is an address and a length. The kernel writes at most `count * size` bytes, which the live,
+    // exclusive slice has, and any bits are integers. It copies from the other addresses itself, checking each: where
+    // nothing can be read it stops. The process is this one, so nothing is asked of another.
+    let answer = unsafe { syscall(nr::PROCESS_VM_READV, [process_id() as usize, own, 1, pieces, count, 0]) };
+    check(answer).map_or(0, |read| read / size)
+}
+
 /// Whether the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here.
 ///
 /// One system call: the kernel copies a signal set from there before it looks at the (invalid) request.
@@ -331,6 +352,19 @@ pub fn is_readable(address: usize) -> bool {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_memory_is_read_up_to_what_is_not_there() {
+        let here = [7_u64, 8, 9];
+        let at = |index: usize| (&raw const here[index]) as u64;
+        let mut words = [[0_u64; 1]; 4];
+        assert_eq!(read_own_memory(&[at(0), at(2), 8, at(1)], &mut words), 2);
+        assert_eq!(words[..2], [[7], [9]]);
+        assert_eq!(read_own_memory(&[16], &mut words), 0);
+        let mut pairs = [[0_u64; 2]; 2];
+        assert_eq!(read_own_memory(&[at(1), at(0)], &mut pairs), 2);
+        assert_eq!(pairs, [[8, 9], [7, 8]]);
+    }
 
     #[test]
     fn readable_means_readable() {

@@ -259,6 +259,11 @@ impl Ledger {
         self.register.get(key).filter(|block| !block.set_aside)
     }
 
+    /// Whether the block with this key is in no total: see [`Block::set_aside`].
+    pub fn is_set_aside(&self, key: Key) -> bool {
+        self.register.get(key).is_some_and(|block| block.set_aside)
+    }
+
     /// The live blocks, the inherited ones too, in no useful order.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Block)> {
         self.register.iter().filter(|(_, block)| !block.set_aside)

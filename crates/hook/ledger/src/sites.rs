@@ -77,13 +77,15 @@ const ROWS_CACHED: usize = 1 << 12;
 pub(crate) struct Sites {
     /// By stack: one more than the number of its row, or zero. Few stack-tree nodes are sites.
     numbers: Vector<u32>,
+    /// The same of the stacks from [`StackId::PROGRAM_END`] on, the last one first: the order in which they come to be.
+    upper_numbers: Vector<u32>,
     rows: Vector<Row>,
     peaks: Vector<Peaks>,
 }
 
 impl Sites {
     pub(crate) const fn new() -> Sites {
-        Sites { numbers: Vector::new(), rows: Vector::new(), peaks: Vector::new() }
+        Sites { numbers: Vector::new(), upper_numbers: Vector::new(), rows: Vector::new(), peaks: Vector::new() }
     }
 
     /// Counts calls anew. What is live stays, and is what the sites had at the latest peaks, which are to be of now.
@@ -111,13 +113,17 @@ impl Sites {
             return 0;
         }
         let rows = self.rows.len() + 1;
-        let numbers = self.numbers.bytes_to_grow(stack.0 as usize + 1);
+        let (numbers, at) = if stack < StackId::PROGRAM_END {
+            (&self.numbers, stack.0)
+        } else {
+            (&self.upper_numbers, StackId::MAX.0 - stack.0)
+        };
+        let numbers = numbers.bytes_to_grow(at as usize + 1);
         numbers + self.rows.bytes_to_grow(rows) + self.peaks.bytes_to_grow(rows)
     }
 
     #[cold]
     fn add(&mut self, stack: StackId) -> Result<(), OutOfMemory> {
-        let at = stack.0 as usize;
         let row = Row {
             allocations: 0,
             temporaries: 0,
@@ -127,10 +133,15 @@ impl Sites {
             session_epoch: 0,
             stack,
         };
-        self.numbers.grow_to(at + 1)?;
+        let (numbers, at) = if stack < StackId::PROGRAM_END {
+            (&mut self.numbers, stack.0 as usize)
+        } else {
+            (&mut self.upper_numbers, (StackId::MAX.0 - stack.0) as usize)
+        };
+        numbers.grow_to(at + 1)?;
         self.peaks.grow_to(self.rows.len() + 1)?;
         self.rows.push(row)?;
-        if let Some(number) = self.numbers.get_mut(at) {
+        if let Some(number) = numbers.get_mut(at) {
             *number = self.rows.len() as u32;
         }
         Ok(())
@@ -149,7 +160,16 @@ impl Sites {
 
     #[inline(always)]
     fn number(&self, stack: StackId) -> Option<usize> {
-        (*self.numbers.get(stack.0 as usize)? as usize).checked_sub(1)
+        match self.numbers.get(stack.0 as usize) {
+            Some(&number) => (number as usize).checked_sub(1),
+            None => self.upper_number(stack),
+        }
+    }
+
+    #[inline(never)]
+    fn upper_number(&self, stack: StackId) -> Option<usize> {
+        let at = StackId::MAX.0.checked_sub(stack.0).filter(|_| stack >= StackId::PROGRAM_END)?;
+        (*self.upper_numbers.get(at as usize)? as usize).checked_sub(1)
     }
 
     /// The row, with its shares in the latest peaks settled, ready to change.
@@ -256,7 +276,10 @@ impl Sites {
     }
 
     pub(crate) fn bytes_mapped(&self) -> usize {
-        self.numbers.bytes_mapped() + self.rows.bytes_mapped() + self.peaks.bytes_mapped()
+        self.numbers.bytes_mapped()
+            + self.upper_numbers.bytes_mapped()
+            + self.rows.bytes_mapped()
+            + self.peaks.bytes_mapped()
     }
 }
 

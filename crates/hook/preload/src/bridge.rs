@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use heapledger_core::bridge::Bridge;
 use heapledger_core::context::Stack;
 use heapledger_core::hooks::{Caller, Hooks};
+use heapledger_core::stamp::Place;
 use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
@@ -31,7 +32,19 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     pool_backed: pools::backed,
     set_context,
     ledger: core::ptr::null(),
+    stamp,
 };
+
+/// # Safety
+///
+/// As in the bridge: the name and the place are static.
+unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
+    if block == 0 || type_name.is_null() || !process::is_on() {
+        return 0;
+    }
+    // SAFETY: the caller's contract.
+    c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
+}
 
 /// # Safety
 ///

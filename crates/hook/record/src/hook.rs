@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use heapledger_core::arch;
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
+use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
@@ -345,6 +346,36 @@ pub unsafe fn set_context(address: u64, caller: Caller) {
     let stack = unsafe { block.capture_rarely(caller) };
     let written = block.write_extended(ticks, &Extended::Moved { address, stack });
     block.finish(ticks, written);
+}
+
+/// The program says of the live block at, or around, `address` what it is. Whether the event was written.
+///
+/// # Safety
+///
+/// See [`stamp::intern`].
+pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *const Place, sp: u64) -> bool {
+    // As in `set_context`.
+    if is_unwanted(Kind::Allocation) || is_ignoring() {
+        return false;
+    }
+    let Some(block) = enter(sp) else {
+        outside_stamp();
+        return false;
+    };
+    if block.skips(Kind::Allocation) {
+        return false;
+    }
+    // SAFETY: passed on.
+    let stamp = unsafe { stamp::intern(type_name, length, place) };
+    let is_told = stamp.is_told();
+    // Both the block and the text may have been told of by another thread just now.
+    let ticks = block.begin_after_loads();
+    let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, stamp) };
+    let written = told
+        .and_then(|()| block.write_extended(ticks, &Extended::Stamped { address, stamp: ptr::from_ref(stamp) as u64 }));
+    let is_written = written.is_ok();
+    block.finish(ticks, written);
+    is_written
 }
 
 /// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
@@ -781,6 +812,20 @@ impl Outlet {
         unsafe { self.producer.assume_init_mut() }
     }
 
+    /// Tells of a stamp's text.
+    #[cold]
+    #[inline(never)]
+    fn tell(&mut self, ticks: u64, stamp: &'static Stamp) -> Result<(), Gone> {
+        // As in `module`.
+        let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
+        let text = event::pack_some(stamp.text(), packed);
+        let event = Extended::Text { address: ptr::from_ref(stamp) as u64, flags: 0, category: 0, text };
+        // SAFETY: as in `module`.
+        write_extended(unsafe { self.producer.assume_init_mut() }, ticks, &event, words)?;
+        stamp.tell();
+        Ok(())
+    }
+
     fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
         // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
         write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
@@ -888,6 +933,19 @@ fn outside(event: &Extended<'_>) {
         Some(Ok(())) => {}
         Some(Err(Gone)) => process::turn_off(),
         None => count_lost(process, is_nested),
+    }
+}
+
+/// A stamp of a thread that cannot use a ring of its own: without its text it would say nothing.
+#[cold]
+fn outside_stamp() {
+    let is_nested = match thread::current::<ThreadBlock>() {
+        // SAFETY: as in `outside`.
+        Current::Block(block) => unsafe { (*block.as_ptr()).head.gate != GATE_UNATTACHED },
+        _ => false,
+    };
+    if let Some(process) = Process::get() {
+        count_lost(process, is_nested);
     }
 }
 

@@ -8,6 +8,7 @@ use heapledger_core::bridge::{self, Bridge};
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
+use heapledger_core::stamp::Place;
 use heapledger_core::{Bytes, TypeId, arch};
 use heapledger_ledger::{Allocation, Key, Time};
 use heapledger_thread as thread;
@@ -29,6 +30,7 @@ pub const BRIDGE: Bridge = Bridge {
     pool_backed,
     set_context,
     ledger: ptr::null(),
+    stamp,
 };
 
 static OFFERED: Bridge = BRIDGE;
@@ -171,6 +173,19 @@ unsafe extern "C" fn set_context(block: u64) {
         // Unknown, it stays so.
         marks::set_context(block);
     }
+}
+
+/// Says what the live block at, or around, an address is.
+///
+/// # Safety
+///
+/// As in the bridge: the name and the place are static.
+unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
+    if type_name.is_null() || !control::is_running() {
+        return 0;
+    }
+    // SAFETY: the caller's contract.
+    c_int::from(unsafe { marks::stamp(block, type_name, length, place) })
 }
 
 /// Tells the ledger something, unless this is a signal handler that interrupted it.

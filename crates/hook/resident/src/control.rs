@@ -92,6 +92,8 @@ pub struct Losses {
     pub refused: Blocks,
     /// Calls within signal handlers that interrupted the ledger itself, and while the process forked.
     pub nested: Blocks,
+    /// Stamps on what was no live block that the ledger knows. None are counted where it samples: then it knows few.
+    pub stamps_unknown: u64,
 }
 
 /// Mean distance of sample points; 0: none, all is recorded.
@@ -101,6 +103,7 @@ static IS_SAMPLE: AtomicBool = AtomicBool::new(false);
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 static STACKS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
 static NESTED: AtomicU64 = AtomicU64::new(0);
+static STAMPS_UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
 /// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first start.
 static POOL: AtomicPtr<Pool<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
@@ -126,6 +129,7 @@ pub fn start(options: Options) -> Result<(), StartError> {
     estimate::clear();
     overhead::begin();
     NESTED.store(0, Ordering::Relaxed);
+    STAMPS_UNKNOWN.store(0, Ordering::Relaxed);
     IS_SAMPLE.store(false, Ordering::Relaxed);
     LEDGER.set_bytes_max(options.bytes_max);
     set_mean(options.sample_every);
@@ -178,7 +182,11 @@ pub fn sampling() -> Option<Bytes> {
 
 /// What was lost since the start.
 pub fn losses() -> Losses {
-    Losses { refused: Blocks(LEDGER.dropped()), nested: Blocks(NESTED.load(Ordering::Relaxed)) }
+    Losses {
+        refused: Blocks(LEDGER.dropped()),
+        nested: Blocks(NESTED.load(Ordering::Relaxed)),
+        stamps_unknown: STAMPS_UNKNOWN.load(Ordering::Relaxed),
+    }
 }
 
 fn set_mean(sample_every: Option<Bytes>) {
@@ -262,6 +270,14 @@ pub(crate) fn pool() -> Option<&'static Pool<ThreadBlock>> {
 #[cold]
 pub(crate) fn count_lost() {
     NESTED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Somebody stamped what is no live block. In a sample that is most of them.
+#[cold]
+pub(crate) fn count_unknown_stamp() {
+    if !is_sample() {
+        STAMPS_UNKNOWN.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What has to be there before the first call, and is there for good.

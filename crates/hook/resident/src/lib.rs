@@ -22,14 +22,12 @@ mod filter;
 mod library;
 mod marks;
 mod observe;
-mod types;
 
 use heapledger_ledger::SharedLedger;
 
 pub use block::{internally, query};
 pub use bridge::BRIDGE;
-pub use marks::{set_context, stamp};
-pub use types::type_name;
+pub use marks::{set_context, stamp, stamp_of};
 
 /// The ledger.
 pub static LEDGER: SharedLedger = SharedLedger::new();

@@ -1,21 +1,45 @@
 //! What is said of a block after it was allocated.
 
-use heapledger_core::{NodeKind, StackId};
+use heapledger_core::stamp::{self, Place, Stamp};
+use heapledger_core::{NodeKind, StackId, TypeId};
 use heapledger_ledger::LiveBlock;
 use heapledger_thread as thread;
-use heapledger_unwind::nodes;
+use heapledger_unwind::{context, nodes};
 
 use crate::block::{ThreadBlock, query};
-use crate::{LEDGER, control, types};
+use crate::{LEDGER, control};
 
-/// Declares the type of the live block at, or around, an address. Whether there is one.
-pub fn stamp(address: u64, name: &'static str) -> bool {
-    let number = types::number(name);
-    let stamp = || {
+/// Says what the live block at, or around, an address is. Whether there is such a block; if not, that is counted.
+///
+/// # Safety
+///
+/// See [`stamp::intern`].
+pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *const Place) -> bool {
+    let found = query(|| {
         let block = LEDGER.block_at(address)?;
-        LEDGER.stamp(block.key, control::with_type(block.stamp, number)).then_some(())
-    };
-    query(stamp).flatten().is_some()
+        // SAFETY: passed on.
+        let number = unsafe { stamp::intern(type_name, length, place) }.number();
+        Some(LEDGER.stamp(block.key, control::with_type(block.stamp, number.into())))
+    });
+    match found {
+        Some(Some(is_stamped)) => is_stamped,
+        Some(None) => {
+            // SAFETY: null or the calling thread's, by the contract of `thread::bind`.
+            if !unsafe { context::is_ignoring(thread::contexts()) } {
+                control::count_unknown_stamp();
+            }
+            false
+        }
+        None => {
+            control::count_lost();
+            false
+        }
+    }
+}
+
+/// What a block with this entry in the ledger was stamped with; `None` where it was not.
+pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
+    stamp::get(control::type_of(stamp) as u16)
 }
 
 /// Declares that the live block at, or around, an address was allocated in the context that the calling thread is in

@@ -227,7 +227,11 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {
             // SAFETY: the block was returned just now.
-            let new = unsafe { allocation(block, size, mean, state.thread(), stack) };
+            let mut new = unsafe { allocation(block, size, mean, state.thread(), stack) };
+            // It is another block, but of what the old one was.
+            if let Some(old) = pending.old_block() {
+                new.stamp = control::with_type(new.stamp, control::type_of(old.stamp));
+            }
             count_release(&pending);
             filter::add(new.key.0);
             note(&new, LEDGER.finish_realloc(pending, &new));

@@ -83,7 +83,7 @@ pub fn initialise() -> bool {
 
 /// The first id that has not been given out: where a forked child's own nodes begin.
 pub fn next_id() -> StackId {
-    StackId(NEXT_ID.load(Ordering::Relaxed).min(StackId::MAX.0))
+    StackId(NEXT_ID.load(Ordering::Relaxed).min(StackId::PROGRAM_END.0))
 }
 
 /// Bytes mapped for tables so far.
@@ -190,7 +190,7 @@ const fn hash_of(key: u64, value: u64) -> u64 {
 #[inline(never)]
 fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn Sink) -> Place {
     let table = TABLE.load(Ordering::Acquire);
-    if table.is_null() || NEXT_ID.load(Ordering::Relaxed) >= StackId::MAX.0 {
+    if table.is_null() || NEXT_ID.load(Ordering::Relaxed) >= StackId::PROGRAM_END.0 {
         return parent;
     }
     // SAFETY: tables are never unmapped.
@@ -218,8 +218,8 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
         }
     }
     let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    if number > StackId::MAX.0 {
-        NEXT_ID.store(StackId::MAX.0, Ordering::Relaxed);
+    if number >= StackId::PROGRAM_END.0 {
+        NEXT_ID.store(StackId::PROGRAM_END.0, Ordering::Relaxed);
         return parent;
     }
     let id = StackId(number);

@@ -141,10 +141,10 @@ pub mod code {
     pub const IGNORED: u16 = 13;
     /// [`super::Extended::Moved`].
     pub const MOVED: u16 = 14;
+    /// [`super::Extended::Stamped`].
+    pub const STAMPED: u16 = 15;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
-    /// Reserved: the declared type of a block.
-    pub const STAMP: u16 = 256;
     /// Reserved: a block was reported by a memory reporter.
     pub const REPORT_MARK: u16 = 257;
     /// Reserved: an arena came or went.
@@ -277,8 +277,9 @@ pub enum Extended<'words> {
         /// Its path; empty for the program itself.
         path: Packed<'words>,
     },
-    /// A text at an address of the program: a [`Name`](heapledger_core::context::Name). Precedes every node of this
-    /// thread's that has it for its address; holds until the address has another text.
+    /// A text at an address of the program: a [`Name`](heapledger_core::context::Name), which precedes every node of this
+    /// thread's that has it for its address; or a [`Stamp`](heapledger_core::stamp::Stamp), which precedes every
+    /// [`Extended::Stamped`] with it, of whichever thread. Holds until the address has another text.
     Text {
         /// The name's.
         address: u64,
@@ -300,6 +301,13 @@ pub enum Extended<'words> {
         address: u64,
         /// Where it was said, within that context.
         stack: StackId,
+    },
+    /// The program said what a live block is.
+    Stamped {
+        /// The block: where it begins, or any address in it.
+        address: u64,
+        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) in the recorder, whose text came before.
+        stamp: u64,
     },
     /// Anything else: passes through to the recording.
     Annotation {
@@ -324,6 +332,18 @@ impl Packed<'_> {
     pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.words.iter().flat_map(|word| word.to_le_bytes()).take(self.length)
     }
+}
+
+/// Packs bytes into words, as many as there is room for.
+pub fn pack_some(bytes: impl IntoIterator<Item = u8>, words: &mut [u64]) -> Packed<'_> {
+    let mut length = 0;
+    for (at, byte) in bytes.into_iter().take(words.len() * 8).enumerate() {
+        if let Some(word) = words.get_mut(at / 8) {
+            *word = (if at % 8 == 0 { 0 } else { *word }) | u64::from(byte) << (at % 8 * 8);
+            length = at + 1;
+        }
+    }
+    Packed { words: words.get(..length.div_ceil(8)).unwrap_or(&[]), length }
 }
 
 /// Packs bytes into words. Returns how many words it took, or `None` when they do not fit.
@@ -400,6 +420,10 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         Extended::Moved { address, stack } => {
             writer.put(&[address, u64::from(stack.0)])?;
             code::MOVED
+        }
+        Extended::Stamped { address, stamp } => {
+            writer.put(&[address, stamp])?;
+            code::STAMPED
         }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
@@ -661,6 +685,7 @@ impl<'words> Extended<'words> {
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
             code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
+            code::STAMPED => Extended::Stamped { address: word(0)?, stamp: word(1)? },
             code::IGNORED => Extended::Ignored { address: word(0)? },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),

@@ -1,4 +1,4 @@
-//! `HEAPLEDGER_AT_EXIT=totals,sites,blocks`: the ledger of a program that does not ask for one itself, printed at its end.
+//! `HEAPLEDGER_AT_EXIT=totals,sites,blocks,dynamic`: the ledger of a program that does not ask for one itself, printed at its end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -73,7 +73,8 @@ fn report(ledger: Ledger, wanted: &str, to: &mut impl Write) -> io::Result<()> {
                     write!(to, "{block}")?;
                 }
             }
-            other => writeln!(to, "heapledger: {VARIABLE}={other}: it can be totals, sites, blocks")?,
+            "dynamic" => writeln!(to, "heapledger: live blocks by dynamic type\n{}", ledger.census_by_vtable())?,
+            other => writeln!(to, "heapledger: {VARIABLE}={other}: it can be totals, sites, blocks, dynamic")?,
         }
     }
     let losses = ledger.losses();

@@ -1,7 +1,9 @@
 //! The questions of `heapledger.h`: C's view of [`Ledger`].
 
 use std::cmp::Reverse;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
@@ -94,6 +96,18 @@ struct CSite {
     at: Where,
 }
 
+/// `heapledger_dynamic_type`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CDynamicType {
+    size: u32,
+    reserved: u32,
+    name: *const c_char,
+    blocks: u64,
+    bytes: u64,
+}
+
+type EachType = unsafe extern "C" fn(*const CDynamicType, *mut c_void) -> c_int;
 type EachBlock = unsafe extern "C" fn(*const CBlock, *mut c_void) -> c_int;
 type EachSite = unsafe extern "C" fn(*const CSite, *mut c_void) -> c_int;
 
@@ -110,10 +124,21 @@ pub(crate) struct Calls {
     blocks: unsafe extern "C" fn(Option<EachBlock>, *mut c_void) -> c_int,
     sites: unsafe extern "C" fn(usize, Option<EachSite>, *mut c_void) -> c_int,
     print: extern "C" fn(c_int, c_int, usize) -> c_int,
+    census_by_vtable: unsafe extern "C" fn(Option<EachType>, *mut c_void) -> c_int,
 }
 
-pub(crate) static CALLS: Calls =
-    Calls { size: size_of::<Calls>() as u32, version: 1, start, stop, totals, block_at, blocks, sites, print };
+pub(crate) static CALLS: Calls = Calls {
+    size: size_of::<Calls>() as u32,
+    version: 1,
+    start,
+    stop,
+    totals,
+    block_at,
+    blocks,
+    sites,
+    print,
+    census_by_vtable,
+};
 
 /// # Safety
 ///
@@ -242,9 +267,35 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
         1 => ledger.print_sites(to, count, Order::BytesLive),
         2 => ledger.print_blocks(to),
         3 => ledger.print_types(to),
+        4 => return print_census(ledger, to),
         _ => return FAILED,
     };
     if printed.is_ok() { OK } else { FAILED }
+}
+
+/// Unlike the rest that is printed, this allocates.
+fn print_census(ledger: Ledger, to: BorrowedFd<'_>) -> c_int {
+    let Ok(to) = to.try_clone_to_owned() else { return FAILED };
+    let table = ledger.census_by_vtable().to_string();
+    if File::from(to).write_all(table.as_bytes()).is_ok() { OK } else { FAILED }
+}
+
+/// # Safety
+///
+/// `each` may be called with a type and `data`.
+unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void) -> c_int {
+    let Some(each) = each else { return FAILED };
+    for found in Ledger::get().census_by_vtable().types {
+        let Ok(name) = CString::new(found.name) else { continue };
+        let (blocks, bytes) = (found.blocks.round() as u64, found.bytes.round() as u64);
+        let found =
+            CDynamicType { size: size_of::<CDynamicType>() as u32, reserved: 0, name: name.as_ptr(), blocks, bytes };
+        // SAFETY: the caller's contract; the name stays for the time of the call.
+        if unsafe { each(&found, data) } != 0 {
+            break;
+        }
+    }
+    OK
 }
 
 fn c_block(block: &Block) -> CBlock {

@@ -89,7 +89,7 @@
 //! };
 //! ledger.stamp(body.as_ptr(), "Body");
 //! let block = ledger.block_at(body.as_ptr()).unwrap();
-//! assert_eq!(block.type_name, Some("Body"));
+//! assert_eq!(block.type_name(), Some("Body"));
 //! assert_eq!(block.stack.context().next().unwrap().name, "render");
 //! ledger.print_types(std::io::stdout()).unwrap(); // type, blocks, bytes: allocates nothing
 //! ```

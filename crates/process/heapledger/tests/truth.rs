@@ -125,7 +125,7 @@ fn any_pointer_into_a_block_finds_it() {
         let past = start.wrapping_add(ledger.block_at(start).unwrap().usable.0 as usize);
         assert!(ledger.block_at(past).is_none_or(|found| found.address != start.addr() as u64));
         assert!(ledger.stamp(start.wrapping_add(size / 2), "Packet"));
-        assert_eq!(ledger.block_at(start).unwrap().type_name, Some("Packet"));
+        assert_eq!(ledger.block_at(start).unwrap().type_name(), Some("Packet"));
         drop(kept);
         assert!(ledger.block_at(start).is_none_or(|found| found.size.0 != size as u64));
     }

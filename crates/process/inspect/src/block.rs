@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use heapledger_core::{Bytes, Serial, ThreadId};
 use heapledger_ledger::LiveBlock;
-use heapledger_resident::{LEDGER, control, estimate, overhead, query, type_name};
+use heapledger_resident::{LEDGER, control, estimate, overhead, query};
 
-use crate::Stack;
+use crate::{Stack, Stamp};
 
 /// A live block, as it was when it was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,8 @@ pub struct Block {
     pub usable: Bytes,
     /// Where it was allocated.
     pub stack: Stack,
-    /// The type that it was stamped with.
-    pub type_name: Option<&'static str>,
+    /// What it was stamped with.
+    pub stamp: Option<Stamp>,
     /// The thread that allocated it, by the order in which threads came to the ledger. Numbers of threads that have ended
     /// are given to new ones. 0: not known.
     pub thread: ThreadId,
@@ -43,13 +43,18 @@ impl Block {
             size: block.size,
             usable: block.usable,
             stack: Stack::new(block.stack),
-            type_name: type_name(block.stamp),
+            stamp: Stamp::of(block.stamp),
             thread: block.thread,
             age: Duration::from_nanos(overhead::age(block.time.0)),
             serial: block.serial,
             weight: estimate::weight(block.size, block.stamp),
             sampled_every: control::rate_of(block.stamp),
         }
+    }
+
+    /// The type that it was stamped with.
+    pub fn type_name(&self) -> Option<&'static str> {
+        self.stamp.map(|stamp| stamp.type_name)
     }
 
     /// How far an address is into the block.
@@ -62,7 +67,7 @@ impl Block {
 impl fmt::Display for Block {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Block { address, size, usable, thread, age, .. } = self;
-        let name = self.type_name.unwrap_or("[unknown]");
+        let name = self.type_name().unwrap_or(Stamp::NONE);
         writeln!(
             out,
             "{address:#x}: {name}, {} bytes ({} usable), thread {}, {age:.1?} ago, allocated at",

@@ -4,9 +4,12 @@
 //! descriptor ([`Ledger::print_blocks`] and the like) allocates nothing; the other answers may.
 
 mod block;
+mod census;
+mod modules;
 mod print;
 mod site;
 mod stack;
+mod stamp;
 #[cfg(feature = "symbols")]
 mod symbols;
 mod totals;
@@ -17,11 +20,13 @@ use heapledger_core::Bytes;
 use heapledger_resident::{LEDGER, control, query};
 
 pub use block::{Block, LiveBlocks};
+pub use census::{DynamicType, VtableCensus};
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
 pub use site::{Order, Site};
 pub use stack::{Frame, Scope, Stack};
+pub use stamp::Stamp;
 #[cfg(feature = "symbols")]
 pub use symbols::Symbol;
 pub use totals::Totals;
@@ -135,10 +140,18 @@ impl Ledger {
         query(|| LEDGER.block_at(address)).flatten().map(Block::new)
     }
 
+    /// What the live blocks are that hold C++ objects with virtual functions, by the objects' own word: their dynamic types.
+    /// Needs neither stamps nor debug information, and works on stripped programs; see [`VtableCensus`].
+    pub fn census_by_vtable(self) -> VtableCensus {
+        VtableCensus::of(self.blocks())
+    }
+
     /// Declares the type of the block around an address, for [`Block::type_name`] and [`Ledger::print_types`]. Whether
     /// there is one. Up to 4,094 different names are told apart, the rest is `(other)`.
     pub fn stamp<T: ?Sized>(self, pointer: *const T, type_name: &'static str) -> bool {
-        heapledger_resident::stamp(pointer.cast::<u8>().addr() as u64, type_name)
+        let (address, length) = (pointer.cast::<u8>().addr() as u64, type_name.len() as u32);
+        // SAFETY: the name is static, and no place is given.
+        unsafe { heapledger_resident::stamp(address, type_name.as_ptr(), length, std::ptr::null()) }
     }
 
     /// Declares that the block around an address was allocated in the context that the calling thread is in now. Its

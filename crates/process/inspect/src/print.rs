@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use heapledger_core::print::Printer;
 use heapledger_core::{StackId, sys};
 use heapledger_ledger::LiveBlock;
-use heapledger_resident::{LEDGER, control, estimate, query, type_name};
+use heapledger_resident::{LEDGER, control, estimate, query};
 
-use crate::{Block, Ledger, Order, Site, Stack};
+use crate::{Block, Ledger, Order, Site, Stack, Stamp};
 
 /// Why nothing was printed, or not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Ledger {
             let mut blocks = LEDGER.blocks();
             while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
                 let Block { address, size, usable, thread, age, stack, .. } = Block::new(block);
-                let name = type_name(block.stamp).unwrap_or(UNKNOWN);
+                let name = Stamp::of(block.stamp).map_or(Stamp::NONE, |stamp| stamp.type_name);
                 writeln!(
                     out,
                     "{address:#014x} {:>10} {:>9}  {name}, thread {}, {} ms",
@@ -99,7 +99,7 @@ impl Ledger {
                 writeln!(
                     out,
                     "{:<40} {:>10.0} {:>5.1}% {:>14.0} {:>5.1}%",
-                    type_name(heapledger_core::TypeId(row.number)).unwrap_or(UNKNOWN),
+                    Stamp::of(heapledger_core::TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name),
                     row.blocks,
                     100.0 * row.blocks / blocks_all,
                     row.bytes,
@@ -146,9 +146,6 @@ impl Ledger {
         print(to, |out| Ok(writeln!(out, "{totals}")?))
     }
 }
-
-/// The type of a block that was not stamped.
-const UNKNOWN: &str = "[unknown]";
 
 fn print(to: impl AsFd, write: impl FnOnce(&mut Printer) -> Result<(), PrintError>) -> Result<(), PrintError> {
     let mut out = Printer::new(to.as_fd().as_raw_fd());

@@ -7,6 +7,7 @@ use heapledger_recording::{Node, Recording, TextId};
 use crate::calls::Direction;
 use crate::names::{Frame, Names};
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
+use crate::types::TypeBy;
 
 /// The texts of a recording: equal ones are one.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Texts {
         Texts { first: recording.texts().iter().map(first).collect() }
     }
 
-    /// The text of a scope, a value or a heap.
+    /// The text of a scope, a value, a heap or a stamp.
     pub(crate) fn merged(&self, node: &Node) -> TextId {
         node.text().and_then(|text| self.first.get(&text).copied()).unwrap_or(TextId::UNKNOWN)
     }
@@ -39,6 +40,8 @@ pub enum Layer {
     Context,
     /// The heap.
     Heap,
+    /// The type of the blocks.
+    Type,
 }
 
 impl Stacks {
@@ -97,6 +100,7 @@ impl Names<'_, '_> {
                     let heap = self.heap(stacks.heap(stack));
                     vec![self.label(&heap)]
                 }
+                Layer::Type => vec![self.type_of(stacks, stack, TypeBy::Block).1],
             };
             if direction == Direction::TopDown {
                 frames.reverse();

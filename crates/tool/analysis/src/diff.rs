@@ -39,8 +39,9 @@ pub fn growth(before: &Amount, after: &Amount, metric: Metric) -> i128 {
 ///
 /// Functions are the same if they have the same short name in modules of the same name and, where source files are
 /// known, in files of the same name; directories do not count, nor do versions of libraries. Sites are the same if
-/// their useful frames are the same functions one by one, and their contexts and heaps are called the same. A function without a name is called by its address in its
-/// module, and is the same in the same build of it.
+/// their useful frames are the same functions one by one, and their contexts and heaps are called the same. Types are the
+/// same if their full names are. A function without a name is called by its address in its module, and is the same in the
+/// same build of it.
 pub fn diff(
     (before, names_before): (&Profile, &mut Names<'_, '_>),
     (after, names_after): (&Profile, &mut Names<'_, '_>),
@@ -84,6 +85,7 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> String {
         Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => {
             names.function(rank.frame.function).short.to_string()
         }
+        Key::Type(_) => names.function(rank.frame.function).full.to_string(),
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Filter {
     pub not_contexts: Vec<Pattern>,
     /// From a heap of one of these names.
     pub heaps: Vec<Pattern>,
+    /// With one of these as the name of their type, of its element or of their container, in short or in full.
+    pub types: Vec<Pattern>,
     /// Allocated by one of these threads.
     pub threads: Vec<ThreadPattern>,
     /// Of these requested sizes, in bytes.
@@ -95,7 +97,7 @@ impl Filter {
 
     /// Whether the stacks tell nothing.
     pub(crate) fn is_of_all_stacks(&self) -> bool {
-        self.is_of_all_frames() && self.is_of_all_contexts()
+        self.is_of_all_frames() && self.is_of_all_contexts() && self.types.is_empty()
     }
 
     fn is_of_all_frames(&self) -> bool {
@@ -165,7 +167,8 @@ fn passes(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: No
     if !filter.is_of_all_contexts() && !passes_context(filter, names, stacks, stack) {
         return false;
     }
-    filter.is_of_all_frames() || passes_frames(filter, names, stacks, stack)
+    (filter.is_of_all_frames() || passes_frames(filter, names, stacks, stack))
+        && (filter.types.is_empty() || passes_types(filter, names, stacks, stack))
 }
 
 fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
@@ -188,6 +191,11 @@ fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, st
     let frames = names.frames(stacks, stack);
     let is_there = |pattern: &Pattern| frames.iter().any(|frame| names.function(frame.function).matches(pattern));
     filter.functions.iter().all(is_there) && !filter.not_functions.iter().any(is_there)
+}
+
+fn passes_types(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {
+    let typed = names.typed(stacks, stack);
+    filter.types.iter().any(|pattern| typed.matches(pattern))
 }
 
 fn passes_context(filter: &Filter, names: &Names<'_, '_>, stacks: &Stacks, stack: NodeId) -> bool {

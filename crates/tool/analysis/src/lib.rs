@@ -5,12 +5,14 @@
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
 //! - [`Selection`] and its [`Filter`]: of which blocks, by function, module, thread, process, size, lifetime and time.
 //! - [`reallocations`]: which stacks change the sizes of blocks. [`relations`]: what goes through one function.
+//! - [`types`]: the types of blocks, and how sure they are.
+//! - [`live_blocks`]: what is live, block by block.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of sites held over time.
 //! - [`diff`]: two profiles side by side.
 //! - [`rewrite`]: recordings made of recordings.
-//! - [`rank`] and [`CallTree`]: sites grouped by function, module, context or heap, and as a tree of calls.
+//! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a tree of calls.
 //! - [`Stacks`]: of each stack its frames, its context (the scopes that the program declared) and its heap.
 //!
 //! # Where the answers come from
@@ -40,6 +42,7 @@ mod filter;
 pub mod fuzzing;
 mod history;
 mod lifetimes;
+mod live;
 mod moment;
 mod names;
 mod overview;
@@ -59,6 +62,7 @@ mod tally;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use allocators::is_allocator;
 pub use amount::{Amount, Holding, Metric};
@@ -70,6 +74,7 @@ pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
 pub use history::{Change, History, Mark};
 pub use lifetimes::Lifetime;
+pub use live::{LiveBlock, LiveBlocks, live_blocks};
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
@@ -82,3 +87,4 @@ pub use replay::Progress;
 pub use shares::Shares;
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};
+pub use types::{Certainty, Inferred, Stamp, TypeBy, TypeGroup, TypeId, Typed, UNKNOWN_TYPE, types};

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use heapledger_core::Bytes;
 use heapledger_recording::{ImageId, Recording, Time};
 
+use crate::error::Error;
 use crate::filter::Filter;
 
 /// When.
@@ -52,6 +53,14 @@ impl Selection {
     /// Of the same blocks at another moment.
     pub fn moved(&self, moment: Moment) -> Selection {
         Selection { moment, ..self.clone() }
+    }
+
+    /// Fails if it asks for a time that the recording does not reach.
+    pub(crate) fn expect_time(&self, recording: &Recording<'_>) -> Result<(), Error> {
+        let start = self.filter.allocated.as_ref().map(|time| Time(*time.start()));
+        let latest = [start, self.moment.time()].into_iter().flatten().max();
+        let is_there = |time: Time| recording.footer().is_none_or(|footer| time <= footer.time);
+        if latest.is_none_or(is_there) { Ok(()) } else { Err(Error::AfterEnd) }
     }
 }
 

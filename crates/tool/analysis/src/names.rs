@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use heapledger_recording::{ModuleId, NodeKind, Recording};
-use heapledger_symbols::{ModuleRef, ModuleState, NameSource, Symbolizer};
+use heapledger_symbols::{ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
 use crate::allocators::is_allocator;
 use crate::stacks::{NodeId, StackFrame, Stacks};
+use crate::types::Types;
 
 /// The functions behind the addresses of a recording. Every address is looked up once, when it is first asked for.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Names<'r, 'a> {
     places: HashMap<StackFrame, Range<usize>>,
     functions: Vec<FunctionName>,
     ids: HashMap<FunctionKey, FunctionId>,
+    types: Types,
 }
 
 /// A function in a stack: one that was called, or one that the compiler inlined.
@@ -52,7 +54,8 @@ pub struct Location {
 }
 
 /// A module, a short name, a source file where that is known (debug information that has line tables only knows inlined
-/// functions by their bare names, such as `new`), and whether it is no function but a scope or a heap.
+/// functions by their bare names, such as `new`), and whether it is no function but a scope, a heap or a type; of a type
+/// the full name stands in the place of the file.
 type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
 
 /// A function of the session: functions of the same short name in one source file of one module are the same.
@@ -72,7 +75,7 @@ pub struct FunctionName {
     pub allocator: bool,
     /// Whether that is really a name, and not an address.
     pub known: bool,
-    /// Whether it is no function, but what the program calls one of its scopes or heaps.
+    /// Whether it is no function, but one of the program's scopes or heaps, or a type.
     pub declared: bool,
 }
 
@@ -86,6 +89,7 @@ impl<'r, 'a> Names<'r, 'a> {
             places: HashMap::new(),
             functions: Vec::new(),
             ids: HashMap::new(),
+            types: Types::default(),
         }
     }
 
@@ -170,7 +174,7 @@ impl<'r, 'a> Names<'r, 'a> {
         self.recording
     }
 
-    fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
+    pub(crate) fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
         let module = self.recording.module(module)?;
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })
     }
@@ -230,6 +234,20 @@ impl<'r, 'a> Names<'r, 'a> {
 
     fn marker(&mut self, name: &str) -> FunctionId {
         self.intern(named(name, false), None)
+    }
+
+    pub(crate) fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    pub(crate) fn types_mut(&mut self) -> &mut Types {
+        &mut self.types
+    }
+
+    /// What stands for a type where there could be a function.
+    pub(crate) fn type_frame(&mut self, name: &TypeName) -> Frame {
+        let label = FunctionName { full: name.full().into(), ..named(name.short(), true) };
+        Frame { function: self.intern(label, Some(name.full().into())), location: None, inlined: false }
     }
 
     /// What stands for a scope or a heap where there could be a function.

@@ -137,6 +137,7 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
         (&mut sum.events_lost_no_ring, counts.events_lost_no_ring),
         (&mut sum.events_lost_unreadable, counts.events_lost_unreadable),
         (&mut sum.events_lost_pools, counts.events_lost_pools),
+        (&mut sum.stamps_unknown, counts.stamps_unknown),
     ] {
         *sum = sum.saturating_add(more);
     }

@@ -8,6 +8,7 @@ use crate::amount::{Amount, Metric};
 use crate::names::{Frame, FunctionId, Names};
 use crate::profile::Profile;
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
+use crate::types::{TypeBy, TypeId};
 
 /// What sites are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum RankBy {
     Task,
     /// The heap of the program's own.
     Heap,
+    /// The type of the blocks.
+    Type(TypeBy),
 }
 
 /// What the sites of a group have in common.
@@ -46,6 +49,8 @@ pub enum Key {
     Task(Option<Scope>),
     /// The name of the heap. `None`: they are of none.
     Heap(Option<TextId>),
+    /// The type.
+    Type(TypeId),
 }
 
 /// A group of sites.
@@ -59,7 +64,7 @@ pub struct Rank {
     pub sites: usize,
     /// The stack of the one that holds most.
     pub largest: NodeId,
-    /// The first useful frame of that one; or, of contexts and heaps, what stands for them.
+    /// The first useful frame of that one; or, of contexts, heaps and types, what stands for them.
     pub frame: Frame,
 }
 
@@ -101,6 +106,10 @@ pub(crate) fn group(names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, b
                 _ => Key::Module(names.function(frame.function).module),
             };
             return (key, frame);
+        }
+        RankBy::Type(by) => {
+            let (id, frame) = names.type_of(stacks, stack, by);
+            return (Key::Type(id), frame);
         }
         RankBy::Context => {
             let context = stacks.context(stack);

@@ -38,6 +38,23 @@ pub(crate) struct Span {
     pub(crate) from: Option<Time>,
     /// Up to this time inclusive. `None`: to the end.
     pub(crate) until: Option<Time>,
+    /// Only until so many bytes are live in all images together.
+    pub(crate) stop_at: Option<Bytes>,
+    /// Whether the blocks are asked for that are live at the end of the span; of images that are over by then, only where
+    /// nothing limits the span.
+    pub(crate) wants_blocks: bool,
+}
+
+impl Span {
+    /// Whether it is over, with so much live.
+    fn is_over(&self, live: ledger::Live) -> bool {
+        self.stop_at.is_some_and(|bytes| live.bytes_live >= bytes)
+    }
+
+    /// Whether images have a part in what is live at its end that were over before.
+    fn goes_to_the_end(&self) -> bool {
+        self.until.is_none() && self.stop_at.is_none()
+    }
 }
 
 /// What a replay found.
@@ -62,10 +79,23 @@ pub(crate) struct ReplayedImage {
     pub(crate) counts: Counts,
     /// In ascending order of stacks.
     pub(crate) sites: Vec<Site>,
+    /// What was live at the end, in no particular order, if that was asked for.
+    pub(crate) blocks: Vec<ReplayedBlock>,
     /// What was live over time.
     pub(crate) timeline: Vec<Sample>,
     /// The session's peak when the sites were read: they have no part in a higher one.
     session_peak: Bytes,
+}
+
+/// A block that is live when a replay ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplayedBlock {
+    pub(crate) serial: Serial,
+    pub(crate) size: Bytes,
+    /// What it is counted under.
+    pub(crate) group: StackId,
+    /// By which thread it was allocated, and when. `None` for a block that a checkpoint gave.
+    pub(crate) call: Option<(ThreadId, Time)>,
 }
 
 /// Replays these images together, in the order of time. `group` says what a block is counted under.
@@ -106,13 +136,16 @@ pub(crate) fn replay(
         }
     }
     let mut events_done = 0;
-    while let Some(Reverse((_, image, at))) = next_steps.pop() {
+    while !span.is_over(session.live())
+        && let Some(Reverse((_, image, at))) = next_steps.pop()
+    {
         let Some(player) = players[at].as_mut() else { continue };
         // The player with the earliest step goes on until another one is earlier.
         let turn = next_steps.peek().map(|Reverse((time, other, _))| (*time, *other));
         let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
         while let Some(time) = player.next_time()
             && is_due(time)
+            && !span.is_over(session.live())
         {
             if player.needs_chunk() {
                 match player.load_chunk(&mut buffer) {
@@ -173,7 +206,7 @@ const AHEAD: usize = 12;
 /// One image under replay.
 struct Player<'r> {
     image: ImageId,
-    until: Time,
+    span: Span,
     ledger: Ledger,
     chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
     /// Of the chunk that is being played.
@@ -190,7 +223,8 @@ struct Player<'r> {
     /// What the ledger does not count.
     counts: Counts,
     threads: Vec<bool>,
-    /// Who allocated the blocks that are live, and when: only where some are put down to another stack later.
+    /// Who allocated the blocks that are live, and when: only where some are put down to another stack later, or where
+    /// that is asked for.
     calls: Option<HashMap<Serial, (ThreadId, Time)>>,
     /// What the ledger took when it was last looked at, in bytes.
     memory: u64,
@@ -221,7 +255,7 @@ impl<'r> Player<'r> {
         let recorded = recording.image_counts(image).copied().unwrap_or_default();
         let mut player = Player {
             image,
-            until,
+            span,
             ledger: Ledger::new(),
             chunks: Vec::new().into_iter().peekable(),
             events: Vec::new(),
@@ -242,11 +276,13 @@ impl<'r> Player<'r> {
                 events_lost_unreadable: recorded.events_lost_unreadable,
                 events_lost_pools: recorded.events_lost_pools,
                 events_late: recorded.events_late,
+                stamps_unknown: recorded.stamps_unknown,
                 stacks: recorded.stacks,
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: recording.event_chunks(image).any(|chunk| chunk.head().moves > 0).then(HashMap::new),
+            calls: (span.wants_blocks || recording.event_chunks(image).any(|chunk| chunk.head().moves > 0))
+                .then(HashMap::new),
             memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
@@ -300,7 +336,7 @@ impl<'r> Player<'r> {
                 None => self.end,
             },
         };
-        time.filter(|&time| time <= self.until)
+        time.filter(|&time| self.span.until.is_none_or(|until| time <= until))
     }
 
     fn needs_chunk(&mut self) -> bool {
@@ -336,8 +372,9 @@ impl<'r> Player<'r> {
             return Ok(());
         }
         while let Some(&event) = self.events.get(self.position)
-            && event.time <= self.until
+            && self.span.until.is_none_or(|until| event.time <= until)
             && is_due(event.time)
+            && !self.span.is_over(session.live())
         {
             self.position += 1;
             if let Some(ahead) = self.events.get(self.position + AHEAD) {
@@ -485,8 +522,21 @@ impl<'r> Player<'r> {
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
+        let blocks = self.blocks();
         let timeline = self.timeline.finish();
-        ReplayedImage { image: self.image, ended: self.ended, counts, sites, timeline, session_peak }
+        ReplayedImage { image: self.image, ended: self.ended, counts, sites, blocks, timeline, session_peak }
+    }
+
+    fn blocks(&self) -> Vec<ReplayedBlock> {
+        if !self.span.wants_blocks || (self.ended && !self.span.goes_to_the_end()) {
+            return Vec::new();
+        }
+        let block = |(key, block): (Key, ledger::Block)| {
+            let serial = Serial(key.0);
+            let call = self.calls.as_ref().and_then(|calls| calls.get(&serial).copied());
+            ReplayedBlock { serial, size: block.size, group: block.stack, call }
+        };
+        self.ledger.blocks().map(block).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind,
 use crate::contexts::Texts;
 
 /// A node of the merged tree: like a [`StackId`], but the same in all images. As a stack, it is the frames, the context
-/// that the stack was in, and the heap that it allocates from.
+/// that the stack was in, the heap that it allocates from, and what the program said that its blocks are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
@@ -49,7 +49,8 @@ pub struct StackFrame {
 /// The stacks of all images. Equal stacks are one, in whichever image and however often the recorder named them.
 ///
 /// Beside frames, the tree has the scopes and values of contexts (under the root), and, as the innermost nodes of a
-/// stack, the context (whose offset is its innermost scope or value here) and then the heap (whose offset is its name).
+/// stack, the context (whose offset is its innermost scope or value here), then the heap (whose offset is its name), and
+/// then the stamp (whose offset is its text).
 #[derive(Debug, Default)]
 pub struct Stacks {
     /// Node `n` is at `n - 1`; a parent's number is always lower.
@@ -65,7 +66,7 @@ impl Stacks {
 
     /// The context of a stack.
     pub fn context(&self, node: NodeId) -> ContextId {
-        match self.entry(self.without(node, NodeKind::Heap)) {
+        match self.entry(self.unstamped_main(node)) {
             Some((_, frame)) if frame.kind == NodeKind::Context => ContextId(NodeId(frame.offset as u32)),
             _ => ContextId::NONE,
         }
@@ -73,8 +74,15 @@ impl Stacks {
 
     /// The name of the heap that a stack allocates from; `None` for the allocator's own.
     pub fn heap(&self, node: NodeId) -> Option<TextId> {
-        let (_, frame) = self.entry(node)?;
+        let (_, frame) = self.entry(self.without(node, NodeKind::Stamp))?;
         (frame.kind == NodeKind::Heap).then(|| text(frame))
+    }
+
+    /// What the program said that the blocks of a stack are: a [`StampText`](heapledger_recording::StampText); `None`
+    /// where it said nothing.
+    pub fn stamp(&self, node: NodeId) -> Option<TextId> {
+        let (_, frame) = self.entry(node)?;
+        (frame.kind == NodeKind::Stamp).then(|| text(frame))
     }
 
     /// The scopes of a context, the outermost first.
@@ -113,9 +121,14 @@ impl Stacks {
         }
     }
 
-    /// The stack without its context and heap.
+    /// The stack without stamp, heap and context.
     fn native(&self, node: NodeId) -> NodeId {
-        self.without(self.without(node, NodeKind::Heap), NodeKind::Context)
+        self.without(self.unstamped_main(node), NodeKind::Context)
+    }
+
+    /// The stack without stamp and heap.
+    fn unstamped_main(&self, node: NodeId) -> NodeId {
+        self.without(self.without(node, NodeKind::Stamp), NodeKind::Heap)
     }
 
     fn child(&mut self, parent: NodeId, frame: StackFrame) -> NodeId {
@@ -126,7 +139,7 @@ impl Stacks {
     }
 }
 
-/// Of a scope, a value or a heap.
+/// Of a scope, a value, a heap or a stamp.
 fn text(frame: StackFrame) -> TextId {
     TextId(frame.offset as u32)
 }
@@ -158,7 +171,8 @@ impl Merger {
                 // Equal stacks of different epochs are equal: a module's name and offset say all.
                 NodeKind::Epoch | NodeKind::Scope | NodeKind::Value => continue,
                 NodeKind::Context => (stacks.native(node), self.context(stacks, texts, frame.id).0.0.into()),
-                NodeKind::Heap => (stacks.without(node, NodeKind::Heap), texts.merged(&frame).0.into()),
+                NodeKind::Heap => (stacks.unstamped_main(node), texts.merged(&frame).0.into()),
+                NodeKind::Stamp => (stacks.without(node, NodeKind::Stamp), texts.merged(&frame).0.into()),
                 _ => (stacks.native(node), frame.offset),
             };
             let is_none = kind == NodeKind::Context && offset == 0;

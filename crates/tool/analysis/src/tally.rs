@@ -58,12 +58,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     let recording = names.recording();
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
     expect_events(recording)?;
-    let start = filter.allocated.as_ref().map(|time| Time(*time.start()));
-    if let Some(time) = [start, selection.moment.time()].into_iter().flatten().max()
-        && recording.footer().is_some_and(|footer| time > footer.time)
-    {
-        return Err(Error::AfterEnd);
-    }
+    selection.expect_time(recording)?;
     let images = filter.images(recording)?;
     let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()) + usize::from(within.is_some()));
     let mut sieve = Sieve::new(names, filter, &images, needs.stack, memory_max, &mut rounds)?;
@@ -158,11 +153,14 @@ fn span(selection: &Selection, is_blind: bool) -> Span {
         // It takes all blocks to know when the peak was.
         Moment::Peak => Span::default(),
         // To the end: whether a block is temporary shows later.
-        Moment::Total | Moment::End => Span { from: first, until: None },
+        Moment::Total | Moment::End => Span { from: first, ..Span::default() },
         // A checkpoint does not tell either when its blocks were allocated.
         Moment::At(time) if is_blind || filter.allocated.is_some() => {
-            Span { from: first.map(|first| first.min(time)), until: Some(time) }
+            Span { from: first.map(|first| first.min(time)), until: Some(time), ..Span::default() }
         }
-        Moment::At(time) => Span { from: Some(first.map_or(time, |first| first.min(time))), until: Some(time) },
+        Moment::At(time) => {
+            let from = first.map_or(time, |first| first.min(time));
+            Span { from: Some(from), until: Some(time), ..Span::default() }
+        }
     }
 }

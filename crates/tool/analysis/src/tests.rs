@@ -1,6 +1,6 @@
 //! What the recorder left and what a replay counts must be the same, and both what a simple model says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{
@@ -388,6 +388,38 @@ proptest! {
             let mut sum = Amount::default();
             found.neighbours.iter().for_each(|(_, amount)| sum += *amount);
             prop_assert_eq!(sum, expected);
+        }
+    }
+
+    #[test]
+    fn blocks_are_those_of_the_profile(steps in steps(150), part in 0_u64..=100, process in any::<bool>()) {
+        let (finished, _, truth) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let process = process.then(|| recording.images()[0].pid);
+        let last = truth.history.last().map_or(0, |(time, _)| time.0);
+        let lives = lives(&recording);
+        for moment in [Moment::Peak, Moment::End, Moment::At(Time(last * part / 100))] {
+            let blocks = live_blocks(&mut names(&recording), &selection(process, moment), &mut |_, _| ()).unwrap();
+            let mut sums = Held::new();
+            for block in &blocks.blocks {
+                let frames = blocks.stacks.frames(block.stack).map(|frame| frame.offset).collect();
+                let one = Amount { bytes: block.size, blocks: Blocks(1), ..Amount::default() };
+                *sums.entry(frames).or_default() += one;
+                let (thread, born) = block.call.unwrap();
+                let is_it = |life: &Life| (life.size, life.thread, life.born) == (block.size.0, thread.0, born.0);
+                prop_assert!(born <= block.at && lives.iter().any(is_it));
+            }
+            let mut expected = Held::new();
+            let profile = load(&recording, process, moment);
+            for site in &profile.sites {
+                let frames = profile.stacks.frames(site.stack).map(|frame| frame.offset).collect();
+                *expected.entry(frames).or_default() += site.amount;
+            }
+            prop_assert_eq!(sums, expected, "{:?}", moment);
+            prop_assert_eq!((blocks.whole, blocks.left_out), (profile.whole, Amount::default()));
+            let keys: BTreeSet<_> = blocks.blocks.iter().map(|block| (block.image, block.serial)).collect();
+            prop_assert_eq!(keys.len() as u64, blocks.whole.blocks.0);
+            prop_assert!(blocks.blocks.is_sorted_by_key(|block| std::cmp::Reverse(block.size)));
         }
     }
 

@@ -10,6 +10,7 @@ mod help;
 mod pictures;
 mod record;
 mod tables;
+mod types;
 
 pub(crate) use self::common::{Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
@@ -20,6 +21,7 @@ pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, St
 pub(crate) use self::tables::{
     By, Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top,
 };
+pub(crate) use self::types::{Blocks, Types, TypesBy};
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -32,6 +34,7 @@ const STYLES: Styles =
 ///
 ///     $ heapledger record -- ./server --port 8080
 ///     $ heapledger top                    what is live at the peak, by function
+///     $ heapledger types                  the same by the types of blocks
 ///     $ heapledger tree                   the same as a tree of calls
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
@@ -89,6 +92,8 @@ pub(crate) enum Verb {
     Status(Status),
     Summary(Summary),
     Top(Top),
+    Types(Types),
+    Blocks(Blocks),
     Tree(Tree),
     Leaks(Leaks),
     Temporary(Temporary),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Amount, Difference, Key, Metric, Moment, Profile, Rank, RankBy, diff, growth};
+use heapledger_analysis::{Amount, Difference, Key, Metric, Moment, Profile, Rank, RankBy, TypeBy, diff, growth};
 use heapledger_recording::Recording;
 use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use crate::input::{Input, shown};
 use crate::label::{DeclaredJson, FrameJson, Labels};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
-use crate::ranks::{AmountJson, Depth, limit, row};
+use crate::ranks::{AmountJson, Depth, limit, row, type_of};
 use crate::select::{self, Limit};
 
 pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
@@ -377,6 +377,9 @@ struct RowJson {
 struct GroupJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
+    /// In full.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
     #[serde(flatten)]
@@ -391,10 +394,11 @@ impl GroupJson {
         let (module, frame) = match rank.key {
             Key::Module(module) => (Some(labels.names.module_path(module)), None),
             Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
-            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => (None, None),
+            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
         };
         let declared = DeclaredJson::new(labels, &profile.stacks, rank.key);
-        GroupJson { module, frame, declared, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
+        let type_name = type_of(labels, rank);
+        GroupJson { module, type_name, frame, declared, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
     }
 }
 
@@ -410,6 +414,7 @@ impl DiffBy {
             DiffBy::Scope => (RankBy::Scope, Depth::Function),
             DiffBy::Task => (RankBy::Task, Depth::Function),
             DiffBy::Heap => (RankBy::Heap, Depth::Function),
+            DiffBy::Type => (RankBy::Type(TypeBy::Block), Depth::Function),
         }
     }
 
@@ -423,6 +428,7 @@ impl DiffBy {
             DiffBy::Scope => "scope",
             DiffBy::Task => "task",
             DiffBy::Heap => "heap",
+            DiffBy::Type => "type",
         }
     }
 }

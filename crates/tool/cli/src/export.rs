@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use clap::ValueEnum;
-use heapledger_analysis::{Amount, ContextId, Metric, Moment, NodeId, Place, Profile, StackFrame, Stacks};
+use heapledger_analysis::{
+    Amount, ContextId, Metric, Moment, NodeId, Place, Profile, StackFrame, Stacks, TypeBy, UNKNOWN_TYPE,
+};
 use heapledger_profiles::{self as profiles, Amounts, Location, Module, Sample, pprof};
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::BuildId;
@@ -104,7 +106,11 @@ impl<'r, 'a> Exporter<'r, 'a> {
         for site in &profile.sites {
             let places = self.labels.names.useful_places(&profile.stacks, site.stack);
             let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
-            let labels = self.declared(&profile.stacks, site.stack);
+            let mut labels = self.declared(&profile.stacks, site.stack);
+            let typed = self.labels.names.typed(&profile.stacks, site.stack);
+            if typed.name(TypeBy::Block).full() != UNKNOWN_TYPE {
+                labels.push(("type", typed.name(TypeBy::Block).full().to_owned()));
+            }
             let samples = &mut self.profile.samples;
             let at = *self.samples.entry((locations, labels)).or_insert_with_key(|(locations, labels)| {
                 let (locations, labels) = (locations.clone(), labels.clone());

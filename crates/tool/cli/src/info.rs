@@ -344,7 +344,7 @@ fn reason(reason: ImageEndReason) -> &'static str {
     }
 }
 
-fn names_from(state: &ModuleState) -> &'static str {
+pub(crate) fn names_from(state: &ModuleState) -> &'static str {
     match state.debug {
         DebugInfo::Missing => "nothing",
         DebugInfo::ExportsOnly => "exports",

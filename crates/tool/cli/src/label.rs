@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
 use heapledger_reports::escape;
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Options, Symbolizer, TypeName};
 use serde::Serialize;
 
 use crate::args::Symbols;
@@ -22,6 +22,7 @@ const SCOPES_INNER: usize = 4;
 pub(crate) struct Labels<'r, 'a> {
     pub(crate) names: Names<'r, 'a>,
     recording: &'r Recording<'a>,
+    full_names: bool,
     /// Where the program ran, with a slash at the end: places below it are shown relative to it.
     directory: String,
 }
@@ -33,12 +34,19 @@ impl<'r, 'a> Labels<'r, 'a> {
         if !directory.ends_with('/') {
             directory.push('/');
         }
-        Labels { names: Names::new(recording, symbolizer(symbols)), recording, directory }
+        let names = Names::new(recording, symbolizer(symbols));
+        Labels { names, recording, full_names: symbols.full_names, directory }
     }
 
-    /// The short name of a function.
+    /// The name of a function: the short one, unless full ones were asked for.
     pub(crate) fn function(&self, function: FunctionId) -> String {
-        self.names.function(function).short.to_string()
+        let name = self.names.function(function);
+        if self.full_names { &name.full } else { &name.short }.to_string()
+    }
+
+    /// The name of a type.
+    pub(crate) fn type_name<'n>(&self, name: &'n TypeName) -> &'n str {
+        if self.full_names { name.full() } else { name.short() }
     }
 
     /// Where a frame is: its place in the source, or its module.
@@ -68,7 +76,7 @@ impl<'r, 'a> Labels<'r, 'a> {
     }
 
     /// A place in the source: relative to where the program ran, or the end of a longer path.
-    fn location(&self, location: &Location) -> String {
+    pub(crate) fn location(&self, location: &Location) -> String {
         let file = match location.file.strip_prefix(self.directory.as_str()) {
             Some(below) => Cow::Borrowed(below),
             None => shortened(&location.file),
@@ -143,7 +151,7 @@ pub(crate) struct LabelJson {
     full: Option<String>,
     /// Path of the executable or library.
     module: Option<String>,
-    /// Whether it is no function, but a scope or a heap that the program declared.
+    /// Whether it is no function, but a scope or a heap that the program declared, or a type.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     declared: bool,
 }
@@ -176,7 +184,7 @@ impl DeclaredJson {
         let context = |context| Some(stacks.scopes(context).into_iter().map(|scope| labels.scope(scope)).collect());
         let mut declared = DeclaredJson::default();
         match key {
-            Key::Function(_) | Key::Module(_) => {}
+            Key::Function(_) | Key::Module(_) | Key::Type(_) => {}
             Key::Context(id) => declared.context = context(id),
             Key::Scope(name) => declared.scope = Some(name.map(|name| labels.names.text(name))),
             Key::Task(task) => declared.task = Some(task.map(|task| labels.scope(task))),

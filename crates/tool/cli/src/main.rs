@@ -15,6 +15,8 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+
+mod blocks;
 mod check;
 mod code;
 mod control;
@@ -61,6 +63,7 @@ mod timeline;
 mod top;
 mod tree;
 mod trim;
+mod types;
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -111,6 +114,8 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
         Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
         Some(Verb::Top(top)) => top::run(top, out),
+        Some(Verb::Types(types)) => types::run(types, out),
+        Some(Verb::Blocks(blocks)) => blocks::run(blocks, out),
         Some(Verb::Tree(tree)) => tree::run(tree, out),
         Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
         Some(Verb::Flame(flame)) => flame::run(flame, out),

@@ -190,6 +190,7 @@ fn shown(filter: &Filter) -> Vec<String> {
     add("context", texts(&filter.contexts), " and ");
     add("not context", texts(&filter.not_contexts), " or ");
     add("heap", texts(&filter.heaps), " or ");
+    add("type", texts(&filter.types), " or ");
     add("thread", filter.threads.iter().map(ToString::to_string).collect(), " or ");
     let size = |size: u64| bytes(size);
     let time = |ns: u64| duration(Duration::from_nanos(ns));
@@ -240,6 +241,7 @@ impl SelectionJson {
         add("contexts", texts(&filter.contexts));
         add("not_contexts", texts(&filter.not_contexts));
         add("heaps", texts(&filter.heaps));
+        add("types", texts(&filter.types));
         add("threads", filter.threads.iter().map(ToString::to_string).collect());
         let bounds = |range: &Option<RangeInclusive<u64>>, value: fn(u64) -> Value| match range {
             None => Value::Null,

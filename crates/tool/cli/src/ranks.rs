@@ -1,6 +1,6 @@
 //! Tables of sites and groups of sites: what `top`, `leaks`, `temporary` and the report after `record` share.
 
-use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, Profile, Rank, RankBy, Stacks, rank};
+use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, NodeId, Profile, Rank, RankBy, Stacks, rank};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
@@ -142,17 +142,23 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
     if let Key::Context(context) = rank.key {
         return Row::new(labels.context(stacks, context));
     }
-    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_)) {
+    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_)) {
         return Row::new(labels.function(rank.frame.function));
     }
-    let line = |labels: &Labels<'_, '_>, row: Row, frame: &Frame| {
-        row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
-    };
-    let row = line(labels, Row::default(), &rank.frame);
     if depth == Depth::Function {
-        return row;
+        return line(labels, Row::default(), &rank.frame);
     }
-    let frames = labels.names.useful_frames(stacks, rank.largest);
+    stack_row(labels, stacks, rank.largest, depth)
+}
+
+fn line(labels: &Labels<'_, '_>, row: Row, frame: &Frame) -> Row {
+    row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
+}
+
+/// The row of a stack.
+pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId, depth: Depth) -> Row {
+    let frames = labels.names.useful_frames(stacks, stack);
+    let row = frames.first().map_or_else(Row::default, |frame| line(labels, Row::default(), frame));
     let callers = &frames[1.min(frames.len())..];
     let row = match depth {
         Depth::Stack(usize::MAX) => callers.iter().fold(row, |row, frame| line(labels, row, frame)),
@@ -170,8 +176,9 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
             }
             if at < callers.len() { row.line("", format!("⋮ {} more", callers.len() - at)) } else { row }
         }
-        _ if callers.is_empty() => row,
-        _ => {
+        Depth::Function => return row,
+        Depth::Callers if callers.is_empty() => row,
+        Depth::Callers => {
             let (mut names, mut at) = (Vec::new(), 0);
             while at < callers.len() && names.len() < CALLERS {
                 let rest = callers[at..].iter().map(|frame| frame.function);
@@ -183,7 +190,7 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
             row.line("", format!("← {}{more}", names.join(" ← ")))
         }
     };
-    let declared = labels.declared(stacks, rank.largest);
+    let declared = labels.declared(stacks, stack);
     declared.into_iter().fold(row, |row, said| row.line("", said))
 }
 
@@ -257,6 +264,9 @@ pub(crate) struct RankJson {
     share: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
+    /// In full.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
     #[serde(flatten)]
@@ -274,18 +284,24 @@ impl RankJson {
         let (module, frame) = match rank.key {
             Key::Module(module) => (Some(labels.names.module_path(module)), None),
             Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
-            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => (None, None),
+            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
         };
         RankJson {
             amount: AmountJson::new(&rank.amount, moment),
             share: rank.amount.share(&profile.whole, metric),
             module,
+            type_name: type_of(labels, rank),
             frame,
             declared: DeclaredJson::new(labels, &profile.stacks, rank.key),
             sites: rank.sites,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }
     }
+}
+
+/// What a group's type is called in full, if it is one of a type.
+pub(crate) fn type_of(labels: &Labels<'_, '_>, rank: &Rank) -> Option<String> {
+    matches!(rank.key, Key::Type(_)).then(|| labels.names.function(rank.frame.function).full.to_string())
 }
 
 /// How many rows to show; 0 means all.

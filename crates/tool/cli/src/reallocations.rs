@@ -2,9 +2,7 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{
-    Amount, Frame, Key, Metric, Moment, NodeId, Rank, Reallocating, Reallocations as Found, reallocations,
-};
+use heapledger_analysis::{Key, Metric, Moment, Reallocating, Reallocations as Found, reallocations};
 use heapledger_reports::Tree;
 use serde::Serialize;
 
@@ -15,7 +13,7 @@ use crate::input::Input;
 use crate::label::{DeclaredJson, FrameJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
-use crate::ranks::{Depth, limit, row};
+use crate::ranks::{Depth, limit, stack_row};
 
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let selection = arguments.which.at(Moment::Total);
@@ -50,8 +48,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let (shown, rest) = found.sites.split_at(found.sites.len().min(limit(arguments.rows)));
     let mut table = Tree::new(["copied", "times", "grown", "shrunk", "chain", "largest"]);
     let mut functions = Vec::new();
+    let labels = &mut question.labels;
     for (stack, site) in shown {
-        let rank = rank(&mut question, &found, *stack);
         let cells = [
             bytes(site.bytes_copied_max.0),
             count(site.reallocations.0),
@@ -60,8 +58,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
             count(site.chain_max),
             bytes(site.size_max.0),
         ];
-        table.push(0, row(&mut question.labels, &found.stacks, &rank, Depth::Callers).cells(cells));
-        functions.push(rank.frame.function);
+        table.push(0, stack_row(labels, &found.stacks, *stack, Depth::Callers).cells(cells));
+        functions.push(labels.names.useful_frame(&found.stacks, *stack).function);
     }
     out.line("")?;
     out.tree(&table)?;
@@ -72,12 +70,6 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     }
     out.hint(question.labels.hint_for_unnamed(functions));
     Ok(())
-}
-
-/// The row of a stack, for the tables that list stacks.
-fn rank(question: &mut Question<'_, '_>, found: &Found, stack: NodeId) -> Rank {
-    let frame: Frame = question.labels.names.useful_frame(&found.stacks, stack);
-    Rank { key: Key::Site(stack), amount: Amount::default(), sites: 1, largest: stack, frame }
 }
 
 #[derive(Debug, Serialize)]

@@ -61,6 +61,10 @@ pub(crate) struct Which {
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     heap: Vec<Pattern>,
 
+    /// Only blocks of such a type, or of one of several: by its name, its element's or its container's; `[unknown]` too
+    #[arg(long = "type", value_name = "PATTERN", value_parser = Pattern::new)]
+    types: Vec<Pattern>,
+
     /// Only blocks allocated by this thread: its id, a pattern of its name, or #N for the N-th of its process, from 0
     #[arg(long, value_name = "THREAD", value_parser = thread)]
     thread: Vec<ThreadPattern>,
@@ -152,6 +156,7 @@ impl Which {
             contexts: self.context.clone(),
             not_contexts: self.not_context.clone(),
             heaps: self.heap.clone(),
+            types: self.types.clone(),
             threads: self.thread.clone(),
             size: self.size.clone(),
             lifetime: self.lifetime.clone(),

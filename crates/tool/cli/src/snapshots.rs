@@ -16,6 +16,8 @@ use heapledger_recording::{
     Time, encode_records,
 };
 
+mod types;
+
 use crate::args::Arguments;
 use crate::output::Output;
 use crate::read;

@@ -111,6 +111,7 @@ struct CountsJson {
     blocks_live_end: u64,
     temporary_allocations: u64,
     frees_unknown: u64,
+    stamps_unknown: u64,
     frees_inherited: u64,
     bytes_inherited_live_end: u64,
     blocks_inherited_live_end: u64,
@@ -145,6 +146,7 @@ impl CountsJson {
             blocks_live_end: counts.blocks_live_end.0,
             temporary_allocations: counts.temporary_allocations.0,
             frees_unknown: counts.frees_unknown.0,
+            stamps_unknown: counts.stamps_unknown,
             frees_inherited: counts.frees_inherited.0,
             bytes_inherited_live_end: counts.bytes_inherited_live_end.0,
             blocks_inherited_live_end: counts.blocks_inherited_live_end.0,
@@ -353,6 +355,13 @@ fn print(
     }
     if counts.frees_unknown.0 > 0 {
         fact("frees of unknown blocks", count(counts.frees_unknown.0), "not recorded when allocated".to_owned());
+    }
+    if counts.stamps_unknown > 0 {
+        fact(
+            "stamps of unknown blocks",
+            count(counts.stamps_unknown),
+            "not live, or not recorded when allocated".to_owned(),
+        );
     }
     fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
     fact("threads", count(counts.threads), String::new());

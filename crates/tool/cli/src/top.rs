@@ -1,6 +1,6 @@
 //! `heapledger top`: who holds or allocates the most.
 
-use heapledger_analysis::{By as Parts, RankBy};
+use heapledger_analysis::{By as Parts, RankBy, TypeBy};
 
 use crate::args::{By, Top};
 use crate::error::{Failure, Result};
@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
         By::Scope => (RankBy::Scope, Depth::Function),
         By::Task => (RankBy::Task, Depth::Function),
         By::Heap => (RankBy::Heap, Depth::Function),
+        By::Type => (RankBy::Type(TypeBy::Block), Depth::Function),
         By::Thread | By::Size => {
             let by = if arguments.by == By::Thread { Parts::Thread } else { Parts::Size };
             let parts = parts::load(&mut question, by)?;
@@ -54,6 +55,7 @@ fn name(by: By) -> &'static str {
         By::Scope => "scope",
         By::Task => "task",
         By::Heap => "heap",
+        By::Type => "type",
         By::Thread => "thread",
         By::Size => "size",
     }

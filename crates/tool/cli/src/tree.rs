@@ -44,6 +44,7 @@ pub(crate) fn layers(levels: &[Levels]) -> Vec<Layer> {
             Levels::Stack => Layer::Stack,
             Levels::Context => Layer::Context,
             Levels::Heap => Layer::Heap,
+            Levels::Type => Layer::Type,
         };
         if !layers.contains(&layer) {
             layers.push(layer);

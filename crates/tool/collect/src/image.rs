@@ -7,7 +7,7 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live, LiveBlock,
-    Mapping, NodesEncoder, Record, Site, StackCounts, Thread as ThreadRecord, Time, Timeline,
+    Mapping, ModuleId, Node, NodesEncoder, Record, Site, StackCounts, TextId, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
@@ -15,8 +15,9 @@ use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
 use crate::memory::{Prober, Samples};
+use crate::stamps::Finder;
 use crate::texts::Texts;
-use crate::tree::{Modules, NewNode, Tree};
+use crate::tree::{self, Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
 
 /// What all images write to.
@@ -145,6 +146,9 @@ pub(crate) struct Image {
     has_forked: bool,
     pub(crate) events_late: u64,
     frees_paused: Blocks,
+    finder: Finder,
+    /// Stamps on what is no live block.
+    stamps_unknown: u64,
     /// What was counted elsewhere before this part of the recording.
     noted_before: Noted,
 }
@@ -170,6 +174,8 @@ impl Image {
             has_forked: false,
             events_late: 0,
             frees_paused: Blocks(0),
+            finder: Finder::new(),
+            stamps_unknown: 0,
             noted_before: Noted::default(),
         }
     }
@@ -259,6 +265,9 @@ impl Image {
                 };
                 check_address(address)?;
                 self.allocate(shared, moment, api, address, size, stack, &extras);
+                if api == Api::PoolAlloc {
+                    self.finder.note(Key(address), Bytes(size));
+                }
             }
             Extended::Free { api, address, size, alignment } => {
                 let moment = self.moment(line, time);
@@ -280,6 +289,10 @@ impl Image {
             Extended::Moved { address, stack } => {
                 let moment = self.moment(line, time);
                 self.move_block(shared, moment, Key(address), stack);
+            }
+            Extended::Stamped { address, stamp } => {
+                let moment = self.moment(line, time);
+                self.stamp(shared, moment, address, stamp);
             }
             Extended::Ignored { address } => {
                 let moment = self.moment(line, time);
@@ -403,6 +416,9 @@ impl Image {
                 if let Some(block) = displaced {
                     self.push_displaced(shared, moment, block, size);
                 }
+                if size >= self.finder.noted_from {
+                    self.finder.note(key, size);
+                }
                 let kind = if api.is_realloc() {
                     EventKind::Realloc { old: FreedBlock::None, serial, size, stack }
                 } else {
@@ -495,15 +511,60 @@ impl Image {
                 if let Some(block) = displaced {
                     self.push_displaced(shared, moment, block, size);
                 }
+                if size >= self.finder.noted_from {
+                    self.finder.note(key, size);
+                }
                 let extras = Extras { freed_size, ..*extras };
                 self.push(shared, moment, api, EventKind::Realloc { old, serial, size, stack }, &extras);
+                if let Freed::Known(block) | Freed::Inherited(block) = freed
+                    && let (_, Some(stamp)) = self.tree.stamps.parts(block.stack)
+                {
+                    let to = self.stamped(shared, stack, stamp);
+                    self.move_to(shared, moment, key, to);
+                }
             }
             Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
         }
     }
 
-    /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
+    /// A block is of another context than it was. What it is stays what it is.
     fn move_block(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
+        let Some(block) = self.ledger.get(key) else { return };
+        let to = match self.tree.stamps.parts(block.stack) {
+            (_, Some(stamp)) => self.stamped(shared, stack, stamp),
+            (_, None) => stack,
+        };
+        self.move_to(shared, moment, key, to);
+    }
+
+    /// The program says what the block at, or around, an address is.
+    fn stamp(&mut self, shared: &mut Shared, moment: Moment, address: u64, stamp: u64) {
+        let stamp = self.tree.texts.get(stamp);
+        match self.finder.find(&self.ledger, address).filter(|_| stamp != TextId::UNKNOWN) {
+            Some((key, block)) => {
+                let to = self.stamped(shared, block.stack, stamp);
+                if to != block.stack {
+                    self.move_to(shared, moment, key, to);
+                }
+            }
+            // One that is in no total is a block all the same.
+            None if self.ledger.is_set_aside(Key(address)) => {}
+            None => self.stamps_unknown += 1,
+        }
+    }
+
+    /// The stack with this stamp.
+    fn stamped(&mut self, shared: &mut Shared, stack: StackId, stamp: TextId) -> StackId {
+        let (stack, node) = self.tree.stamps.stamped(stack, stamp);
+        if let Some(node) = node {
+            shared.records.extend(shared.texts.use_text(stamp).map(Record::Text));
+            self.write_node(shared, tree::to_node(node, ModuleId::UNKNOWN, node.address));
+        }
+        stack
+    }
+
+    /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
+    fn move_to(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
         let Some(block) = self.ledger.get(key) else { return };
         match self.ledger.move_block(&shared.session, key, stack) {
             Ok(_) if block.inherited || block.set_aside => {}
@@ -644,12 +705,16 @@ impl Image {
 
     fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
         if let Some(node) = self.tree.add(node).map_err(|_| Corrupt)? {
-            if shared.keeps_nodes {
-                self.tree.keep(node);
-            }
-            push_node(&mut self.nodes, shared, &node);
+            self.write_node(shared, node);
         }
         Ok(())
+    }
+
+    fn write_node(&mut self, shared: &mut Shared, node: Node) {
+        if shared.keeps_nodes {
+            self.tree.keep(node);
+        }
+        push_node(&mut self.nodes, shared, &node);
     }
 
     fn flush_events(&mut self, shared: &mut Shared) {
@@ -690,11 +755,8 @@ impl Image {
     fn flush_nodes(&mut self, shared: &mut Shared, is_last: bool) {
         let mut resolved = Vec::new();
         self.tree.resolve(is_last, |node| resolved.push(node));
-        for node in &resolved {
-            if shared.keeps_nodes {
-                self.tree.keep(*node);
-            }
-            push_node(&mut self.nodes, shared, node);
+        for node in resolved {
+            self.write_node(shared, node);
         }
         finish_nodes(&mut self.nodes, shared);
     }
@@ -768,6 +830,7 @@ impl Image {
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
             events_late: self.events_late,
+            stamps_unknown: self.stamps_unknown,
             threads: self.threads_seen,
             stacks: noted.stacks,
             ..Counts::default()
@@ -822,7 +885,7 @@ impl Image {
         self.ledger.restart(heapledger_ledger::Time(time.0));
         self.noted_before = *noted;
         self.frees_paused = Blocks(0);
-        self.events_late = 0;
+        (self.events_late, self.stamps_unknown) = (0, 0);
         self.events_since_checkpoint = 0;
         self.chunk_time = time;
         self.threads_seen = self.threads.iter().filter(|thread| thread.end.is_none()).count() as u64;
@@ -899,7 +962,7 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     }
 }
 
-fn push_node(nodes: &mut NodesEncoder, shared: &mut Shared, node: &heapledger_recording::Node) {
+fn push_node(nodes: &mut NodesEncoder, shared: &mut Shared, node: &Node) {
     if nodes.is_full() {
         finish_nodes(nodes, shared);
     }

@@ -44,6 +44,7 @@ mod run;
 mod session;
 mod shared;
 mod source;
+mod stamps;
 mod texts;
 mod tree;
 mod unix;

@@ -182,6 +182,7 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     lost(&mut total.events_lost_no_ring, counts.events_lost_no_ring);
     lost(&mut total.events_lost_unreadable, counts.events_lost_unreadable);
     lost(&mut total.events_lost_pools, counts.events_lost_pools);
+    lost(&mut total.stamps_unknown, counts.stamps_unknown);
     total.frees_paused.0 += counts.frees_paused.0;
     total.events_late += counts.events_late;
     total.threads += counts.threads;

@@ -11,6 +11,7 @@ use heapledger_core::{NodeKind, StackId};
 use heapledger_recording as recording;
 use recording::{ImageId, Mapping, Module, ModuleId, Node};
 
+use crate::stamps::Stamps;
 use crate::texts::Addresses;
 
 /// How far beyond the largest id so far a new one may be. Programs number their nodes consecutively, if not in order.
@@ -62,6 +63,7 @@ pub(crate) struct NewNode {
 pub(crate) struct Tree {
     /// Where the program has texts.
     pub(crate) texts: Addresses,
+    pub(crate) stamps: Stamps,
     epochs: Rc<Epochs>,
     mapped: Vec<Mapped>,
     /// Where in `mapped` the latest node was found.
@@ -127,6 +129,7 @@ impl Tree {
             latest: self.latest,
             open: Vec::new(),
             texts: self.texts.clone(),
+            stamps: self.stamps.fork(),
         }
     }
 
@@ -138,6 +141,7 @@ impl Tree {
             latest: self.latest,
             open: Vec::new(),
             texts: self.texts.clone(),
+            stamps: self.stamps.fork(),
         }
     }
 
@@ -210,7 +214,7 @@ impl Tree {
     fn reserve(&self, id: StackId) -> Result<(), Implausible> {
         let mut own = self.epochs.own.borrow_mut();
         let at = (id.0 as usize).checked_sub(self.epochs.base).ok_or(Implausible)?;
-        if id == StackId::ROOT || at > own.len() + GAP_MAX {
+        if id == StackId::ROOT || id >= StackId::PROGRAM_END || at > own.len() + GAP_MAX {
             return Err(Implausible);
         }
         if at >= own.len() {
@@ -250,7 +254,7 @@ impl Tree {
     }
 }
 
-fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
+pub(crate) fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
     let kind = match node.kind {
         NodeKind::Frame => recording::NodeKind::Frame,
         NodeKind::Epoch => recording::NodeKind::Epoch,
@@ -259,6 +263,7 @@ fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
         NodeKind::Value => recording::NodeKind::Value,
         NodeKind::Context => recording::NodeKind::Context,
         NodeKind::Heap => recording::NodeKind::Heap,
+        NodeKind::Stamp => recording::NodeKind::Stamp,
     };
     Node { id: node.id, parent: node.parent, kind, module, offset }
 }

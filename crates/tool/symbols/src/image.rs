@@ -1,6 +1,7 @@
 //! The files of one module, and the tables over them.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,7 @@ use crate::mapped::{self, Mapped};
 use crate::meter::{Meter, Metered};
 use crate::state::{DebugInfo, Problem};
 use crate::symtab::{Symbol, Symbols};
+use crate::types::{Constructed, Entries, Facts, Language};
 
 /// Frames per address; what lies between this and the physical function is left out.
 const FRAMES_MAX: usize = 512;
@@ -77,6 +79,8 @@ struct Tables<'a> {
     exports: Option<Symbols<'a>>,
     dwarf: Option<Context<Metered<'a>>>,
     package: Option<DwarfPackage<Metered<'a>>>,
+    /// What was read about types.
+    entries: RefCell<Entries<'a>>,
 }
 
 self_cell! {
@@ -119,6 +123,27 @@ pub(crate) struct Answer {
     pub(crate) public_name: Option<Vec<u8>>,
 }
 
+/// One function at an address, with what its entry tells about types.
+pub(crate) struct RawTyped {
+    pub(crate) facts: Option<Arc<Facts>>,
+    pub(crate) language: Option<Language>,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+    pub(crate) column: Option<u32>,
+}
+
+/// All that the tables tell about the types at an address.
+#[derive(Default)]
+pub(crate) struct TypedAnswer {
+    /// From the debug information, innermost first.
+    pub(crate) frames: Vec<RawTyped>,
+    /// From the symbol table.
+    pub(crate) symbol: Option<Vec<u8>>,
+    /// All symbols of the address of the physical function.
+    pub(crate) aliases: Vec<Vec<u8>>,
+    pub(crate) constructed: Arc<[Constructed]>,
+}
+
 impl Image {
     pub(crate) fn new(files: Files, problems: &mut Vec<Problem>) -> Self {
         Self(Cell::new(files, |files| Tables::new(files, problems)))
@@ -142,6 +167,17 @@ impl Image {
             Answer { frames, symbol: symbol.map(|symbol| (symbol.name.to_vec(), symbol.source)), public_name }
         })
     }
+
+    pub(crate) fn typed(&self, address: u64, finder: &Finder, problems: &mut Vec<Problem>) -> TypedAnswer {
+        self.0.with_dependent(|files, tables| {
+            let symbol = tables.symbol(address);
+            let aliases =
+                symbol.iter().flat_map(|symbol| &symbol.aliases).map(|name| unversioned(name).to_vec()).collect();
+            let frames = tables.typed(address, files, finder, problems);
+            let symbol = symbol.map(|symbol| unversioned(symbol.name).to_vec());
+            TypedAnswer { frames, symbol, aliases, constructed: Arc::new([]) }
+        })
+    }
 }
 
 impl<'a> Tables<'a> {
@@ -156,7 +192,7 @@ impl<'a> Tables<'a> {
             (None, Some(mini)) => (Some(mini), exports),
             (None, None) => (exports, None),
         };
-        let mut tables = Self { symbols, exports, dwarf: None, package: None };
+        let mut tables = Self { symbols, exports, dwarf: None, package: None, entries: RefCell::default() };
         if let Some(file) = files.with_dwarf() {
             match dwarf(file, files) {
                 Ok(dwarf) => tables.dwarf = Some(dwarf),
@@ -182,6 +218,41 @@ impl<'a> Tables<'a> {
     }
 
     fn frames(&self, address: u64, files: &'a Files, finder: &Finder, problems: &mut Vec<Problem>) -> Vec<RawFrame> {
+        let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
+            let (file, line, column) = place(frame.location);
+            let name = frame.function.map(|function| function.name.bytes());
+            let untyped = name.is_some_and(demangle::is_legacy_rust);
+            let entry = frame.dw_die_offset.filter(|_| untyped);
+            let plain = entry.and_then(|entry| self.plain_name(dwarf, address, entry));
+            RawFrame { name: name.map(<[u8]>::to_vec), plain, file, line, column }
+        };
+        self.each_frame(address, files, finder, problems, each)
+    }
+
+    fn typed(&self, address: u64, files: &'a Files, finder: &Finder, problems: &mut Vec<Problem>) -> Vec<RawTyped> {
+        let mut entries = self.entries.borrow_mut();
+        let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
+            let (file, line, column) = place(frame.location);
+            let language = frame.function.as_ref().and_then(|function| function.language).map(Language::of_unit);
+            // Its unit was loaded when the frame was found.
+            let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads();
+            let facts = unit
+                .zip(frame.dw_die_offset)
+                .and_then(|(unit, entry)| entries.function(unit, entry, language.unwrap_or(Language::Other)));
+            RawTyped { facts, language, file, line, column }
+        };
+        self.each_frame(address, files, finder, problems, each)
+    }
+
+    /// What `each` makes of the frames at an address, and of their places alone where the debug information is damaged.
+    fn each_frame<F>(
+        &self,
+        address: u64,
+        files: &'a Files,
+        finder: &Finder,
+        problems: &mut Vec<Problem>,
+        mut each: impl FnMut(&Context<Metered<'a>>, addr2line::Frame<'_, Metered<'a>>) -> F,
+    ) -> Vec<F> {
         let mut raw = Vec::new();
         // The last address would overflow inside addr2line, and nothing can be there.
         let Some(dwarf) = self.dwarf.as_ref().filter(|_| address != u64::MAX) else { return raw };
@@ -200,12 +271,7 @@ impl<'a> Tables<'a> {
                 if raw.len() == FRAMES_MAX {
                     raw.pop();
                 }
-                let (file, line, column) = place(frame.location);
-                let name = frame.function.map(|function| function.name.bytes());
-                let untyped = name.is_some_and(demangle::is_legacy_rust);
-                let entry = frame.dw_die_offset.filter(|_| untyped);
-                let plain = entry.and_then(|entry| self.plain_name(dwarf, address, entry));
-                raw.push(RawFrame { name: name.map(<[u8]>::to_vec), plain, file, line, column });
+                raw.push(each(dwarf, frame));
             }
             Ok(())
         });
@@ -218,8 +284,7 @@ impl<'a> Tables<'a> {
             // The line table may be good all the same.
             raw.clear();
             if let Ok(location @ Some(_)) = dwarf.find_location(address) {
-                let (file, line, column) = place(location);
-                raw.push(RawFrame { name: None, plain: None, file, line, column });
+                raw.push(each(dwarf, addr2line::Frame { dw_die_offset: None, function: None, location }));
             }
         }
         raw

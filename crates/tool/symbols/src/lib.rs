@@ -1,4 +1,4 @@
-//! Addresses to functions, files, lines and inlined frames, offline.
+//! Addresses to functions, files, lines, inlined frames and types, offline.
 //!
 //! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the module's own ELF
 //! addresses, and answers with the functions that are there, innermost inlined function first. It asks, in this order:
@@ -34,9 +34,13 @@ mod module;
 mod state;
 mod symbolizer;
 mod symtab;
+mod types;
 
 #[doc(hidden)]
 pub use cache::exercise as exercise_cache;
 pub use frame::{Frame, Function, NameSource};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
 pub use symbolizer::{ModuleRef, Options, Symbolizer};
+pub use types::{
+    Confidence, Constructed, Evidence, Language, Parameter, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame,
+};

@@ -14,16 +14,19 @@ use crate::cache;
 use crate::demangle;
 use crate::find::Finder;
 use crate::frame::{Frame, Function, NameSource};
-use crate::image::{Answer, Files, Image, RawFrame};
+use crate::image::{Answer, Files, Image, RawFrame, TypedAnswer};
 use crate::mapped::{self, Mapped};
 use crate::state::{DebugInfo, ModuleState, NameCounts, Problem};
 use crate::symbolizer::ModuleRef;
+use crate::types::{Rendering, TypedFrame};
 
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) state: ModuleState,
     source: Source,
     answers: HashMap<u64, Arc<[Frame]>>,
+    typed: HashMap<u64, Arc<[TypedFrame]>>,
+    rendering: Rendering,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
     build_id: Box<[u8]>,
@@ -61,6 +64,8 @@ impl Module {
             state,
             source: files.map_or(Source::Nothing, |files| Source::Files(Box::new(files))),
             answers: HashMap::new(),
+            typed: HashMap::new(),
+            rendering: Rendering::default(),
             functions: HashMap::new(),
             files: HashSet::new(),
             build_id,
@@ -98,6 +103,20 @@ impl Module {
             Some(NameSource::None) | None => self.state.names.none += 1,
         }
         self.answers.insert(offset, frames.clone());
+        frames
+    }
+
+    pub(crate) fn typed_frames(&mut self, offset: u64, finder: &Finder) -> Arc<[TypedFrame]> {
+        if let Some(frames) = self.typed.get(&offset) {
+            return frames.clone();
+        }
+        self.open();
+        let answer = match &self.source {
+            Source::Image(image) => image.typed(offset, finder, &mut self.state.problems),
+            Source::Files(_) | Source::Nothing => TypedAnswer::default(),
+        };
+        let frames = self.rendering.frames(answer);
+        self.typed.insert(offset, frames.clone());
         frames
     }
 

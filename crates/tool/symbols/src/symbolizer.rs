@@ -78,13 +78,13 @@ impl Symbolizer {
     /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has already subtracted 1
     /// from return addresses. Answers are kept: asking again for the same offset is cheap.
     pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
-        self.with(module, |module| module.frames(offset, &self.finder))
+        self.with(module, |module, finder| module.frames(offset, finder))
     }
 
     /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since
     /// the counts, and some of the problems, come with them.
     pub fn module_state(&self, module: ModuleRef<'_>) -> ModuleState {
-        self.with(module, |module| module.state.clone())
+        self.with(module, |module, _| module.state.clone())
     }
 
     /// One plain line on how to get better names for `module`; `None` if they are as good as they can be. Best asked
@@ -94,11 +94,11 @@ impl Symbolizer {
     }
 
     /// Calls `ask` with the module, loading it first if this is the first time.
-    fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module) -> T) -> T {
+    pub(crate) fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &Finder) -> T) -> T {
         // Loading may take long, so not under the lock of the table.
         let slot = self.slot(module);
         let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.finder)));
-        ask(&mut lock(loaded))
+        ask(&mut lock(loaded), &self.finder)
     }
 
     fn slot(&self, module: ModuleRef<'_>) -> Arc<OnceLock<Mutex<Module>>> {

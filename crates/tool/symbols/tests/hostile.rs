@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use heapledger_symbols::{DebugInfo, Options, Problem};
+use heapledger_symbols::{DebugInfo, Options, Problem, SiteSizes};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::{Scratch, Subject, extent};
 
@@ -35,6 +35,8 @@ fn exercise(path: &Path, offsets: &[u64]) {
     let subject = Subject::with(path, Options { debug_dirs: vec!["/nowhere".into()], ..Options::default() });
     for &offset in offsets {
         assert!(!subject.frames(offset).is_empty());
+        assert!(!subject.symbolizer.typed_frames(subject.module(), offset).is_empty());
+        let _ = subject.symbolizer.site_type(&[(subject.module(), offset)], SiteSizes::default());
     }
     let _ = (subject.state().problems.iter().map(ToString::to_string).collect::<String>(), subject.hint());
 }

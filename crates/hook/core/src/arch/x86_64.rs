@@ -17,6 +17,7 @@ pub mod nr {
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const PROCESS_VM_READV: usize = 310;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;

@@ -46,7 +46,7 @@ pub(crate) struct Range {
 
 /// Where the names of functions come from.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Names of functions")]
+#[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
@@ -65,6 +65,10 @@ pub(crate) struct Symbols {
     /// Whether servers may be asked.
     #[arg(skip = true)]
     pub(crate) download: bool,
+
+    /// Show names with all their paths, parameters and type arguments
+    #[arg(long)]
+    pub(crate) full_names: bool,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

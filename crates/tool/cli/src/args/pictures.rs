@@ -19,13 +19,14 @@ use crate::select::{self, What, Which, moment, percentage};
 ///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
 ///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
 ///     $ heapledger tree --by context,stack         by the scopes of the program, and in each by function
+///     $ heapledger tree --by type,stack --depth 3  by the types of the blocks, and who allocates them
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What the levels are, the outermost first: stack, context, heap, or several, such as context,stack
+    /// What the levels are, the outermost first: stack, context, heap, type, or several, such as type,stack
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
     pub(crate) by: Vec<Levels>,
 
@@ -61,6 +62,8 @@ pub(crate) enum Levels {
     Context,
     /// The heaps that the program declares
     Heap,
+    /// The types of the blocks
+    Type,
 }
 
 /// Draw a flame graph, or write the stacks for tools that do
@@ -85,7 +88,7 @@ pub(crate) struct Flame {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
-    /// What boxes are, from the bottom: stack, context, heap, or several, such as context,stack
+    /// What boxes are, from the bottom: stack, context, heap, type, or several, such as context,stack
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
     pub(crate) by: Vec<Levels>,
 
@@ -103,8 +106,9 @@ pub(crate) struct Flame {
 /// Write the sites in the format of another tool
 ///
 /// What each stack ever allocated, and what it holds at a moment, as blocks and
-/// bytes. Functions are named here and now: the file needs nothing else. Contexts,
-/// tasks and heaps that the program declares are labels.
+/// bytes. Functions are named here and now: the file needs nothing else. The types
+/// of the blocks, and the contexts, tasks and heaps that the program declares, are
+/// labels.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
@@ -149,6 +153,7 @@ pub(crate) struct Export {
 ///     $ heapledger timeline --from 10s --to 12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
 ///     $ heapledger timeline --by context                   what the program did when it grew
+///     $ heapledger timeline --by type                      blocks of which types it has more and more
 ///     $ heapledger timeline --by site -n 5 --svg sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///

@@ -45,6 +45,7 @@ pub(crate) struct Summary {
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
 ///     $ heapledger top --by context                for which of the scopes that the program declares
+///     $ heapledger top --type Token                who holds blocks of a type
 ///     $ heapledger top --at 1.5s                   what was live then
 ///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
@@ -96,6 +97,8 @@ pub(crate) enum By {
     Task,
     /// The heap, of those that the program declares
     Heap,
+    /// The type of the blocks: see `heapledger types`, which also tells how sure it is
+    Type,
     /// The thread that allocated
     Thread,
     /// The exact size that was asked for

@@ -411,7 +411,43 @@ fn libheapledger_preloaded_prints_at_exit() {
 
     let (_, told) = run("sites,blocks,more", &crate::harness::program("mix"), &["100"]);
     assert!(told.contains("heapledger: sites with the most live bytes\n"), "{told}");
-    assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks"), "{told}");
+    assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks, dynamic"), "{told}");
+}
+
+/// What C++ objects are, by their vtables: in programs that were stripped, and without run-time type information.
+#[test]
+fn dynamic_types_are_found_in_stripped_programs() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    let source = headers().join("../fixtures/types/dynamic.cpp");
+    let sorted = |text: &[u8]| {
+        let mut lines: Vec<String> = String::from_utf8_lossy(text).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let ways: [(&str, &[&str]); 4] = [
+        ("g++", &["-O2", "-s"]),
+        ("g++", &["-O1", "-no-pie", "-s", "-Wl,-z,norelro"]),
+        ("g++", &["-O1", "-fno-rtti"]),
+        ("clang++", &["-O2", "-s"]),
+    ];
+    for (compiler, options) in ways {
+        let Some(compiler) = installed(compiler) else { continue };
+        let program = scratch.file("dynamic");
+        compile(&compiler, &source, &program, &[&["-std=c++17", "-Wall", "-Wextra"], options].concat());
+        let done = Command::new(&program).env("LD_PRELOAD", &library).output().unwrap();
+        assert_eq!(done.status, exited(0), "{done:?}");
+        let (truth, mut found) = (sorted(&done.stdout), sorted(&done.stderr));
+        // The name is all that remains of the block of `make_shared` without type information.
+        found.retain(|line| !options.contains(&"-fno-rtti") || !line.contains("_Sp_counted_ptr_inplace"));
+        assert_eq!(truth, found, "{} {options:?}", compiler.display());
+
+        let mut at_exit = Command::new(&program);
+        at_exit.env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", "dynamic");
+        let told = String::from_utf8(at_exit.output().unwrap().stderr).unwrap();
+        let row = told.lines().find(|line| line.starts_with("app::Circle ")).unwrap_or_else(|| panic!("{told}"));
+        assert_eq!(row.split_whitespace().nth(1), Some("300"), "{told}");
+    }
 }
 
 /// Installs libheapledger as its users do; built where the command under test is.

@@ -25,6 +25,7 @@ mod readme;
 mod real;
 mod rewrite;
 mod stacks;
+mod stamps;
 mod stamps_c;
 mod symbols;
 mod timeline;

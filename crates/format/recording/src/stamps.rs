@@ -1,0 +1,82 @@
+//! The texts of stamps.
+
+use std::borrow::Cow;
+
+use crate::messages::Text;
+
+/// What a program said that a block is, and where it said so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StampText<'text> {
+    /// The type's name.
+    pub type_name: Cow<'text, str>,
+    /// The source file; `None`: not known.
+    pub file: Option<Cow<'text, str>>,
+    /// The line in it; 0: not known.
+    pub line: u32,
+    /// What else it said.
+    pub label: Option<Cow<'text, str>>,
+}
+
+impl StampText<'_> {
+    /// The parts of a text. Whatever is missing is not known; whatever comes after them is of a newer version.
+    ///
+    /// ```
+    /// # use heapledger_recording::StampText;
+    /// let stamp = StampText::parse(b"alloc::string::String\nsrc/cache.rs:118\nkeys");
+    /// assert_eq!((&*stamp.type_name, stamp.file.as_deref()), ("alloc::string::String", Some("src/cache.rs")));
+    /// assert_eq!((stamp.line, stamp.label.as_deref()), (118, Some("keys")));
+    /// assert_eq!(StampText::parse(b"T").file, None);
+    /// ```
+    pub fn parse(text: &[u8]) -> StampText<'_> {
+        let mut lines = text.split(|&byte| byte == b'\n').map(String::from_utf8_lossy);
+        let type_name = lines.next().unwrap_or_default();
+        let place = lines.next().filter(|place| !place.is_empty());
+        let label = lines.next().filter(|label| !label.is_empty());
+        let (file, line) = match place {
+            None => (None, 0),
+            Some(place) => {
+                let parts = place.rsplit_once(':').and_then(|(file, line)| Some((file.len(), line.parse().ok()?)));
+                let (length, line) = parts.unwrap_or((place.len(), 0));
+                let file = match place {
+                    Cow::Borrowed(place) => Cow::Borrowed(place.get(..length).unwrap_or(place)),
+                    Cow::Owned(mut place) => {
+                        place.truncate(length);
+                        Cow::Owned(place)
+                    }
+                };
+                (Some(file), line)
+            }
+        };
+        StampText { type_name, file, line, label }
+    }
+
+    /// The text with these parts.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let place = self.file.as_ref().map_or(String::new(), |file| format!("{file}:{}", self.line));
+        let lines = [&*self.type_name, &place, self.label.as_deref().unwrap_or("")];
+        let length = lines.iter().rposition(|line| !line.is_empty()).map_or(1, |last| last + 1);
+        lines[..length].join("\n").into_bytes()
+    }
+}
+
+impl Text {
+    /// What it says as the text of a [stamp](crate::NodeKind::Stamp).
+    pub fn stamp(&self) -> StampText<'_> {
+        StampText::parse(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back() {
+        for text in ["T", "T\nsrc/main.rs:7", "T\n\nlabel", "T\na:b:7\nlabel", "", "\n\nlabel"] {
+            assert_eq!(StampText::parse(text.as_bytes()).to_bytes(), text.as_bytes(), "{text:?}");
+        }
+        let odd = StampText::parse(b"T\nfile:x\nlabel\nmore");
+        assert_eq!((odd.file.as_deref(), odd.line, odd.label.as_deref()), (Some("file:x"), 0, Some("label")));
+        assert_eq!(StampText::parse(b"\xff\n\xff:3").file.as_deref(), Some("\u{fffd}"));
+    }
+}

@@ -1,0 +1,310 @@
+//! Stamps: what a program says that a block is, and where it says so.
+//!
+//! The layout of a [`Place`] is C's: `heapledger.h` declares the same structure. A stamp is a type's name and a place;
+//! each such pair that has been met has a number, which is how observers keep it. The table of them is fixed and static:
+//! entering a pair allocates nothing, waits for nobody, and may be done at any moment, in signal handlers too.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
+
+/// Pairs of type and place that are told apart; all further ones are `(other)`.
+pub const STAMPS_MAX: u16 = 4094;
+/// Bytes of a type's name that are told of.
+pub const TYPE_MAX: usize = 2048;
+/// Bytes of a file's name that are told of.
+pub const FILE_MAX: usize = 1024;
+/// Bytes of a label that are told of.
+pub const LABEL_MAX: usize = 256;
+
+/// Where blocks are stamped: one for each place in the source, static.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Place {
+    /// The file's name: UTF-8, without terminator. Null: not known.
+    pub file: *const u8,
+    /// Bytes of it.
+    pub file_length: u32,
+    /// From 1; 0: not known.
+    pub line: u32,
+    /// What else the program says of the block. Null: nothing.
+    pub label: *const u8,
+    /// Bytes of it.
+    pub label_length: u32,
+}
+
+// SAFETY: what it points to is static and does not change.
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// A place; without label where that is empty.
+    pub const fn new(file: &'static str, line: u32, label: &'static str) -> Place {
+        Place {
+            file: file.as_ptr(),
+            file_length: file.len() as u32,
+            line,
+            label: label.as_ptr(),
+            label_length: label.len() as u32,
+        }
+    }
+
+    /// The first [`FILE_MAX`] bytes of the file's name.
+    pub fn file(&self) -> &'static [u8] {
+        // SAFETY: by the type's contract.
+        unsafe { bytes(self.file, self.file_length, FILE_MAX) }
+    }
+
+    /// The first [`LABEL_MAX`] bytes of the label.
+    pub fn label(&self) -> &'static [u8] {
+        // SAFETY: as above.
+        unsafe { bytes(self.label, self.label_length, LABEL_MAX) }
+    }
+}
+
+/// # Safety
+///
+/// `text` is null or points to `length` bytes that are static.
+unsafe fn bytes(text: *const u8, length: u32, length_max: usize) -> &'static [u8] {
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { core::slice::from_raw_parts(text, (length as usize).min(length_max)) }
+}
+
+/// The name of a type and the place where blocks are said to be of it.
+#[derive(Debug)]
+pub struct Stamp {
+    type_name: AtomicPtr<u8>,
+    place: AtomicPtr<Place>,
+    type_length: AtomicU32,
+    number: AtomicU16,
+    is_told: AtomicBool,
+}
+
+/// What stands for all pairs beyond [`STAMPS_MAX`].
+static OTHER: Stamp = Stamp::of(STAMPS_MAX + 1, OTHER_NAME.as_ptr().cast_mut(), OTHER_NAME.len() as u32);
+const OTHER_NAME: &str = "(other)";
+/// Those that have been met, by number from 1.
+static STAMPS: [Stamp; STAMPS_MAX as usize + 1] = [const { Stamp::of(0, ptr::null_mut(), 0) }; STAMPS_MAX as usize + 1];
+static COUNT: AtomicU16 = AtomicU16::new(0);
+/// By hash: a number, 0 where there is none. Never more than half full.
+static INDEX: [AtomicU16; INDEX_LENGTH] = [const { AtomicU16::new(0) }; INDEX_LENGTH];
+const INDEX_LENGTH: usize = (STAMPS_MAX as usize + 2) * 2;
+
+/// The stamp of a type and a place, which may be null: not known. Some twenty instructions once it has been met.
+///
+/// # Safety
+///
+/// `type_name` points to `length` bytes, UTF-8 if the program keeps to it, and `place` is null or points to a [`Place`].
+/// Both are static.
+#[inline]
+pub unsafe fn intern(type_name: *const u8, length: u32, place: *const Place) -> &'static Stamp {
+    let mut mine: Option<&'static Stamp> = None;
+    let first = hash(type_name, place);
+    for step in 0..INDEX_LENGTH {
+        let Some(slot) = INDEX.get((first + step) % INDEX_LENGTH) else { break };
+        let mut number = slot.load(Ordering::Acquire);
+        if number == 0 {
+            let Some(new) = mine.or_else(|| add(type_name, length, place)) else { break };
+            mine = Some(new);
+            match slot.compare_exchange(0, new.number(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return new,
+                // Another one is here by now: the same, perhaps; then our number is nobody's.
+                Err(other) => number = other,
+            }
+        }
+        if let Some(known) = get(number)
+            && known.is(type_name, length, place)
+        {
+            return known;
+        }
+    }
+    &OTHER
+}
+
+/// The stamp with this number.
+#[inline]
+pub fn get(number: u16) -> Option<&'static Stamp> {
+    match number {
+        0 => None,
+        1..=STAMPS_MAX => STAMPS.get(usize::from(number)),
+        _ => Some(&OTHER),
+    }
+}
+
+/// How many numbers have been given out: those up to this one.
+pub fn count() -> u16 {
+    COUNT.load(Ordering::Acquire).min(STAMPS_MAX)
+}
+
+#[cold]
+fn add(type_name: *const u8, length: u32, place: *const Place) -> Option<&'static Stamp> {
+    if COUNT.load(Ordering::Relaxed) >= STAMPS_MAX {
+        return None;
+    }
+    let number = COUNT.fetch_add(1, Ordering::AcqRel).checked_add(1).filter(|&number| number <= STAMPS_MAX)?;
+    let stamp = STAMPS.get(usize::from(number))?;
+    stamp.type_name.store(type_name.cast_mut(), Ordering::Relaxed);
+    stamp.type_length.store(length, Ordering::Relaxed);
+    stamp.place.store(place.cast_mut(), Ordering::Relaxed);
+    stamp.number.store(number, Ordering::Release);
+    Some(stamp)
+}
+
+#[inline(always)]
+fn hash(type_name: *const u8, place: *const Place) -> usize {
+    let words = (type_name.addr() as u64).rotate_left(32) ^ place.addr() as u64;
+    (words.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % INDEX_LENGTH
+}
+
+impl Stamp {
+    const fn of(number: u16, type_name: *mut u8, length: u32) -> Stamp {
+        Stamp {
+            type_name: AtomicPtr::new(type_name),
+            place: AtomicPtr::new(ptr::null_mut()),
+            type_length: AtomicU32::new(length),
+            number: AtomicU16::new(number),
+            is_told: AtomicBool::new(false),
+        }
+    }
+
+    #[inline(always)]
+    fn is(&self, type_name: *const u8, length: u32, place: *const Place) -> bool {
+        ptr::eq(self.type_name.load(Ordering::Relaxed), type_name)
+            && self.type_length.load(Ordering::Relaxed) == length
+            && ptr::eq(self.place.load(Ordering::Relaxed), place)
+    }
+
+    /// Its number, from 1 to one more than [`STAMPS_MAX`].
+    #[inline(always)]
+    pub fn number(&self) -> u16 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// The first [`TYPE_MAX`] bytes of the type's name.
+    pub fn type_name(&self) -> &'static [u8] {
+        // SAFETY: the contract of `intern`, where they come from; or nothing has been entered here yet, which is null.
+        unsafe { bytes(self.type_name.load(Ordering::Relaxed), self.type_length.load(Ordering::Relaxed), TYPE_MAX) }
+    }
+
+    /// Where blocks are stamped so, if that is known.
+    pub fn place(&self) -> Option<&'static Place> {
+        // SAFETY: null or static, by the contract of `intern`.
+        unsafe { self.place.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whether somebody has said of it that it [was told](Stamp::tell): all that they had done before is done.
+    #[inline(always)]
+    pub fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
+    }
+
+    /// From now on it has been told.
+    pub fn tell(&self) {
+        self.is_told.store(true, Ordering::Release);
+    }
+
+    /// Its text, as recordings have it: a line for the type; one for file, `:` and line, empty where they are not known;
+    /// and the label. Lines at the end that would be empty are left out.
+    pub fn text(&self) -> impl Iterator<Item = u8> {
+        let (file, line, label) = self.place().map_or((&[][..], 0, &[][..]), |at| (at.file(), at.line, at.label()));
+        let (digits, length) = if file.is_empty() { ([0; 11], 0) } else { decimal(line) };
+        let plain = |bytes: &'static [u8]| bytes.iter().map(|&byte| if byte == b'\n' { b' ' } else { byte });
+        let is_empty = (file.is_empty(), label.is_empty());
+        let first = (is_empty != (true, true)).then_some(b'\n');
+        let second = (!is_empty.1).then_some(b'\n');
+        let place = first.into_iter().chain(plain(file)).chain(digits.into_iter().skip(digits.len() - length));
+        plain(self.type_name()).chain(place).chain(second).chain(plain(label))
+    }
+}
+
+/// `:` and a number, at the end; and how many characters that is.
+fn decimal(mut number: u32) -> ([u8; 11], usize) {
+    let (mut digits, mut length) = ([b':'; 11], 0);
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
+        length += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    (digits, length + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::HashSet;
+    use std::string::String;
+    use std::vec::Vec;
+
+    use super::*;
+
+    static HERE: Place = Place::new("src/cache.rs", 118, "");
+    static LABELLED: Place = Place::new("src/cache.rs", 0, "big\none");
+    static NOWHERE: Place = Place::new("", 7, "label");
+
+    fn text(name: &'static str, place: *const Place) -> String {
+        // SAFETY: both are static.
+        let stamp = unsafe { intern(name.as_ptr(), name.len() as u32, place) };
+        String::from_utf8(stamp.text().collect()).unwrap()
+    }
+
+    /// One test, for there is one table.
+    #[test]
+    fn pairs_are_told_apart_up_to_a_number() {
+        assert_eq!(text("Token", &raw const HERE), "Token\nsrc/cache.rs:118");
+        assert_eq!(text("a\nb", &raw const LABELLED), "a b\nsrc/cache.rs:0\nbig one");
+        assert_eq!(text("T", &raw const NOWHERE), "T\n\nlabel");
+        assert_eq!(text("T", ptr::null()), "T");
+        let known = count();
+        assert_eq!((text("T", ptr::null()), count()), (String::from("T"), known));
+
+        // Threads that meet the same pairs at once: each gets one number, which is that of the same pair everywhere.
+        static NAMES: &str = const { str_of_zeroes() };
+        let pairs = if cfg!(miri) { 100 } else { 5000 };
+        let numbers: Vec<Vec<u16>> = std::thread::scope(|scope| {
+            let meet = move || {
+                // SAFETY: parts of a static text.
+                (1..=pairs).map(|length| unsafe { intern(NAMES.as_ptr(), length, ptr::null()) }.number()).collect()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(meet)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(numbers.iter().all(|these| *these == numbers[0]) || numbers[0].contains(&(STAMPS_MAX + 1)));
+        for these in &numbers {
+            let own: Vec<u16> = these.iter().copied().filter(|&number| number <= STAMPS_MAX).collect();
+            assert_eq!(own.iter().collect::<HashSet<_>>().len(), own.len());
+            for (length, &number) in (1..).zip(these).filter(|(_, number)| **number <= STAMPS_MAX) {
+                assert_eq!(get(number).unwrap().type_name().len(), (length as usize).min(TYPE_MAX));
+            }
+        }
+        if !cfg!(miri) {
+            assert_eq!(count(), STAMPS_MAX);
+            assert_eq!(text("one more", ptr::null()), "(other)");
+            assert_eq!(get(STAMPS_MAX + 1).unwrap().type_name(), b"(other)");
+        }
+        assert_eq!(text("Token", &raw const HERE), "Token\nsrc/cache.rs:118");
+        assert!(get(0).is_none());
+    }
+
+    const fn str_of_zeroes() -> &'static str {
+        const BYTES: [u8; 5000] = [b'0'; 5000];
+        match core::str::from_utf8(&BYTES) {
+            Ok(text) => text,
+            Err(_) => "",
+        }
+    }
+
+    /// What `heapledger.h` declares.
+    #[test]
+    fn layout() {
+        use core::mem::offset_of;
+        assert_eq!((size_of::<Place>(), offset_of!(Place, line), offset_of!(Place, label)), (32, 12, 16));
+        assert_eq!(offset_of!(Place, label_length), 24);
+    }
+}

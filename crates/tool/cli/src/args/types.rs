@@ -1,0 +1,105 @@
+//! Verbs about the types of blocks.
+
+use clap::{Args, ValueEnum};
+use heapledger_analysis::Moment;
+
+use crate::args::{Input, Symbols};
+use crate::select::{What, Which, moment};
+
+/// Show what types of blocks there are, and how much each holds
+///
+/// The type of a block is what the program stamped it with; else what the code that
+/// allocates it tells, by debug information and symbols, without any change of the
+/// program. `[T]` is a buffer of T; `[unknown]` is what nothing is known of.
+///
+///     $ heapledger types                           at the peak, by the types of the blocks
+///     $ heapledger types --at end --by element     Token, whether it is in a Vec, a Box or a HashMap
+///     $ heapledger types --by container            who holds them: HashMap, Arc, String
+///     $ heapledger types --total --metric blocks   what was allocated most often
+///     $ heapledger types --type "[Token]"          the sites of a type, with the evidence
+///     $ heapledger types --type Token --stacks     and with their stacks
+///     $ heapledger types --json | jq ".[] | [.type, .bytes]"
+///
+/// How sure a type is:
+///
+///   stamped          the program said so
+///   exact            the code that allocates names the type, and sizes do not contradict
+///   size-consistent  it may be another one, but sizes agree with this one
+///   ambiguous        it names several, or a size contradicts
+///   probable         a guess from what is around: source text, or a C function
+///   unknown          nothing is known
+///
+/// Of a type with several sites it is that of the least sure one; `+`: others are
+/// surer. With --type, each site tells its own.
+///
+/// Below the table stand the binaries that told the types, and those that could not,
+/// with what would help.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Types {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What to take for the type of a block
+    #[arg(long, value_name = "WHAT", default_value = "block")]
+    pub(crate) by: TypesBy,
+
+    /// With --type: show the stacks of the sites
+    #[arg(long)]
+    pub(crate) stacks: bool,
+
+    /// How many types to show, and of each how many sites; 0 for all [default: 20, with --json all]
+    #[arg(short = 'n', long = "rows", value_name = "N")]
+    pub(crate) rows: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) what: What,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What is taken for the type of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TypesBy {
+    /// That of the whole block; a buffer of T is `[T]`
+    Block,
+    /// What the block has one or many of; of a buffer of T: T
+    Element,
+    /// The container that the block is a part of; what is in none stands for itself
+    Container,
+}
+
+/// List the blocks that are live at a moment, one by one
+///
+/// The largest first; of equals, the oldest first. A block has a number: which
+/// allocation of its process it was, from 0. Its age is how long it had been there at
+/// that moment, and the stack that allocated it is below the table, or with --json
+/// beside it.
+///
+///     $ heapledger blocks --type Token -n 5        the largest five of a type at the peak
+///     $ heapledger blocks --at end --size 1M..     large ones that were never freed
+///     $ heapledger blocks --at 2s --thread worker --json
+///
+/// This is answered from the events: the more were recorded, the longer it takes. At
+/// the peak it takes them twice.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Blocks {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// How many blocks to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
+    pub(crate) at: Option<Moment>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}

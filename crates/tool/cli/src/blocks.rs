@@ -1,0 +1,206 @@
+//! `heapledger blocks`: the blocks that are live at a moment, one by one.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use heapledger_analysis::{Amount, Key, LiveBlock, LiveBlocks, Metric, Moment, NodeId, TypeBy, live_blocks};
+use heapledger_core::ThreadId;
+use heapledger_recording::{ImageId, Recording};
+use heapledger_reports::{Row, Tree};
+use serde::Serialize;
+
+use crate::args::Blocks;
+use crate::error::Result;
+use crate::format::{bytes, count, duration};
+use crate::input::Input;
+use crate::label::{DeclaredJson, FrameJson, seconds};
+use crate::output::Output;
+use crate::question::{Question, SelectionJson};
+use crate::ranks::{AmountJson, Depth, limit, stack_row};
+
+/// Frames of a stack that are shown.
+const FRAMES_MAX: usize = 12;
+
+pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
+    let which = &arguments.which;
+    let selection = which.at(arguments.at.or(which.retained()).unwrap_or(Moment::Peak));
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    let mut question =
+        Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;
+    let found = question.answer(|names, selection, progress| live_blocks(names, selection, progress))?;
+    question.input.warn_of(&found.damage);
+    let (shown, rest) = found.blocks.split_at(found.blocks.len().min(limit(arguments.rows)));
+    if arguments.input.json {
+        return out.json(&document(&mut question, &found, shown));
+    }
+    question.headline(&found.whole, &found.left_out, out)?;
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let stacks = stacks(shown);
+    print_blocks(&mut question, &found, shown, &stacks, out)?;
+    if !rest.is_empty() {
+        let sum: u64 = rest.iter().map(|block| block.size.0).sum();
+        out.aside(format_args!("and {} more with {} in all: -n 0 shows them", count(rest.len() as u64), bytes(sum)))?;
+    }
+    print_stacks(&mut question, &found, &stacks, out)
+}
+
+/// The stacks of these blocks, each once, in the order in which they are met: they are numbered so, from 1.
+fn stacks(blocks: &[LiveBlock]) -> Vec<NodeId> {
+    let mut known = HashSet::new();
+    blocks.iter().map(|block| block.stack).filter(|&stack| known.insert(stack)).collect()
+}
+
+fn numbers(stacks: &[NodeId]) -> HashMap<NodeId, usize> {
+    stacks.iter().copied().zip(1..).collect()
+}
+
+fn print_blocks(
+    question: &mut Question<'_, '_>,
+    found: &LiveBlocks,
+    shown: &[LiveBlock],
+    stacks: &[NodeId],
+    out: &mut Output,
+) -> Result<()> {
+    let (recording, numbers) = (question.recording, numbers(stacks));
+    let several = recording.images().len() > 1;
+    let mut table = Tree::new(["block", "bytes", "age", "thread", "stack"]);
+    for block in shown {
+        let labels = &mut question.labels;
+        let typed = labels.names.typed(&found.stacks, block.stack);
+        let name = labels.type_name(&typed.name(TypeBy::Block)).to_owned();
+        let pid = recording.image(block.image).filter(|_| several).map(|image| image.pid);
+        let cells = [
+            pid.map_or_else(|| count(block.serial.0), |pid| format!("{}, {}", pid, count(block.serial.0))),
+            count(block.size.0),
+            age(block).map_or("?".to_owned(), duration),
+            block.call.map_or("?".to_owned(), |(thread, _)| called(recording, block.image, thread)),
+            format!("#{}", numbers[&block.stack]),
+        ];
+        table.push(0, Row::new(name).keeping_end().cells(cells));
+    }
+    out.line("")?;
+    Ok(out.tree(&table)?)
+}
+
+fn print_stacks(
+    question: &mut Question<'_, '_>,
+    found: &LiveBlocks,
+    stacks: &[NodeId],
+    out: &mut Output,
+) -> Result<()> {
+    let labels = &mut question.labels;
+    let mut table = Tree::new([""]);
+    let mut functions = Vec::new();
+    for (at, &stack) in stacks.iter().enumerate() {
+        functions.push(labels.names.useful_frame(&found.stacks, stack).function);
+        let row = stack_row(labels, &found.stacks, stack, Depth::Stack(FRAMES_MAX));
+        table.push(0, row.cells([format!("#{}", at + 1)]));
+    }
+    out.line("")?;
+    out.tree(&table)?;
+    out.hint(labels.hint_for_unnamed(functions));
+    Ok(())
+}
+
+/// How long it had been there.
+fn age(block: &LiveBlock) -> Option<Duration> {
+    block.call.map(|(_, born)| Duration::from_nanos(block.at.0.saturating_sub(born.0)))
+}
+
+/// How a thread is called: by its name, if it has one.
+fn called(recording: &Recording<'_>, image: ImageId, thread: ThreadId) -> String {
+    match recording.thread(image, thread) {
+        None => format!("number {}", thread.0),
+        Some(known) if known.name.is_empty() => known.tid.to_string(),
+        Some(known) => String::from_utf8_lossy(&known.name).into_owned(),
+    }
+}
+
+/// The object that `--json` prints.
+#[derive(Debug, Serialize)]
+struct BlocksJson {
+    #[serde(flatten)]
+    selection: SelectionJson,
+    total: AmountJson,
+    /// What the selection leaves out.
+    left_out: AmountJson,
+    /// The number of blocks that there would be without a limit.
+    rows_all: usize,
+    rows: Vec<BlockJson>,
+    /// The stacks of these rows.
+    stacks: Vec<StackJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockJson {
+    pid: Option<u32>,
+    image: u32,
+    /// The ordinal of its allocation in its image, from 0.
+    block: u64,
+    bytes: u64,
+    /// `null`: it was there before the recording begins.
+    allocated_seconds: Option<f64>,
+    age_seconds: Option<f64>,
+    /// Its ordinal in the image.
+    thread: Option<u32>,
+    tid: Option<u32>,
+    #[serde(rename = "type")]
+    name: String,
+    confidence: String,
+    /// Which one of the stacks.
+    stack: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct StackJson {
+    stack: usize,
+    #[serde(flatten)]
+    declared: DeclaredJson,
+    /// Innermost first.
+    frames: Vec<FrameJson>,
+}
+
+fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBlock]) -> BlocksJson {
+    let (recording, moment) = (question.recording, question.selection.moment);
+    let stacks = stacks(shown);
+    let numbers = numbers(&stacks);
+    let amount = |amount: &Amount| AmountJson::new(amount, moment);
+    let labels = &mut question.labels;
+    let mut rows = Vec::new();
+    for block in shown {
+        let typed = labels.names.typed(&found.stacks, block.stack);
+        rows.push(BlockJson {
+            pid: recording.image(block.image).map(|image| image.pid),
+            image: block.image.0,
+            block: block.serial.0,
+            bytes: block.size.0,
+            allocated_seconds: block.call.map(|(_, time)| seconds(time)),
+            age_seconds: age(block).map(|age| age.as_secs_f64()),
+            thread: block.call.map(|(thread, _)| thread.0),
+            tid: block.call.and_then(|(thread, _)| Some(recording.thread(block.image, thread)?.tid)),
+            name: typed.name(TypeBy::Block).full().to_owned(),
+            confidence: typed.certainty().to_string(),
+            stack: numbers[&block.stack],
+        });
+    }
+    let mut described = Vec::new();
+    for (at, &stack) in stacks.iter().enumerate() {
+        let frames = labels.names.useful_frames(&found.stacks, stack);
+        described.push(StackJson {
+            stack: at + 1,
+            declared: DeclaredJson::new(labels, &found.stacks, Key::Site(stack)),
+            frames: frames.iter().map(|frame| labels.frame(frame)).collect(),
+        });
+    }
+    BlocksJson {
+        selection: SelectionJson::new(&question.selection, question.metric),
+        total: amount(&found.whole),
+        left_out: amount(&found.left_out),
+        rows_all: found.blocks.len(),
+        rows,
+        stacks: described,
+    }
+}

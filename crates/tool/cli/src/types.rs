@@ -1,0 +1,101 @@
+//! `heapledger types`: what types of blocks there are, and how much each holds.
+
+mod json;
+mod sites;
+mod sources;
+
+use heapledger_analysis::{Amount, Metric, Moment, TypeBy, TypeGroup, types};
+use heapledger_reports::{Row, Tree};
+
+use crate::args::{Types, TypesBy};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count, counted, share};
+use crate::input::Input;
+use crate::output::Output;
+use crate::question::Question;
+use crate::ranks::{Columns, limit};
+
+/// Rows that are shown where nobody says how many.
+const ROWS: usize = 20;
+
+pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
+    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let input = Input::find(arguments.input.file.as_deref())?;
+    let recording = input.open()?;
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    let profile = question.profile()?;
+    let by = match arguments.by {
+        TypesBy::Block => TypeBy::Block,
+        TypesBy::Element => TypeBy::Element,
+        TypesBy::Container => TypeBy::Container,
+    };
+    let groups = types(&profile, &mut question.labels.names, by, metric);
+    if arguments.input.json {
+        let shown = &groups[..groups.len().min(limit(arguments.rows.unwrap_or(0)))];
+        return out.json(&json::types(&mut question, &profile, shown, arguments.stacks));
+    }
+    question.headline(&profile.whole, &profile.left_out, out)?;
+    question.allocated(profile.allocated, out)?;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let figures = Figures { metric, moment: question.selection.moment, whole: profile.whole };
+    let rows = limit(arguments.rows.unwrap_or(ROWS));
+    let (shown, rest) = groups.split_at(groups.len().min(rows));
+    let mut table = figures.table();
+    for group in shown {
+        let name = question.labels.type_name(&group.name).to_owned();
+        table.push(0, Row::new(name).keeping_end().cells(figures.row(&group.amount, &certainty(group))));
+        if arguments.stacks || !question.selection.filter.types.is_empty() {
+            sites::add(&mut question.labels, &profile, group, figures, rows, arguments.stacks, &mut table);
+        }
+    }
+    let others = rest.iter().fold(Amount::default(), |mut sum, group| {
+        sum += group.amount;
+        sum
+    });
+    if !rest.is_empty() {
+        let text = format!("… {}: -n 0 shows them", counted(rest.len() as u64, "more type", "more types"));
+        table.push(0, Row::default().line("", text).cells(figures.row(&others, "")));
+    }
+    table.push(0, Row::new("[totals]").cells(figures.row(&profile.whole, "")));
+    out.line("")?;
+    out.tree(&table)?;
+    sources::print(&mut question, &profile, &groups, out)
+}
+
+/// How sure the least sure site of a type is; `+` if others are surer.
+fn certainty(group: &TypeGroup) -> String {
+    format!("{}{}", group.certainty, if group.is_mixed { "+" } else { "" })
+}
+
+/// The columns of the table.
+#[derive(Clone, Copy)]
+struct Figures {
+    metric: Metric,
+    moment: Moment,
+    whole: Amount,
+}
+
+impl Figures {
+    fn table(self) -> Tree {
+        let blocks = if self.moment == Moment::Total { "allocations" } else { "blocks" };
+        match self.metric {
+            Metric::Temporaries => Tree::new(["temporary", "share", "of own", "allocations", "confidence"]),
+            Metric::Bytes | Metric::Blocks => Tree::new([blocks, "share", "bytes", "share", "confidence"]),
+        }
+    }
+
+    fn row(self, amount: &Amount, certainty: &str) -> Vec<String> {
+        let mut cells = match self.metric {
+            Metric::Temporaries => Columns::new(self.metric, self.moment).cells(amount, &self.whole),
+            Metric::Bytes | Metric::Blocks => {
+                let part = |metric| share(amount.share(&self.whole, metric));
+                vec![count(amount.blocks.0), part(Metric::Blocks), bytes(amount.bytes.0), part(Metric::Bytes)]
+            }
+        };
+        cells.push(certainty.to_owned());
+        cells
+    }
+}

@@ -1,0 +1,157 @@
+//! What `heapledger types --json` prints: an array of types.
+
+use heapledger_analysis::{Key, Profile, Site, TypeGroup, Typed};
+use heapledger_symbols::{BuildId, SizeCheck, TypeName};
+use serde::Serialize;
+
+use crate::label::{DeclaredJson, FrameJson};
+use crate::question::Question;
+use crate::ranks::AmountJson;
+
+/// A type, or a container.
+#[derive(Debug, Serialize)]
+pub(super) struct TypeJson {
+    /// In full; `[unknown]` where nothing is known.
+    #[serde(rename = "type")]
+    name: String,
+    /// As tables have it.
+    short: String,
+    #[serde(flatten)]
+    amount: AmountJson,
+    /// Of all that is selected.
+    share: f64,
+    /// How sure the least sure of its sites is.
+    confidence: String,
+    /// The largest first.
+    sites: Vec<SiteJson>,
+}
+
+/// A stack that allocates blocks of the type.
+#[derive(Debug, Serialize)]
+struct SiteJson {
+    #[serde(flatten)]
+    amount: AmountJson,
+    confidence: String,
+    /// What the program said, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stamp: Option<StampJson>,
+    /// What its code tells: `null` where that is nothing.
+    inferred: Option<InferredJson>,
+    /// The function that wanted the memory.
+    #[serde(flatten)]
+    frame: FrameJson,
+    #[serde(flatten)]
+    declared: DeclaredJson,
+    /// Innermost first; only if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<Vec<FrameJson>>,
+}
+
+#[derive(Debug, Serialize)]
+struct StampJson {
+    #[serde(rename = "type")]
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+    label: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct InferredJson {
+    /// `null` where it may be several.
+    block: Option<String>,
+    element: Option<String>,
+    container: Option<String>,
+    confidence: String,
+    evidence: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    candidates: Vec<String>,
+    /// Of the element, or of the block if it has none, in bytes.
+    size: Option<u64>,
+    /// `consistent`, `inconsistent`, or `not possible`.
+    size_check: &'static str,
+    /// Why sizes do not agree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_check_reason: Option<String>,
+    /// The binary that tells it.
+    binary: Option<BinaryJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct BinaryJson {
+    path: String,
+    build_id: String,
+}
+
+pub(super) fn types(
+    question: &mut Question<'_, '_>,
+    profile: &Profile,
+    groups: &[TypeGroup],
+    with_stacks: bool,
+) -> Vec<TypeJson> {
+    let (metric, moment) = (question.metric, question.selection.moment);
+    let mut of = |group: &TypeGroup| TypeJson {
+        name: group.name.full().to_owned(),
+        short: group.name.short().to_owned(),
+        amount: AmountJson::new(&group.amount, moment),
+        share: group.amount.share(&profile.whole, metric),
+        confidence: group.certainty.to_string(),
+        sites: group.sites.iter().map(|(site, typed)| of_site(question, profile, site, typed, with_stacks)).collect(),
+    };
+    groups.iter().map(&mut of).collect()
+}
+
+fn of_site(
+    question: &mut Question<'_, '_>,
+    profile: &Profile,
+    site: &Site,
+    typed: &Typed,
+    with_stacks: bool,
+) -> SiteJson {
+    let labels = &mut question.labels;
+    let frame = labels.names.useful_frame(&profile.stacks, site.stack);
+    let stack = with_stacks.then(|| labels.names.useful_frames(&profile.stacks, site.stack));
+    SiteJson {
+        amount: AmountJson::new(&site.amount, question.selection.moment),
+        confidence: typed.certainty().to_string(),
+        stamp: typed.stamp.as_ref().map(|stamp| StampJson {
+            name: stamp.name.full().to_owned(),
+            file: stamp.location.as_ref().map(|location| location.file.to_string()),
+            line: stamp.location.as_ref().map(|location| location.line),
+            label: stamp.label.clone(),
+        }),
+        inferred: inferred(question, typed),
+        frame: question.labels.frame(&frame),
+        declared: DeclaredJson::new(&question.labels, &profile.stacks, Key::Site(site.stack)),
+        stack: stack.map(|stack| stack.iter().map(|frame| question.labels.frame(frame)).collect()),
+    }
+}
+
+fn inferred(question: &Question<'_, '_>, typed: &Typed) -> Option<InferredJson> {
+    let site = &typed.inferred.site;
+    if !typed.inferred.is_known() {
+        return None;
+    }
+    let name = |name: &TypeName| name.full().to_owned();
+    let (size_check, size_check_reason) = match &site.size_check {
+        SizeCheck::Consistent => ("consistent", None),
+        SizeCheck::Inconsistent(why) => ("inconsistent", Some(why.to_string())),
+        SizeCheck::NotPossible => ("not possible", None),
+    };
+    let binary = typed.inferred.module.and_then(|module| question.recording.module(module)).map(|module| BinaryJson {
+        path: String::from_utf8_lossy(&module.path).into_owned(),
+        build_id: BuildId(module.build_id.as_slice().into()).to_string(),
+    });
+    Some(InferredJson {
+        block: site.block.as_ref().map(name),
+        element: site.element.as_ref().map(name),
+        container: site.container.as_deref().map(str::to_owned),
+        confidence: site.confidence.to_string(),
+        evidence: site.evidence.to_string(),
+        candidates: site.candidates.iter().map(name).collect(),
+        size: site.size,
+        size_check,
+        size_check_reason,
+        binary,
+    })
+}

@@ -1,0 +1,103 @@
+//! The sites of a type, with what tells the type.
+
+use heapledger_analysis::{Amount, Profile, Stamp, TypeGroup, Typed};
+use heapledger_reports::{Row, Tree};
+use heapledger_symbols::{SizeCheck, TypeName};
+
+use crate::format::counted;
+use crate::label::Labels;
+use crate::types::Figures;
+
+/// Candidates that are shown.
+const CANDIDATES_MAX: usize = 6;
+
+/// Adds rows for the sites of a type, below its own.
+pub(super) fn add(
+    labels: &mut Labels<'_, '_>,
+    profile: &Profile,
+    group: &TypeGroup,
+    figures: Figures,
+    rows: usize,
+    with_stacks: bool,
+    table: &mut Tree,
+) {
+    let (shown, rest) = group.sites.split_at(group.sites.len().min(rows));
+    for (site, typed) in shown {
+        let frames = labels.names.useful_frames(&profile.stacks, site.stack);
+        let mut row = Row::default();
+        for frame in frames.iter().take(1) {
+            row = row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
+        }
+        for line in told(labels, typed) {
+            row = row.line("", line);
+        }
+        if with_stacks {
+            for frame in &frames[1.min(frames.len())..] {
+                let (name, place) =
+                    (labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
+                row = row.line(format!("← {name}"), place);
+            }
+        }
+        row = labels.declared(&profile.stacks, site.stack).into_iter().fold(row, |row, said| row.line("", said));
+        table.push(1, row.cells(figures.row(&site.amount, &typed.certainty().to_string())));
+    }
+    if !rest.is_empty() {
+        let mut amount = Amount::default();
+        rest.iter().for_each(|(site, _)| amount += site.amount);
+        let text = format!("… {}", counted(rest.len() as u64, "more site", "more sites"));
+        table.push(1, Row::default().line("", text).cells(figures.row(&amount, "")));
+    }
+}
+
+/// What tells the type of a site, a line each.
+fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
+    let site = &typed.inferred.site;
+    let mut lines = Vec::new();
+    if let Some(stamp) = &typed.stamp {
+        lines.push(stamped(labels, stamp));
+        if let Some(block) = &site.block {
+            lines.push(format!("by its code {}, {}: {}", labels.type_name(block), site.confidence, site.evidence));
+        }
+        return lines;
+    }
+    if !typed.inferred.is_known() {
+        return lines;
+    }
+    lines.push(site.evidence.to_string());
+    let element = site.element.as_ref().filter(|element| site.block.as_ref() != Some(element));
+    match (element, &site.container) {
+        (Some(element), Some(container)) => lines.push(format!("of {} in {container}", labels.type_name(element))),
+        (Some(element), None) => lines.push(format!("of {}", labels.type_name(element))),
+        (None, Some(container)) => lines.push(format!("in {container}")),
+        (None, None) => {}
+    }
+    let size = site.size.map_or(String::new(), |size| format!("{} each: ", counted(size, "byte", "bytes")));
+    match &site.size_check {
+        SizeCheck::Consistent => lines.push(format!("{size}sizes agree")),
+        SizeCheck::Inconsistent(why) => lines.push(format!("sizes do not agree: {why}")),
+        SizeCheck::NotPossible => {}
+    }
+    if !site.candidates.is_empty() {
+        lines.push(format!("may be {}", alternatives(labels, &site.candidates)));
+    }
+    lines
+}
+
+fn stamped(labels: &Labels<'_, '_>, stamp: &Stamp) -> String {
+    let at = stamp.location.as_ref().map_or(String::new(), |location| format!(" at {}", labels.location(location)));
+    let label = stamp.label.as_ref().map_or(String::new(), |label| format!(": {label}"));
+    format!("stamped{at}{label}")
+}
+
+/// `A, B or C`.
+fn alternatives(labels: &Labels<'_, '_>, names: &[TypeName]) -> String {
+    let mut shown: Vec<String> =
+        names.iter().take(CANDIDATES_MAX).map(|name| labels.type_name(name).to_owned()).collect();
+    if let Some(more) = names.len().checked_sub(CANDIDATES_MAX).filter(|&more| more > 0) {
+        shown.push(format!("one of {more} more"));
+    }
+    match shown.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => shown.concat(),
+    }
+}

@@ -1,0 +1,188 @@
+//! The types of blocks: what the code that allocates says about them.
+//!
+//! A block has no type of its own, but who allocates it does. The compiler leaves the type arguments of every function,
+//! inlined ones too, in the debug information, and some of them in symbol names. [`Symbolizer::typed_frames`] reads them;
+//! [`Symbolizer::site_type`] draws the conclusion. The rules are of the language of the code that allocates: one file each.
+
+mod c;
+mod cxx;
+mod entries;
+mod frame;
+mod name;
+mod rust;
+mod rust_name;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use entries::{Entries, Facts};
+pub(crate) use frame::Rendering;
+pub use frame::{Constructed, Language, Parameter, TypedFrame};
+pub use name::TypeName;
+
+use crate::symbolizer::{ModuleRef, Symbolizer};
+
+/// What a site allocated, for checks against the size of a type. Sums, so every block must fit for the sum to fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SiteSizes {
+    /// All blocks ever allocated there.
+    pub blocks: u64,
+    /// The sum of their requested sizes.
+    pub bytes: u64,
+}
+
+/// The type of the blocks that a site allocates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SiteType {
+    /// The exact type of a block; a buffer of `T` is spelled `[T]`. `None`: unknown.
+    pub block: Option<TypeName>,
+    /// What the block has one or many of, where it is a buffer, a table or a node.
+    pub element: Option<TypeName>,
+    /// The container that the block belongs to: `Vec<Token>`, or what was called of it: `HashMap<Key, Token>::insert`.
+    pub container: Option<Arc<str>>,
+    /// How sure this is.
+    pub confidence: Confidence,
+    /// What says so.
+    pub evidence: Evidence,
+    /// What it may be, where that is ambiguous.
+    pub candidates: Vec<TypeName>,
+    /// Bytes of the element, or of the block if it has no element, where they are known.
+    pub size: Option<u64>,
+    /// Whether the sizes of the blocks agree.
+    pub size_check: SizeCheck,
+    /// Which place of the stack gave the type: whose binary it is from.
+    pub module: Option<usize>,
+}
+
+impl SiteType {
+    /// Nothing is known.
+    pub fn unknown() -> Self {
+        Self {
+            block: None,
+            element: None,
+            container: None,
+            confidence: Confidence::Unknown,
+            evidence: Evidence::None,
+            candidates: Vec::new(),
+            size: None,
+            size_check: SizeCheck::NotPossible,
+            module: None,
+        }
+    }
+}
+
+/// How sure a type is, surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Confidence {
+    /// The evidence names the type, leaves no other, and no size contradicts.
+    Exact,
+    /// The evidence leaves room for another type, but sizes agree with this one.
+    SizeConsistent,
+    /// The evidence names several, or a size contradicts it.
+    Ambiguous,
+    /// A guess from what is around, such as source text or the name of a C function.
+    Probable,
+    /// Nothing is known.
+    Unknown,
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Exact => "exact",
+            Self::SizeConsistent => "size-consistent",
+            Self::Ambiguous => "ambiguous",
+            Self::Probable => "probable",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// What a type was concluded from. Displays as plain words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Evidence {
+    /// The type arguments of a function that the debug information has inlined there.
+    Inlined(Arc<str>),
+    /// The type arguments of a function that is there itself.
+    Function(Arc<str>),
+    /// A template parameter, by its name: `_Tp`.
+    TemplateParameter(Arc<str>),
+    /// The object is constructed right after the call.
+    Constructor,
+    /// The text of the source line.
+    SourceText,
+    /// A variable that the result is put into, by its name.
+    Variable(Arc<str>),
+    /// The name of the function in the symbol table.
+    SymbolName(Arc<str>),
+    /// The C function that allocates for its caller.
+    CFunction(Arc<str>),
+    /// Nothing.
+    None,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inlined(function) => write!(f, "inlined {function}"),
+            Self::Function(function) => write!(f, "function {function}"),
+            Self::TemplateParameter(name) => write!(f, "template parameter {name}"),
+            Self::Constructor => f.write_str("constructor after the call"),
+            Self::SourceText => f.write_str("source text"),
+            Self::Variable(name) => write!(f, "variable {name}"),
+            Self::SymbolName(name) => write!(f, "symbol {name}"),
+            Self::CFunction(name) => write!(f, "C function {name}"),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+/// Whether the sizes of blocks agree with a type.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SizeCheck {
+    /// They do.
+    Consistent,
+    /// They do not; why, in plain words: "40 bytes in 1 block, but Foo has 24".
+    Inconsistent(Box<str>),
+    /// The size of the type is not known, or says nothing.
+    NotPossible,
+}
+
+/// What a stack's places know, innermost place first: what all rules are functions of.
+pub(crate) type Places<'p> = &'p [Arc<[TypedFrame]>];
+
+impl Symbolizer {
+    /// What is at an address as far as types are concerned, innermost inlined function first; never empty. The last one is
+    /// the physical function.
+    ///
+    /// `offset` is as for [`frames`](Self::frames). Answers are kept, and like names they come from the cache where a run
+    /// before has left them.
+    pub fn typed_frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[TypedFrame]> {
+        self.with(module, |module, finder| module.typed_frames(offset, finder))
+    }
+
+    /// The type of the blocks that a stack allocates.
+    ///
+    /// `stack` has the places innermost first, offsets as for [`frames`](Self::frames): inside the call. More than the
+    /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
+    pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
+        let nearest = &stack[..stack.len().min(PLACES_MAX)];
+        let places: Vec<_> = nearest.iter().map(|&(module, offset)| self.typed_frames(module, offset)).collect();
+        conclude(&places, sizes)
+    }
+}
+
+/// Places looked at.
+const PLACES_MAX: usize = 64;
+
+/// Asks the rules of the language that allocates.
+fn conclude(places: Places<'_>, sizes: SiteSizes) -> SiteType {
+    let frames = places.iter().flat_map(|frames| frames.iter());
+    let language = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).next();
+    match language {
+        Some(Language::Rust) => rust::site_type(places, sizes),
+        Some(Language::Cxx) => cxx::site_type(places, sizes),
+        Some(Language::C) => c::site_type(places, sizes),
+        Some(Language::Other) | None => SiteType::unknown(),
+    }
+}

@@ -1,0 +1,13 @@
+//! C++: template parameters, constructors, source text.
+
+use super::{Places, SiteSizes, SiteType, TypeName};
+
+/// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C++.
+pub(crate) fn site_type(_places: Places<'_>, _sizes: SiteSizes) -> SiteType {
+    SiteType::unknown()
+}
+
+/// The normal spelling of a type.
+pub(crate) fn name(spelled: &str) -> TypeName {
+    TypeName::plain(spelled)
+}

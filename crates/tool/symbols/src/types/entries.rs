@@ -1,0 +1,532 @@
+//! What entries of the debug information say about functions and types: names, scopes, template parameters, sizes.
+//!
+//! Only what is asked for is read, and each entry once. References lead anywhere: to other units, and to the
+//! supplementary file that `dwz` makes; nesting is bounded, and all reading is metered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, UnitOffset, UnitRef, UnitType};
+
+use super::frame::{Language, Parameter};
+use super::name::TypeName;
+use super::rust_name;
+use crate::meter::Metered;
+
+/// References followed from one entry to the next, and types within types.
+const NESTING_MAX: usize = 16;
+/// Bytes of a name; what has a longer one has none.
+const NAME_MAX: usize = 16 << 10;
+/// Template parameters of one function or class.
+const PARAMETERS_MAX: usize = 64;
+
+/// What is known about a function.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    /// `DW_AT_name`.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) linkage: Option<Arc<[u8]>>,
+    pub(crate) scope: Option<Arc<str>>,
+    pub(crate) parameters: Arc<[Parameter]>,
+}
+
+/// A type: how it is spelled, and its size.
+pub(crate) type Spelled = (Arc<str>, Option<u64>);
+
+/// Which of the files (the address of its sections, which stay where they are), and where in it.
+type Key = (usize, usize);
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Entries<'a> {
+    /// Where units begin, and where the types with signatures are.
+    headers: HashMap<usize, Arc<Headers>>,
+    units: HashMap<Key, Arc<Unit<Metered<'a>>>>,
+    scopes: HashMap<Key, Arc<[Scope]>>,
+    functions: HashMap<Key, Arc<Facts>>,
+    classes: HashMap<Key, Arc<[Parameter]>>,
+    types: HashMap<Key, Option<Spelled>>,
+}
+
+#[derive(Debug, Default)]
+struct Headers {
+    offsets: Vec<usize>,
+    signatures: HashMap<DebugTypeSignature, (usize, UnitOffset)>,
+}
+
+/// An entry with others in it that take its name into theirs.
+#[derive(Debug)]
+struct Scope {
+    start: usize,
+    end: usize,
+    parent: Option<u32>,
+}
+
+/// The unit that a reference leads to.
+pub(crate) enum Target<'u, 'a> {
+    Same(UnitRef<'u, Metered<'a>>),
+    Other(&'u Dwarf<Metered<'a>>, Arc<Unit<Metered<'a>>>),
+}
+
+impl<'a> Target<'_, 'a> {
+    pub(crate) fn unit(&self) -> UnitRef<'_, Metered<'a>> {
+        match self {
+            Self::Same(unit) => *unit,
+            Self::Other(dwarf, unit) => UnitRef::new(dwarf, unit),
+        }
+    }
+}
+
+type Reference<'u, 'a> = (Target<'u, 'a>, UnitOffset);
+
+impl<'a> Entries<'a> {
+    /// What is known about the function, or the inlined one, whose entry this is.
+    pub(crate) fn function(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        language: Language,
+    ) -> Option<Arc<Facts>> {
+        self.function_at(unit, offset, language, 0)
+    }
+
+    fn function_at(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        language: Language,
+        nesting: usize,
+    ) -> Option<Arc<Facts>> {
+        let key = key(unit, offset)?;
+        if let Some(facts) = self.functions.get(&key) {
+            return Some(facts.clone());
+        }
+        if nesting == NESTING_MAX {
+            return None;
+        }
+        let entry = unit.entry(offset).ok()?;
+        let origin = entry
+            .attr_value(gimli::DW_AT_abstract_origin)
+            .or_else(|| entry.attr_value(gimli::DW_AT_specification))
+            .and_then(|origin| self.follow(unit, origin))
+            .and_then(|(target, offset)| self.function_at(target.unit(), offset, language, nesting + 1));
+        let inlined = entry.tag() == gimli::DW_TAG_inlined_subroutine;
+        let facts = match origin {
+            Some(origin) if inlined => origin,
+            origin => {
+                let origin = origin.as_deref();
+                let linkage = entry
+                    .attr_value(gimli::DW_AT_linkage_name)
+                    .or_else(|| entry.attr_value(gimli::DW_AT_MIPS_linkage_name));
+                let linkage = linkage.and_then(|name| unit.attr_string(name).ok()).map(|name| name.bytes());
+                let linkage = linkage.filter(|name| name.len() <= NAME_MAX).map(Arc::from);
+                let linkage = linkage.or_else(|| origin?.linkage.clone());
+                let name = name_of(unit, &entry).or_else(|| origin?.name.clone());
+                let told = language == Language::Rust && linkage.is_some();
+                let scope = match origin {
+                    Some(origin) => origin.scope.clone(),
+                    None if told => None,
+                    None => Some(self.scope_name(unit, offset)?),
+                };
+                let mut parameters = Vec::new();
+                if origin.is_none_or(|origin| origin.parameters.iter().all(|parameter| parameter.of_class)) {
+                    self.parameters(unit, offset, false, language, name.as_deref(), nesting, &mut parameters);
+                }
+                match origin {
+                    Some(origin) => parameters.extend(origin.parameters.iter().cloned()),
+                    None if told => {}
+                    None => {
+                        for around in self.around(unit, offset)? {
+                            parameters.extend(self.class(unit, UnitOffset(around), language).iter().cloned());
+                        }
+                    }
+                }
+                Arc::new(Facts { name, linkage, scope, parameters: parameters.into() })
+            }
+        };
+        self.functions.insert(key, facts.clone());
+        Some(facts)
+    }
+
+    /// The type that `DW_AT_type` of an entry leads to; `void` where there is none.
+    fn attr_type(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+        nesting: usize,
+    ) -> Option<Spelled> {
+        let Some(reference) = entry.attr_value(gimli::DW_AT_type) else { return Some(("void".into(), None)) };
+        let (target, offset) = self.follow(unit, reference)?;
+        self.type_at(target.unit(), offset, nesting + 1)
+    }
+
+    /// How a type is spelled, with its scope, and its size.
+    fn type_at(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, nesting: usize) -> Option<Spelled> {
+        let key = key(unit, offset)?;
+        if let Some(known) = self.types.get(&key) {
+            return known.clone();
+        }
+        if nesting == NESTING_MAX {
+            return None;
+        }
+        let spelled = self.read_type(unit, offset, nesting).filter(|(name, _)| name.len() <= NAME_MAX);
+        self.types.insert(key, spelled.clone());
+        spelled
+    }
+
+    fn read_type(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, nesting: usize) -> Option<Spelled> {
+        let entry = unit.entry(offset).ok()?;
+        // What has a signature is only declared here.
+        if let Some(elsewhere) = entry.attr_value(gimli::DW_AT_signature) {
+            let (target, offset) = self.follow(unit, elsewhere)?;
+            return self.type_at(target.unit(), offset, nesting + 1);
+        }
+        let own_size = || entry.attr_value(gimli::DW_AT_byte_size).and_then(|size| size.udata_value());
+        // What has a specification has its scope there.
+        if let Some(declaration) = entry.attr_value(gimli::DW_AT_specification) {
+            let (target, offset) = self.follow(unit, declaration)?;
+            let (name, size) = self.type_at(target.unit(), offset, nesting + 1)?;
+            return Some((name, own_size().or(size)));
+        }
+        let address_size = u64::from(unit.header.address_size());
+        let name = name_of(unit, &entry);
+        let spelled: Spelled = match (entry.tag(), name) {
+            (gimli::DW_TAG_pointer_type, Some(name)) => (name, Some(own_size().unwrap_or(address_size))),
+            (gimli::DW_TAG_pointer_type, None) => {
+                let (target, _) = self.attr_type(unit, &entry, nesting)?;
+                (format!("{target}*").into(), Some(own_size().unwrap_or(address_size)))
+            }
+            (gimli::DW_TAG_reference_type, _) => {
+                let (target, _) = self.attr_type(unit, &entry, nesting)?;
+                (format!("{target}&").into(), Some(address_size))
+            }
+            (gimli::DW_TAG_rvalue_reference_type, _) => {
+                let (target, _) = self.attr_type(unit, &entry, nesting)?;
+                (format!("{target}&&").into(), Some(address_size))
+            }
+            (gimli::DW_TAG_const_type, _) => {
+                let (target, size) = self.attr_type(unit, &entry, nesting)?;
+                let spelled = if target.ends_with('*') { format!("{target} const") } else { format!("const {target}") };
+                (spelled.into(), size)
+            }
+            (gimli::DW_TAG_volatile_type, _) => {
+                let (target, size) = self.attr_type(unit, &entry, nesting)?;
+                (format!("volatile {target}").into(), size)
+            }
+            (gimli::DW_TAG_restrict_type | gimli::DW_TAG_atomic_type, _) => self.attr_type(unit, &entry, nesting)?,
+            (gimli::DW_TAG_typedef, Some(name)) => {
+                let size = self.attr_type(unit, &entry, nesting).and_then(|(_, size)| size);
+                (self.scoped(unit, offset, &name), size)
+            }
+            (gimli::DW_TAG_array_type, None) => self.array(unit, offset, &entry, nesting)?,
+            (gimli::DW_TAG_subroutine_type, None) => self.signature(unit, offset, &entry, nesting)?,
+            (_, Some(name)) => (self.scoped(unit, offset, &name), own_size()),
+            (tag, None) => {
+                let kind = match tag {
+                    gimli::DW_TAG_structure_type => "{anonymous struct}",
+                    gimli::DW_TAG_class_type => "{anonymous class}",
+                    gimli::DW_TAG_union_type => "{anonymous union}",
+                    gimli::DW_TAG_enumeration_type => "{anonymous enum}",
+                    _ => return None,
+                };
+                (self.scoped(unit, offset, kind), own_size())
+            }
+        };
+        Some(spelled)
+    }
+
+    fn array(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+        nesting: usize,
+    ) -> Option<Spelled> {
+        let (element, size) = self.attr_type(unit, entry, nesting)?;
+        let mut spelled = element.to_string();
+        let mut size = size;
+        each_child(unit, offset, gimli::DW_TAG_subrange_type, |child| {
+            let number = |at| child.attr_value(at).and_then(|value| value.udata_value());
+            let count = number(gimli::DW_AT_count)
+                .or_else(|| number(gimli::DW_AT_upper_bound).and_then(|last| last.checked_add(1)));
+            size = size.zip(count).and_then(|(size, count)| size.checked_mul(count));
+            spelled.push_str(&count.map_or("[]".to_owned(), |count| format!("[{count}]")));
+            spelled.len() <= NAME_MAX
+        })?;
+        Some((spelled.into(), size))
+    }
+
+    fn signature(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+        nesting: usize,
+    ) -> Option<Spelled> {
+        let (result, _) = self.attr_type(unit, entry, nesting)?;
+        let mut arguments = Vec::new();
+        each_child(unit, offset, gimli::DW_TAG_formal_parameter, |child| {
+            let argument = self.attr_type(unit, child, nesting);
+            arguments.push(argument.map_or("?".into(), |(name, _)| name));
+            arguments.len() < PARAMETERS_MAX
+        })?;
+        Some((format!("{result} ({})", arguments.join(", ")).into(), None))
+    }
+
+    /// Appends the template parameters among the children of an entry.
+    #[allow(clippy::too_many_arguments, reason = "one place, two callers")]
+    fn parameters(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        offset: UnitOffset,
+        of_class: bool,
+        language: Language,
+        plain: Option<&str>,
+        nesting: usize,
+        out: &mut Vec<Parameter>,
+    ) {
+        let mut found: Vec<(Arc<str>, Option<Spelled>)> = Vec::new();
+        let read = each_child(unit, offset, gimli::DW_TAG_template_type_parameter, |child| {
+            let name = name_of(unit, child).unwrap_or_else(|| "".into());
+            found.push((name, self.attr_type(unit, child, nesting)));
+            found.len() < PARAMETERS_MAX
+        });
+        if read.is_none() {
+            return;
+        }
+        // In Rust, the arguments in the name are the same, and spelled as elsewhere.
+        let arguments = plain.filter(|_| language == Language::Rust).map(rust_name::arguments).unwrap_or_default();
+        let spelled = arguments.len() == found.len();
+        for (at, (name, spelling)) in found.into_iter().enumerate() {
+            let Some((type_name, size)) = spelling else { continue };
+            let type_name = if spelled { arguments[at] } else { &*type_name };
+            out.push(Parameter { name, type_name: TypeName::new(language, type_name), size, of_class });
+        }
+    }
+
+    /// Template parameters of a class.
+    fn class(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, language: Language) -> Arc<[Parameter]> {
+        let Some(key) = key(unit, offset) else { return Arc::new([]) };
+        if let Some(known) = self.classes.get(&key) {
+            return known.clone();
+        }
+        let mut parameters = Vec::new();
+        if let Ok(entry) = unit.entry(offset)
+            && is_class(entry.tag())
+        {
+            let name = name_of(unit, &entry);
+            match entry.attr_value(gimli::DW_AT_signature).and_then(|elsewhere| self.follow(unit, elsewhere)) {
+                Some((target, offset)) => {
+                    self.parameters(target.unit(), offset, true, language, name.as_deref(), 0, &mut parameters);
+                }
+                None => self.parameters(unit, offset, true, language, name.as_deref(), 0, &mut parameters),
+            }
+        }
+        let parameters: Arc<[Parameter]> = parameters.into();
+        self.classes.insert(key, parameters.clone());
+        parameters
+    }
+
+    fn scoped(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, name: &str) -> Arc<str> {
+        match self.scope_name(unit, offset) {
+            Some(scope) if !scope.is_empty() => format!("{scope}::{name}").into(),
+            _ => name.into(),
+        }
+    }
+
+    /// The names of what is around an entry, joined by `::`.
+    fn scope_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
+        let mut parts = Vec::new();
+        let mut length = 0;
+        for around in self.around(unit, offset)? {
+            let entry = unit.entry(UnitOffset(around)).ok()?;
+            let name = name_of(unit, &entry);
+            let part = match entry.tag() {
+                // A function's own scope is told by its declaration; its name is enough here.
+                gimli::DW_TAG_subprogram => name.or_else(|| self.declared_name(unit, &entry)),
+                gimli::DW_TAG_namespace => name.or_else(|| Some("(anonymous namespace)".into())),
+                _ => name,
+            };
+            let part = part.unwrap_or_else(|| "{anonymous}".into());
+            length += part.len() + 2;
+            if length > NAME_MAX {
+                return None;
+            }
+            parts.push(part);
+        }
+        parts.reverse();
+        Some(parts.join("::").into())
+    }
+
+    fn declared_name(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+    ) -> Option<Arc<str>> {
+        let origin =
+            entry.attr_value(gimli::DW_AT_abstract_origin).or_else(|| entry.attr_value(gimli::DW_AT_specification))?;
+        let (target, offset) = self.follow(unit, origin)?;
+        name_of(target.unit(), &target.unit().entry(offset).ok()?)
+    }
+
+    /// The offsets of the scopes around an entry, innermost first.
+    fn around(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Vec<usize>> {
+        let key = key(unit, UnitOffset(0))?;
+        let scopes = match self.scopes.get(&key) {
+            Some(scopes) => scopes.clone(),
+            None => {
+                let scopes: Arc<[Scope]> = scopes(unit).unwrap_or_default().into();
+                self.scopes.insert(key, scopes.clone());
+                scopes
+            }
+        };
+        let before = scopes.partition_point(|scope| scope.start < offset.0);
+        let mut at = before.checked_sub(1);
+        let mut around = Vec::new();
+        while let Some(scope) = at.map(|at| &scopes[at]) {
+            if offset.0 < scope.end {
+                around.push(scope.start);
+            }
+            at = scope.parent.map(|parent| parent as usize);
+            if around.len() == NESTING_MAX * 4 {
+                return None;
+            }
+        }
+        Some(around)
+    }
+
+    /// The entry that a reference leads to.
+    pub(crate) fn follow<'u>(
+        &mut self,
+        unit: UnitRef<'u, Metered<'a>>,
+        reference: AttributeValue<Metered<'a>>,
+    ) -> Option<Reference<'u, 'a>> {
+        match reference {
+            AttributeValue::UnitRef(offset) => Some((Target::Same(unit), offset)),
+            AttributeValue::DebugInfoRef(offset) => {
+                if let Some(offset) = offset.to_unit_offset(&unit.header) {
+                    return Some((Target::Same(unit), offset));
+                }
+                self.at(unit.dwarf, offset)
+            }
+            AttributeValue::DebugInfoRefSup(offset) => self.at(unit.dwarf.sup()?, offset),
+            AttributeValue::DebugTypesRef(signature) => {
+                let headers = self.headers(unit.dwarf);
+                let &(start, offset) = headers.signatures.get(&signature)?;
+                Some((Target::Other(unit.dwarf, self.unit(unit.dwarf, start)?), offset))
+            }
+            _ => None,
+        }
+    }
+
+    fn at<'u>(&mut self, dwarf: &'u Dwarf<Metered<'a>>, offset: DebugInfoOffset) -> Option<Reference<'u, 'a>> {
+        let headers = self.headers(dwarf);
+        let before = headers.offsets.partition_point(|&start| start <= offset.0);
+        let unit = self.unit(dwarf, headers.offsets[before.checked_sub(1)?])?;
+        let offset = offset.to_unit_offset(&unit.header)?;
+        Some((Target::Other(dwarf, unit), offset))
+    }
+
+    fn unit(&mut self, dwarf: &Dwarf<Metered<'a>>, start: usize) -> Option<Arc<Unit<Metered<'a>>>> {
+        let key = (address(dwarf), start);
+        if let Some(unit) = self.units.get(&key) {
+            return Some(unit.clone());
+        }
+        let header = dwarf.unit_header(DebugInfoOffset(start)).ok()?;
+        let unit = Arc::new(dwarf.unit(header).ok()?);
+        self.units.insert(key, unit.clone());
+        Some(unit)
+    }
+
+    fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers> {
+        let read = || {
+            let mut headers = Headers::default();
+            let mut units = dwarf.units();
+            while let Ok(Some(header)) = units.next() {
+                let Some(offset) = header.debug_info_offset() else { continue };
+                headers.offsets.push(offset.0);
+                if let UnitType::Type { type_signature, type_offset }
+                | UnitType::SplitType { type_signature, type_offset } = header.type_()
+                {
+                    headers.signatures.insert(type_signature, (offset.0, type_offset));
+                }
+            }
+            Arc::new(headers)
+        };
+        self.headers.entry(address(dwarf)).or_insert_with(read).clone()
+    }
+}
+
+/// All scopes of a unit, in the order in which they begin.
+fn scopes(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Vec<Scope>> {
+    let mut scopes: Vec<Scope> = Vec::new();
+    let mut open: Vec<(isize, u32)> = Vec::new();
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() {
+        let (start, depth) = (entries.next_offset().0, entries.next_depth());
+        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        while let Some(&(_, last)) = open.last().filter(|(outer, _)| *outer >= depth) {
+            scopes[last as usize].end = start;
+            open.pop();
+        }
+        let tag = abbreviation.tag();
+        let is_scope = is_class(tag) || tag == gimli::DW_TAG_namespace || tag == gimli::DW_TAG_subprogram;
+        if is_scope && abbreviation.has_children() {
+            let parent = open.last().map(|&(_, at)| at);
+            open.push((depth, scopes.len() as u32));
+            scopes.push(Scope { start, end: usize::MAX, parent });
+        }
+        entries.skip_attributes(abbreviation.attributes())?;
+    }
+    Ok(scopes)
+}
+
+fn is_class(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+    )
+}
+
+/// Calls `each` with the direct children that have this tag, until it returns false.
+fn each_child<'a>(
+    unit: UnitRef<'_, Metered<'a>>,
+    offset: UnitOffset,
+    tag: gimli::DwTag,
+    mut each: impl FnMut(&gimli::DebuggingInformationEntry<Metered<'a>>) -> bool,
+) -> Option<()> {
+    let mut entries = unit.entries_raw(Some(offset)).ok()?;
+    let parent = entries.read_abbreviation().ok()??;
+    entries.skip_attributes(parent.attributes()).ok()?;
+    if !parent.has_children() {
+        return Some(());
+    }
+    while entries.next_depth() > 0 && !entries.is_empty() {
+        let (start, depth) = (entries.next_offset(), entries.next_depth());
+        let Some(abbreviation) = entries.read_abbreviation().ok()? else { continue };
+        if depth == 1 && abbreviation.tag() == tag && !each(&unit.entry(start).ok()?) {
+            break;
+        }
+        entries.skip_attributes(abbreviation.attributes()).ok()?;
+    }
+    Some(())
+}
+
+fn name_of<'a>(
+    unit: UnitRef<'_, Metered<'a>>,
+    entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+) -> Option<Arc<str>> {
+    let name = unit.attr_string(entry.attr_value(gimli::DW_AT_name)?).ok()?.bytes();
+    (!name.is_empty() && name.len() <= NAME_MAX).then(|| String::from_utf8_lossy(name).into())
+}
+
+fn key(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> Option<Key> {
+    Some((address(unit.dwarf), unit.header.debug_info_offset()?.0.checked_add(offset.0)?))
+}
+
+fn address(dwarf: &Dwarf<Metered<'_>>) -> usize {
+    (&raw const *dwarf).addr()
+}

@@ -1,0 +1,232 @@
+//! Functions at an address, with what they say about types.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::entries::Facts;
+use super::name::TypeName;
+use crate::demangle;
+use crate::image::TypedAnswer;
+
+/// One function at an address, with its type arguments. Strings are shared with all other frames of the module.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TypedFrame {
+    /// The whole name: `<alloc::vec::Vec<u8>>::push`, `std::vector<int, std::allocator<int> >::push_back(int&&)`. Demangled
+    /// from the linkage name if there is one (where Rust's legacy mangling leaves out the type arguments), else as in the
+    /// debug information, with `scope` in front. Empty where no name is known.
+    pub name: Arc<str>,
+    /// `DW_AT_name`: `push<u8, alloc::alloc::Global>`; of C++ without scope and arguments.
+    pub plain: Option<Arc<str>>,
+    /// The namespaces, classes and functions around, joined by `::`, where they were looked at: not of functions of Rust
+    /// that have a linkage name, which says the same.
+    pub scope: Option<Arc<str>>,
+    /// The name as the linker knows it, if that is mangled.
+    pub linkage: Option<Arc<str>>,
+    /// Type parameters with what they stand for: the function's own first, then those of the classes around it, innermost
+    /// class first.
+    pub parameters: Arc<[Parameter]>,
+    /// Of the unit in the debug information; else as the name is mangled, and C where it is not.
+    pub language: Language,
+    /// Source file, of this function's own code.
+    pub file: Option<Arc<str>>,
+    /// Line in `file`, from 1.
+    pub line: Option<u32>,
+    /// Column in `line`, from 1.
+    pub column: Option<u32>,
+    /// True if this function was inlined into the next frame.
+    pub inlined: bool,
+    /// Demangled names of all symbols at the address of the physical function (of the last frame), with its own: more than
+    /// one where a linker or compiler has merged functions with the same code.
+    pub aliases: Arc<[Arc<str>]>,
+    /// Objects that are constructed right after the address, nearest first (C++, last frame only).
+    pub constructed: Arc<[Constructed]>,
+}
+
+/// A type parameter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Parameter {
+    /// `T`, `_Tp`.
+    pub name: Arc<str>,
+    /// What it stands for.
+    pub type_name: TypeName,
+    /// Its size, if the debug information has it.
+    pub size: Option<u64>,
+    /// True for a parameter of a class around the function.
+    pub of_class: bool,
+}
+
+/// A constructor that is inlined or called after an address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Constructed {
+    /// Its class.
+    pub class: TypeName,
+    /// Size of the class.
+    pub size: Option<u64>,
+    /// Bytes from the address.
+    pub distance: u32,
+}
+
+/// What code was written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Language {
+    /// Rust.
+    Rust,
+    /// C++.
+    Cxx,
+    /// C, and assembly.
+    C,
+    /// Something else, or nothing is known.
+    Other,
+}
+
+impl Language {
+    pub(crate) fn of_unit(language: gimli::DwLang) -> Self {
+        match language {
+            gimli::DW_LANG_Rust => Self::Rust,
+            gimli::DW_LANG_C_plus_plus
+            | gimli::DW_LANG_C_plus_plus_03
+            | gimli::DW_LANG_C_plus_plus_11
+            | gimli::DW_LANG_C_plus_plus_14
+            | gimli::DW_LANG_C_plus_plus_17
+            | gimli::DW_LANG_C_plus_plus_20 => Self::Cxx,
+            gimli::DW_LANG_C
+            | gimli::DW_LANG_C89
+            | gimli::DW_LANG_C99
+            | gimli::DW_LANG_C11
+            | gimli::DW_LANG_C17
+            | gimli::DW_LANG_Mips_Assembler => Self::C,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_symbol(name: &[u8]) -> Self {
+        if name.starts_with(b"_R") || demangle::is_legacy_rust(name) || name.starts_with(b"__rust_") {
+            Self::Rust
+        } else if demangle::is_mangled(name) {
+            Self::Cxx
+        } else {
+            Self::C
+        }
+    }
+}
+
+impl TypedFrame {
+    /// True if this function only hands out memory: it says nothing about what for.
+    pub(crate) fn is_allocator(&self) -> bool {
+        const PREFIXES: [&str; 10] = [
+            "operator new",
+            "alloc::alloc::",
+            "<alloc::alloc::Global",
+            "__rustc::__r",
+            "__rust_",
+            "__rdl_",
+            "__rg_",
+            "std::alloc::",
+            "std::sys::alloc::",
+            "<std::alloc::System",
+        ];
+        const NAMES: [&str; 12] = [
+            "malloc",
+            "calloc",
+            "realloc",
+            "memalign",
+            "aligned_alloc",
+            "posix_memalign",
+            "valloc",
+            "pvalloc",
+            "reallocarray",
+            "__libc_malloc",
+            "__libc_calloc",
+            "__libc_realloc",
+        ];
+        let name = &*self.name;
+        NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    }
+}
+
+/// Makes frames of answers. Has all strings that it ever gave out.
+#[derive(Debug, Default)]
+pub(crate) struct Rendering {
+    strings: HashSet<Arc<str>>,
+    demangled: HashMap<Box<[u8]>, Arc<str>>,
+}
+
+impl Rendering {
+    /// Never empty.
+    pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
+        let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
+        let none: Arc<[Arc<str>]> = Arc::new([]);
+        let nothing: Arc<Facts> = Arc::default();
+        let last = answer.frames.len().saturating_sub(1);
+        let mut frames = Vec::with_capacity(last + 1);
+        let symbol = answer.symbol.as_deref();
+        for (at, frame) in answer.frames.into_iter().enumerate() {
+            let facts = frame.facts.as_ref().unwrap_or(&nothing);
+            // Line tables have no linkage names, but the symbol table has that of the physical function.
+            let linkage = facts.linkage.as_deref().or_else(|| symbol.filter(|name| at == last && is_mangled(name)));
+            let scope = facts.scope.as_deref().map(|scope| self.string(scope));
+            let plain = facts.name.as_deref().map(|plain| self.string(plain));
+            let name = match (linkage, &plain, &scope) {
+                (Some(linkage), ..) => self.demangled(linkage),
+                (None, Some(plain), Some(scope)) if !scope.is_empty() => self.string(&format!("{scope}::{plain}")),
+                (None, Some(plain), _) => plain.clone(),
+                (None, None, _) => self.demangled(symbol.filter(|_| at == last).unwrap_or_default()),
+            };
+            frames.push(TypedFrame {
+                name,
+                plain,
+                scope,
+                linkage: linkage
+                    .filter(|name| is_mangled(name))
+                    .map(|name| self.string(&String::from_utf8_lossy(name))),
+                parameters: facts.parameters.clone(),
+                language: frame.language.unwrap_or_else(|| symbol.map_or(Language::Other, Language::of_symbol)),
+                file: frame.file.map(|file| self.string(&file)),
+                line: frame.line,
+                column: frame.column,
+                inlined: at < last,
+                aliases: if at == last { aliases.clone() } else { none.clone() },
+                constructed: if at == last { answer.constructed.clone() } else { Arc::new([]) },
+            });
+        }
+        if frames.is_empty() {
+            frames.push(TypedFrame {
+                name: self.demangled(symbol.unwrap_or_default()),
+                plain: None,
+                scope: None,
+                linkage: symbol.filter(|name| is_mangled(name)).map(|name| self.string(&String::from_utf8_lossy(name))),
+                parameters: Arc::new([]),
+                language: symbol.map_or(Language::Other, Language::of_symbol),
+                file: None,
+                line: None,
+                column: None,
+                inlined: false,
+                aliases,
+                constructed: answer.constructed,
+            });
+        }
+        frames.into()
+    }
+
+    fn demangled(&mut self, name: &[u8]) -> Arc<str> {
+        if let Some(demangled) = self.demangled.get(name) {
+            return demangled.clone();
+        }
+        let demangled = self.string(demangle::function(name).full());
+        self.demangled.insert(name.into(), demangled.clone());
+        demangled
+    }
+
+    fn string(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.strings.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.strings.insert(text.clone());
+        text
+    }
+}
+
+fn is_mangled(name: &[u8]) -> bool {
+    demangle::is_mangled(name)
+}

@@ -1,0 +1,66 @@
+//! Names of types: one spelling, whichever way they come.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::frame::Language;
+use super::rust_name;
+
+/// The name of a type. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeName {
+    full: Arc<str>,
+    short: Arc<str>,
+}
+
+impl TypeName {
+    /// A name as the debug information, a demangler or a program itself spells it.
+    pub fn new(language: Language, spelled: &str) -> Self {
+        match language {
+            Language::Rust => rust_name::Type::parse(spelled).name(),
+            Language::Cxx => super::cxx::name(spelled),
+            Language::C | Language::Other => Self::plain(spelled),
+        }
+    }
+
+    /// A name that is as it should be, full and short.
+    pub fn plain(name: &str) -> Self {
+        let name: Arc<str> = name.into();
+        Self { full: name.clone(), short: name }
+    }
+
+    pub(crate) fn spelled(full: &str, short: &str) -> Self {
+        if full == short {
+            return Self::plain(full);
+        }
+        Self { full: full.into(), short: short.into() }
+    }
+
+    /// The normal spelling, relative to the source: the same whichever mangling and level of debug information it comes
+    /// from. Of Rust it is that of [`std::any::type_name`], but closures have their number.
+    pub fn full(&self) -> &str {
+        &self.full
+    }
+
+    /// Without paths and default arguments: for tables.
+    pub fn short(&self) -> &str {
+        &self.short
+    }
+
+    /// The name of a buffer of these: `[T]`.
+    pub fn buffer(&self) -> Self {
+        Self::spelled(&format!("[{}]", self.full), &format!("[{}]", self.short))
+    }
+}
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.full())
+    }
+}
+
+impl fmt::Debug for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.full(), f)
+    }
+}
