@@ -16,6 +16,7 @@ pub(crate) struct FreedBlock {
     /// 0: none.
     pub(crate) address: u64,
     pub(crate) size: u64,
+    pub(crate) usable: u64,
     /// As in the register: by what it was allocated, and whether it had a canary.
     pub(crate) stamp: u32,
     /// A number of `Call`.

@@ -140,7 +140,7 @@ pub fn look() {
                     return None;
                 }
                 // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out first.
-                let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.size.0 as usize) }?;
+                let bytes = unsafe { observe::overwritten(&block) }?;
                 Some((block, bytes))
             });
             if let Some((block, bytes)) = overwritten.flatten() {

@@ -1,5 +1,6 @@
 //! What the hook table tells: blocks come and go, and whoever frees one is looked at.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::hooks::{Caller, Observer, Pointer};
@@ -106,11 +107,18 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
 /// See above.
 unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     let call = thread::take_new(size).unwrap_or(call);
-    let padded = if thread::take_padded(block as usize) { PADDED } else { 0 };
+    let canary = thread::take_padded(block as usize);
+    let new = NewBlock {
+        address: block as u64,
+        size: size as u64,
+        // What is rounded up has it further behind.
+        usable: canary.unwrap_or(size).max(size) as u64,
+        stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
+    };
     // SAFETY: see above.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
-            enter(block as u64, size as u64, call as u32 | padded, stack, thread);
+            enter(&new, stack, thread);
         })
     };
     if !is_seen {
@@ -118,14 +126,22 @@ unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     }
 }
 
-fn enter(address: u64, size: u64, stamp: u32, stack: StackId, thread: ThreadId) {
+struct NewBlock {
+    address: u64,
+    size: u64,
+    /// With the canary behind it, if it has one.
+    usable: u64,
+    stamp: u32,
+}
+
+fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
     let block = LiveBlock {
-        key: Key(address),
-        size: Bytes(size),
-        usable: Bytes(size),
+        key: Key(new.address),
+        size: Bytes(new.size),
+        usable: Bytes(new.usable),
         stack,
         serial: Serial(0),
-        stamp: TypeId(stamp),
+        stamp: TypeId(new.stamp),
         thread,
         time: Time(0),
         backs: None,
@@ -144,7 +160,9 @@ unsafe fn lives_on(old: Pointer, caller: Caller) {
     // SAFETY: see above.
     let is_seen = unsafe {
         capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
-            Some(block) => enter(block.address, block.size, block.stamp, block.allocated_at, thread),
+            Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
+                enter(&NewBlock { address, size, usable, stamp }, allocated_at, thread);
+            }
             None => miss(),
         })
     };
@@ -173,6 +191,18 @@ unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Call
     }
 }
 
+/// What of a block's canary was written over: in bytes from the end of the block.
+///
+/// # Safety
+///
+/// It is live, and has one.
+pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
+    // SAFETY: the canary is behind the usable bytes.
+    let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
+    let slop = block.usable.0 - block.size.0;
+    Some(bytes.start + slop..bytes.end + slop)
+}
+
 /// A free that is about to happen.
 struct Free {
     address: u64,
@@ -189,8 +219,7 @@ impl Free {
         let found = |kind| self.report(kind, block.size.0, allocated_by(block.stamp), block.stack);
         if is_padded(block.stamp) {
             // SAFETY: it was live until now, and the free is ours to pass on; that it has a canary its stamp says.
-            let overwritten = unsafe { canary::overwritten(self.address as *const u8, block.size.0 as usize) };
-            if let Some(bytes) = overwritten {
+            if let Some(bytes) = unsafe { overwritten(block) } {
                 found(Kind::Overwrite { bytes });
             }
         }
@@ -208,6 +237,7 @@ impl Free {
         FREED.put(FreedBlock {
             address: self.address,
             size: block.size.0,
+            usable: block.usable.0,
             stamp: block.stamp.0,
             freed_by: self.call as u8,
             allocated_at: block.stack,

@@ -44,7 +44,7 @@ fn padded(size: usize, allocate: impl FnOnce(usize) -> Pointer) -> Pointer {
     if !block.is_null() {
         // SAFETY: it has so many bytes, and nobody else knows of it yet; what a reallocation keeps ends before.
         unsafe { canary::write(block.cast(), size) };
-        thread::set_padded(block as usize);
+        thread::set_padded(block as usize, size);
     }
     block
 }
@@ -77,10 +77,10 @@ unsafe extern "C" fn free(block: Pointer) {
     }
 }
 
-/// The program may write to all of it: so it is what it asked for.
+/// The program may write to all of it: so it is what it asked for, with `pvalloc` in whole pages.
 unsafe extern "C" fn usable_size(block: Pointer) -> usize {
     match query(|| REGISTER.get(Key(block as u64))).flatten() {
-        Some(known) if is_padded(known.stamp) => known.size.0 as usize,
+        Some(known) if is_padded(known.stamp) => known.usable.0 as usize,
         _ => below!(malloc_usable_size(block)),
     }
 }

@@ -15,6 +15,7 @@ const EXTRA: usize = 16;
 const ALIGNMENT: usize = 24;
 const PADDED: usize = 32;
 const SWALLOWED: usize = 40;
+const PADDED_SIZE: usize = 48;
 
 /// Whether operators are known to go elsewhere than to the malloc family, so that what they are told says nothing.
 static IS_UNRELIABLE: AtomicBool = AtomicBool::new(false);
@@ -101,16 +102,17 @@ pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> 
     Some((call, word::<EXTRA>().checked_sub(1), word::<ALIGNMENT>()))
 }
 
-/// The block that this thread is being given has the canary behind it.
-pub(crate) fn set_padded(block: usize) {
+/// The block that this thread is being given has the canary behind so many bytes.
+pub(crate) fn set_padded(block: usize, size: usize) {
+    set_word::<PADDED_SIZE>(size);
     set_word::<PADDED>(block);
 }
 
-/// Whether this block was the last to be given the canary.
-pub(crate) fn take_padded(block: usize) -> bool {
+/// Where in this block the canary is, if it was the last to be given one.
+pub(crate) fn take_padded(block: usize) -> Option<usize> {
     let is_padded = word::<PADDED>() == block;
     set_word::<PADDED>(0);
-    is_padded
+    is_padded.then(word::<PADDED_SIZE>)
 }
 
 /// The free of this block, which follows, is not to be passed on.

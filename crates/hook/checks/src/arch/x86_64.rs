@@ -7,17 +7,17 @@ global_asm!(
     ".globl heapledger_checks",
     ".hidden heapledger_checks",
     ".type heapledger_checks, @object",
-    ".size heapledger_checks, 48",
+    ".size heapledger_checks, 56",
     ".p2align 4",
     "heapledger_checks:",
-    ".zero 48",
+    ".zero 56",
     ".popsection",
 );
 
-/// This thread's word at an offset, a multiple of 8 below 48: 0 at the start of every thread.
+/// This thread's word at an offset, a multiple of 8 below 56: 0 at the start of every thread.
 #[inline(always)]
 pub(crate) fn word<const OFFSET: usize>() -> usize {
-    const { assert!(OFFSET < 48 && OFFSET.is_multiple_of(8)) };
+    const { assert!(OFFSET < 56 && OFFSET.is_multiple_of(8)) };
     let word: usize;
     // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence of the x86-64 TLS ABI.
     unsafe {
@@ -35,7 +35,7 @@ pub(crate) fn word<const OFFSET: usize>() -> usize {
 /// Sets the word.
 #[inline(always)]
 pub(crate) fn set_word<const OFFSET: usize>(word: usize) {
-    const { assert!(OFFSET < 48 && OFFSET.is_multiple_of(8)) };
+    const { assert!(OFFSET < 56 && OFFSET.is_multiple_of(8)) };
     // SAFETY: writes this thread's copy of a variable declared above, which only these functions access.
     unsafe {
         asm!(

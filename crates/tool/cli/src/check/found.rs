@@ -3,7 +3,7 @@
 //! The files come from memory that the program can have written over, and are believed in nothing: what makes no sense is left
 //! out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 
 use heapledger_symbols::{ModuleRef, NameSource, Symbolizer};
@@ -284,11 +284,13 @@ struct Names {
     symbolizer: Symbolizer,
     /// Of each file, the segments: offset and length in the file, address.
     segments: HashMap<String, Vec<[u64; 3]>>,
+    /// Files of which more could be known, by their names.
+    poor: BTreeSet<String>,
 }
 
 impl Names {
     fn new(symbolizer: Symbolizer) -> Names {
-        Names { symbolizer, segments: HashMap::new() }
+        Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new() }
     }
 
     /// The functions at an address, innermost first.
@@ -315,14 +317,16 @@ impl Names {
             inlined: frame.inlined,
             is_known: frame.source != NameSource::None,
         };
+        // Nobody has debug information for what calls `main`.
+        if frames.iter().any(|frame| frame.line.is_none() && frame.function.short() != "_start") {
+            self.poor.insert(path.to_owned());
+        }
         frames.iter().map(frame).collect()
     }
 
     /// How to get better names for the first file of which there are some.
     fn hint(&self) -> Option<String> {
-        let mut paths: Vec<&String> = self.segments.keys().collect();
-        paths.sort();
-        paths.into_iter().find_map(|path| self.symbolizer.hint(module(path)))
+        self.poor.iter().find_map(|path| self.symbolizer.hint(module(path)))
     }
 }
 
