@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{AbbreviationsCacheStrategy, AttributeValue, Dwarf, DwarfPackage, RunTimeEndian, SectionId, UnitOffset};
-use object::Object;
+use object::elf::SHF_EXECINSTR;
+use object::{Object, ObjectSection, SectionFlags};
 use self_cell::self_cell;
 use typed_arena::Arena;
 
@@ -21,7 +22,8 @@ use crate::mapped::{self, Mapped};
 use crate::meter::{Meter, Metered};
 use crate::state::{DebugInfo, Problem};
 use crate::symtab::{Symbol, Symbols};
-use crate::types::{Constructed, Entries, Facts, Language};
+use crate::types::aftermath::{self, Body};
+use crate::types::{Constructed, Entries, Facts, Language, Pointee, Received, Sources, TypeName, Written};
 
 /// Frames per address; what lies between this and the physical function is left out.
 const FRAMES_MAX: usize = 512;
@@ -81,6 +83,9 @@ struct Tables<'a> {
     package: Option<DwarfPackage<Metered<'a>>>,
     /// What was read about types.
     entries: RefCell<Entries<'a>>,
+    sources: RefCell<Sources>,
+    /// The code, by the addresses where it begins.
+    code: Vec<(u64, &'a [u8])>,
 }
 
 self_cell! {
@@ -130,6 +135,8 @@ pub(crate) struct RawTyped {
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
     pub(crate) column: Option<u32>,
+    pub(crate) written: Vec<Written>,
+    pub(crate) returns: Option<Pointee>,
 }
 
 /// All that the tables tell about the types at an address.
@@ -142,6 +149,8 @@ pub(crate) struct TypedAnswer {
     /// All symbols of the address of the physical function.
     pub(crate) aliases: Vec<Vec<u8>>,
     pub(crate) constructed: Arc<[Constructed]>,
+    /// What the physical function does with the result of the call.
+    pub(crate) received: Option<Received>,
 }
 
 impl Image {
@@ -173,9 +182,10 @@ impl Image {
             let symbol = tables.symbol(address);
             let aliases =
                 symbol.iter().flat_map(|symbol| &symbol.aliases).map(|name| unversioned(name).to_vec()).collect();
-            let frames = tables.typed(address, files, finder, problems);
+            let (frames, body) = tables.typed(address, files, finder, problems);
+            let (constructed, received) = tables.aftermath(address, &frames, body.as_deref());
             let symbol = symbol.map(|symbol| unversioned(symbol.name).to_vec());
-            TypedAnswer { frames, symbol, aliases, constructed: Arc::new([]) }
+            TypedAnswer { frames, symbol, aliases, constructed: constructed.into(), received }
         })
     }
 }
@@ -192,7 +202,16 @@ impl<'a> Tables<'a> {
             (None, Some(mini)) => (Some(mini), exports),
             (None, None) => (exports, None),
         };
-        let mut tables = Self { symbols, exports, dwarf: None, package: None, entries: RefCell::default() };
+        let code = files.module.as_ref().and_then(|file| file.elf().ok()).map(|elf| code(&elf)).unwrap_or_default();
+        let mut tables = Self {
+            symbols,
+            exports,
+            dwarf: None,
+            package: None,
+            entries: RefCell::default(),
+            sources: RefCell::default(),
+            code,
+        };
         if let Some(file) = files.with_dwarf() {
             match dwarf(file, files) {
                 Ok(dwarf) => tables.dwarf = Some(dwarf),
@@ -229,19 +248,104 @@ impl<'a> Tables<'a> {
         self.each_frame(address, files, finder, problems, each)
     }
 
-    fn typed(&self, address: u64, files: &'a Files, finder: &Finder, problems: &mut Vec<Problem>) -> Vec<RawTyped> {
+    /// The functions at an address, and the body of the physical one, where that is C or C++.
+    fn typed(
+        &self,
+        address: u64,
+        files: &'a Files,
+        finder: &Finder,
+        problems: &mut Vec<Problem>,
+    ) -> (Vec<RawTyped>, Option<Arc<Body>>) {
         let mut entries = self.entries.borrow_mut();
+        let mut sources = self.sources.borrow_mut();
+        let mut last = None;
         let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
             let (file, line, column) = place(frame.location);
             let language = frame.function.as_ref().and_then(|function| function.language).map(Language::of_unit);
+            let known = language.unwrap_or(Language::Other);
             // Its unit was loaded when the frame was found.
             let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads();
-            let facts = unit
-                .zip(frame.dw_die_offset)
-                .and_then(|(unit, entry)| entries.function(unit, entry, language.unwrap_or(Language::Other)));
-            RawTyped { facts, language, file, line, column }
+            let entry = unit.zip(frame.dw_die_offset);
+            let facts = entry.and_then(|(unit, entry)| entries.function(unit, entry, known));
+            let (mut written, mut returns) = (Vec::new(), None);
+            last = None;
+            if let Some((unit, entry)) = entry
+                && matches!(known, Language::C | Language::Cxx)
+            {
+                if let (Some(file), Some(line)) = (&file, line) {
+                    let texts = sources.text(file, line, column, known == Language::Cxx);
+                    written = texts.iter().filter_map(|text| entries.written(unit, entry, known, line, text)).collect();
+                }
+                let pointee = entries.returned(unit, entry);
+                returns = pointee.map(|(name, size)| Pointee { type_name: TypeName::new(known, &name), size });
+                last = Some(entry);
+            }
+            RawTyped { facts, language, file, line, column, written, returns }
         };
-        self.each_frame(address, files, finder, problems, each)
+        let frames = self.each_frame(address, files, finder, problems, each);
+        let body = last
+            .zip(self.dwarf.as_ref())
+            .and_then(|(function, dwarf)| entries.body(dwarf.find_dwarf_and_unit(address).skip_all_loads()?, function));
+        (frames, body)
+    }
+
+    /// What the code after a call at `address` (an address in the call) does with the result.
+    fn aftermath(
+        &self,
+        address: u64,
+        frames: &[RawTyped],
+        body: Option<&Body>,
+    ) -> (Vec<Constructed>, Option<Received>) {
+        let language = frames.last().map_or(Some(Language::Cxx), |frame| frame.language);
+        let Some(language) = language.filter(|language| matches!(language, Language::C | Language::Cxx)) else {
+            return (Vec::new(), None);
+        };
+        let Some(after) = address.checked_add(1) else { return (Vec::new(), None) };
+        let code = self.code.iter().find_map(|(start, code)| {
+            let at = usize::try_from(after.checked_sub(*start)?).ok()?;
+            let code = code.get(at..)?;
+            Some(&code[..code.len().min(aftermath::WINDOW as usize)])
+        });
+        let code = code.unwrap_or_default();
+        let received = body.and_then(|body| body.received(after, code, language));
+        let mut constructed = body.map(|body| body.constructed(after)).unwrap_or_default();
+        if language == Language::Cxx {
+            constructed.extend(self.constructors_called(after, code));
+        }
+        constructed.sort_by_key(|found| found.distance);
+        (constructed, received)
+    }
+
+    fn constructors_called(&self, after: u64, code: &[u8]) -> Vec<Constructed> {
+        let mut found = Vec::new();
+        for (at, distance) in aftermath::calls(code) {
+            let Some(target) = after.checked_add_signed(distance).filter(|&target| target != u64::MAX) else {
+                continue;
+            };
+            let Some(symbol) = self.symbol(target).filter(|symbol| symbol.start == target) else { continue };
+            let class = symbol.aliases.iter().find_map(|name| aftermath::class_of_symbol(unversioned(name)));
+            let Some(class) = class else { continue };
+            let class = TypeName::new(Language::Cxx, &class.full());
+            let (mut size, mut line, mut column) = (None, None, None);
+            if let Some(dwarf) = &self.dwarf {
+                let mut entries = self.entries.borrow_mut();
+                let unit = dwarf.find_dwarf_and_unit(target).skip_all_loads();
+                let frames = dwarf.find_frames(target).skip_all_loads().ok();
+                let mut entry = None;
+                if let Some(mut frames) = frames {
+                    while let Ok(Some(frame)) = frames.next() {
+                        entry = frame.dw_die_offset;
+                    }
+                }
+                let known = unit.zip(entry).and_then(|(unit, entry)| entries.constructed_class(unit, entry));
+                size = known.and_then(|known| known.1);
+                if let Ok(location) = dwarf.find_location(after.saturating_add(u64::from(at)).min(u64::MAX - 1)) {
+                    (_, line, column) = place(location);
+                }
+            }
+            found.push(Constructed { class, size, distance: at, line, column });
+        }
+        found
     }
 
     /// What `each` makes of the frames at an address, and of their places alone where the debug information is damaged.
@@ -414,6 +518,8 @@ fn needed_section<'a>(
             | SectionId::DebugInfo
             | SectionId::DebugLine
             | SectionId::DebugLineStr
+            | SectionId::DebugLoc
+            | SectionId::DebugLocLists
             | SectionId::DebugRanges
             | SectionId::DebugRngLists
             | SectionId::DebugStr
@@ -431,6 +537,13 @@ fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> 
     };
     files.meter.grant(data.len() as u64);
     Ok(Metered::new(data, endian(elf), &files.meter))
+}
+
+/// What an ELF file has of code.
+fn code<'a>(elf: &object::File<'a>) -> Vec<(u64, &'a [u8])> {
+    let is_code = |flags| matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR));
+    let sections = elf.sections().filter(|section| is_code(section.flags()));
+    sections.filter_map(|section| Some((section.address(), section.data().ok()?))).collect()
 }
 
 fn endian(elf: &object::File<'_>) -> RunTimeEndian {

@@ -42,5 +42,6 @@ pub use frame::{Frame, Function, NameSource};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
 pub use symbolizer::{ModuleRef, Options, Symbolizer};
 pub use types::{
-    Confidence, Constructed, Evidence, Language, Parameter, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame,
+    Confidence, Constructed, Evidence, Language, Parameter, Pointee, Received, SiteSizes, SiteType, SizeCheck,
+    TypeName, TypedFrame, Written,
 };

@@ -15,6 +15,8 @@ const ALIASES_MAX: usize = 32;
 pub(crate) struct Symbol<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) source: NameSource,
+    /// Its address.
+    pub(crate) start: u64,
     /// All names of the address, with `name`.
     pub(crate) aliases: Vec<&'a [u8]>,
 }
@@ -120,7 +122,7 @@ impl<'a> Symbols<'a> {
         let underscores = |name: &[u8]| name.iter().take_while(|&&byte| byte == b'_').count();
         let equal = aliases.iter().filter(|(rank, _)| *rank == best.rank).map(|(_, name)| *name);
         let name = equal.min_by_key(|name| (underscores(name), name.len()))?;
-        Some(Symbol { name, source, aliases: aliases.into_iter().map(|(_, name)| name).collect() })
+        Some(Symbol { name, source, start: best.address, aliases: aliases.into_iter().map(|(_, name)| name).collect() })
     }
 
     fn name(&self, entry: &Entry) -> Option<&'a [u8]> {

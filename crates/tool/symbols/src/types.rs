@@ -4,21 +4,26 @@
 //! inlined ones too, in the debug information, and some of them in symbol names. [`Symbolizer::typed_frames`] reads them;
 //! [`Symbolizer::site_type`] draws the conclusion. The rules are of the language of the code that allocates: one file each.
 
+pub(crate) mod aftermath;
 mod c;
 mod cxx;
+mod cxx_name;
 mod entries;
 mod frame;
+mod lookup;
 mod name;
 mod rust;
 mod rust_name;
+mod source;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use entries::{Entries, Facts};
 pub(crate) use frame::Rendering;
-pub use frame::{Constructed, Language, Parameter, TypedFrame};
+pub use frame::{Constructed, Language, Parameter, Pointee, Received, TypedFrame, Written};
 pub use name::TypeName;
+pub(crate) use source::Sources;
 
 use crate::symbolizer::{ModuleRef, Symbolizer};
 

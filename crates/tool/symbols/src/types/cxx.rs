@@ -1,5 +1,6 @@
 //! C++: template parameters, constructors, source text.
 
+use super::cxx_name::Type;
 use super::{Places, SiteSizes, SiteType, TypeName};
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C++.
@@ -9,5 +10,8 @@ pub(crate) fn site_type(_places: Places<'_>, _sizes: SiteSizes) -> SiteType {
 
 /// The normal spelling of a type.
 pub(crate) fn name(spelled: &str) -> TypeName {
-    TypeName::plain(spelled)
+    match Type::parse(spelled) {
+        Some(parsed) => TypeName::spelled(&parsed.full(), &parsed.short()),
+        None => TypeName::plain(&spelled.replace("> >", ">>")),
+    }
 }

@@ -71,15 +71,6 @@ impl Type {
         matches!(pointee.suffixes.pop(), Some(Suffix::Mark("*"))).then_some(pointee)
     }
 
-    /// Its element, if it is an array; all dimensions are taken off.
-    pub(crate) fn without_extents(&self) -> Type {
-        let mut element = self.clone();
-        while let Some(Suffix::Array(_)) = element.suffixes.last() {
-            element.suffixes.pop();
-        }
-        element
-    }
-
     /// Without `const` in front.
     pub(crate) fn unqualified(&self) -> Type {
         let is_pointer = !self.suffixes.is_empty();
@@ -187,14 +178,6 @@ impl Path {
     pub(crate) fn parent(&self) -> Option<Path> {
         let (_, parent) = self.0.split_last()?;
         (!parent.is_empty()).then(|| Path(parent.to_vec()))
-    }
-
-    /// Without the parameters of the function that it names.
-    pub(crate) fn without_parameters(mut self) -> Path {
-        if let Some(last) = self.0.last_mut() {
-            last.parameters = None;
-        }
-        self
     }
 
     pub(crate) fn short(&self) -> String {
@@ -353,7 +336,12 @@ impl<'t> Parser<'t> {
 
     /// What may follow a function's parameters.
     fn end_of_function(&mut self) -> bool {
-        while self.word("const") || self.word("volatile") || self.take("&&") || self.take("&") || self.take("[abi:cxx11]") {}
+        while self.word("const")
+            || self.word("volatile")
+            || self.take("&&")
+            || self.take("&")
+            || self.take("[abi:cxx11]")
+        {}
         self.at_end()
     }
 
@@ -556,7 +544,9 @@ impl<'t> Parser<'t> {
             }
         }
         let first = rest.chars().next()?;
-        if let Some(words) = rest.strip_prefix("operator").filter(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')) {
+        if let Some(words) =
+            rest.strip_prefix("operator").filter(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        {
             return self.operator(words, depth);
         }
         if matches!(first, '{' | '<') || rest.starts_with("(lambda at ") {
@@ -619,9 +609,54 @@ impl<'t> Parser<'t> {
     fn operator(&mut self, words: &str, depth: usize) -> Option<Segment> {
         self.at += "operator".len();
         const SYMBOLS: [&str; 48] = [
-            "()", "[]", "new[]", "delete[]", " new[]", " delete[]", " new", " delete", "->*", "->", "<=>", "<<=", ">>=", "<<",
-            ">>", "<=", ">=", "==", "!=", "&&", "||", "++", "--", "+=", "-=", "*=", "/=", "%=", "^=", "&=", "|=", "+", "-", "*",
-            "/", "%", "^", "&", "|", "~", "!", "=", "<", ">", ",", "\"\"", " co_await", "co_await",
+            "()",
+            "[]",
+            "new[]",
+            "delete[]",
+            " new[]",
+            " delete[]",
+            " new",
+            " delete",
+            "->*",
+            "->",
+            "<=>",
+            "<<=",
+            ">>=",
+            "<<",
+            ">>",
+            "<=",
+            ">=",
+            "==",
+            "!=",
+            "&&",
+            "||",
+            "++",
+            "--",
+            "+=",
+            "-=",
+            "*=",
+            "/=",
+            "%=",
+            "^=",
+            "&=",
+            "|=",
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "^",
+            "&",
+            "|",
+            "~",
+            "!",
+            "=",
+            "<",
+            ">",
+            ",",
+            "\"\"",
+            " co_await",
+            "co_await",
         ];
         let symbol = SYMBOLS.iter().find(|symbol| words.starts_with(**symbol));
         let name = match symbol {
@@ -796,9 +831,17 @@ mod tests {
             "std::_Sp_counted_ptr_inplace<app::Named, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>",
             "std::_Sp_counted_ptr_inplace<app::Named>",
         );
-        check("std::stack<int, std::deque<int, std::allocator<int> > >", "std::stack<int, std::deque<int, std::allocator<int>>>", "std::stack<int>");
+        check(
+            "std::stack<int, std::deque<int, std::allocator<int> > >",
+            "std::stack<int, std::deque<int, std::allocator<int>>>",
+            "std::stack<int>",
+        );
         check("std::map<int, int, Order<int>>", "std::map<int, int, Order<int>>", "std::map<int, int, Order<int>>");
-        check("app::(anonymous namespace)::Hidden", "app::(anonymous namespace)::Hidden", "app::(anonymous namespace)::Hidden");
+        check(
+            "app::(anonymous namespace)::Hidden",
+            "app::(anonymous namespace)::Hidden",
+            "app::(anonymous namespace)::Hidden",
+        );
         check("app::{anonymous}::Hidden", "app::(anonymous namespace)::Hidden", "app::(anonymous namespace)::Hidden");
         check("local_types()::Local", "local_types()::Local", "local_types()::Local");
         check("app::f(int) const::Local", "app::f(int)::Local", "app::f(int)::Local");
@@ -828,14 +871,20 @@ mod tests {
         check("main", &["main"]);
         check("app::Holder::operator bool() const", &["app", "Holder", "operator bool"]);
         check("std::ostream& app::operator<< <int>(std::ostream&, int)", &["app", "operator<<"]);
-        check("local_types()::{lambda(int)#1}::operator()(int) const", &["local_types", "{lambda(int)#1}", "operator()"]);
-        check("std::_Function_handler<long (int), app::f()::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)",
-            &["std", "_Function_handler", "_M_invoke"]);
+        check(
+            "local_types()::{lambda(int)#1}::operator()(int) const",
+            &["local_types", "{lambda(int)#1}", "operator()"],
+        );
+        check(
+            "std::_Function_handler<long (int), app::f()::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)",
+            &["std", "_Function_handler", "_M_invoke"],
+        );
     }
 
     #[test]
     fn nothing_breaks_it() {
-        let sample = "std::map<int, (anonymous namespace)::f(char const*) const::X<4ul>*>::operator<< <int>(a (*)(b), ~c[3])";
+        let sample =
+            "std::map<int, (anonymous namespace)::f(char const*) const::X<4ul>*>::operator<< <int>(a (*)(b), ~c[3])";
         let mut random = 0x1234_5678_9abc_def1_u64;
         for _ in 0..30_000 {
             let mut text: Vec<char> = sample.chars().collect();

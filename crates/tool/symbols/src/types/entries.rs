@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, UnitOffset, UnitRef, UnitType};
 
+use super::aftermath::Body;
 use super::frame::{Language, Parameter};
+use super::lookup::Names;
 use super::name::TypeName;
 use super::rust_name;
 use crate::meter::Metered;
@@ -34,7 +36,7 @@ pub(crate) struct Facts {
 pub(crate) type Spelled = (Arc<str>, Option<u64>);
 
 /// Which of the files (the address of its sections, which stay where they are), and where in it.
-type Key = (usize, usize);
+pub(super) type Key = (usize, usize);
 
 /// What was read so far.
 #[derive(Debug, Default)]
@@ -46,6 +48,13 @@ pub(crate) struct Entries<'a> {
     functions: HashMap<Key, Arc<Facts>>,
     classes: HashMap<Key, Arc<[Parameter]>>,
     types: HashMap<Key, Option<Spelled>>,
+    pub(super) bodies: HashMap<Key, Arc<Body>>,
+    /// Functions that are constructors, and those that are not.
+    pub(super) constructors: HashMap<Key, Option<Arc<Spelled>>>,
+    /// The types of a unit, by their names.
+    pub(super) names: HashMap<Key, Arc<Names>>,
+    /// Units that are in C.
+    c_units: HashMap<Key, bool>,
 }
 
 #[derive(Debug, Default)]
@@ -148,6 +157,11 @@ impl<'a> Entries<'a> {
         Some(facts)
     }
 
+    /// How a type is spelled, with its scope, and its size.
+    pub(super) fn type_of(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Spelled> {
+        self.type_at(unit, offset, 0)
+    }
+
     /// The type that `DW_AT_type` of an entry leads to; `void` where there is none.
     fn attr_type(
         &mut self,
@@ -220,7 +234,20 @@ impl<'a> Entries<'a> {
             }
             (gimli::DW_TAG_array_type, None) => self.array(unit, offset, &entry, nesting)?,
             (gimli::DW_TAG_subroutine_type, None) => self.signature(unit, offset, &entry, nesting)?,
-            (_, Some(name)) => (self.scoped(unit, offset, &name), own_size()),
+            (tag, Some(name)) => {
+                let kind = match tag {
+                    gimli::DW_TAG_structure_type => "struct ",
+                    gimli::DW_TAG_union_type => "union ",
+                    gimli::DW_TAG_enumeration_type => "enum ",
+                    _ => "",
+                };
+                let spelled = if !kind.is_empty() && self.is_c(unit) {
+                    format!("{kind}{name}").into()
+                } else {
+                    self.scoped(unit, offset, &name)
+                };
+                (spelled, own_size())
+            }
             (tag, None) => {
                 let kind = match tag {
                     gimli::DW_TAG_structure_type => "{anonymous struct}",
@@ -233,6 +260,18 @@ impl<'a> Entries<'a> {
             }
         };
         Some(spelled)
+    }
+
+    fn is_c(&mut self, unit: UnitRef<'_, Metered<'a>>) -> bool {
+        let Some(key) = key(unit, UnitOffset(0)) else { return false };
+        *self.c_units.entry(key).or_insert_with(|| {
+            let mut entries = unit.entries();
+            let root = entries.next_dfs().ok().flatten();
+            match root.and_then(|root| root.attr_value(gimli::DW_AT_language)) {
+                Some(AttributeValue::Language(language)) => Language::of_unit(language) == Language::C,
+                _ => false,
+            }
+        })
     }
 
     fn array(
@@ -335,7 +374,7 @@ impl<'a> Entries<'a> {
     }
 
     /// The names of what is around an entry, joined by `::`.
-    fn scope_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
+    pub(super) fn scope_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
         let mut parts = Vec::new();
         let mut length = 0;
         for around in self.around(unit, offset)? {
@@ -370,7 +409,7 @@ impl<'a> Entries<'a> {
     }
 
     /// The offsets of the scopes around an entry, innermost first.
-    fn around(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Vec<usize>> {
+    pub(super) fn around(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Vec<usize>> {
         let key = key(unit, UnitOffset(0))?;
         let scopes = match self.scopes.get(&key) {
             Some(scopes) => scopes.clone(),
@@ -410,16 +449,27 @@ impl<'a> Entries<'a> {
                 self.at(unit.dwarf, offset)
             }
             AttributeValue::DebugInfoRefSup(offset) => self.at(unit.dwarf.sup()?, offset),
-            AttributeValue::DebugTypesRef(signature) => {
-                let headers = self.headers(unit.dwarf);
-                let &(start, offset) = headers.signatures.get(&signature)?;
-                Some((Target::Other(unit.dwarf, self.unit(unit.dwarf, start)?), offset))
-            }
+            AttributeValue::DebugTypesRef(signature) => self.signed(unit.dwarf, signature),
             _ => None,
         }
     }
 
-    fn at<'u>(&mut self, dwarf: &'u Dwarf<Metered<'a>>, offset: DebugInfoOffset) -> Option<Reference<'u, 'a>> {
+    /// The type with this signature.
+    pub(super) fn signed<'u>(
+        &mut self,
+        dwarf: &'u Dwarf<Metered<'a>>,
+        signature: DebugTypeSignature,
+    ) -> Option<Reference<'u, 'a>> {
+        let headers = self.headers(dwarf);
+        let &(start, offset) = headers.signatures.get(&signature)?;
+        Some((Target::Other(dwarf, self.unit(dwarf, start)?), offset))
+    }
+
+    pub(super) fn at<'u>(
+        &mut self,
+        dwarf: &'u Dwarf<Metered<'a>>,
+        offset: DebugInfoOffset,
+    ) -> Option<Reference<'u, 'a>> {
         let headers = self.headers(dwarf);
         let before = headers.offsets.partition_point(|&start| start <= offset.0);
         let unit = self.unit(dwarf, headers.offsets[before.checked_sub(1)?])?;
@@ -427,7 +477,7 @@ impl<'a> Entries<'a> {
         Some((Target::Other(dwarf, unit), offset))
     }
 
-    fn unit(&mut self, dwarf: &Dwarf<Metered<'a>>, start: usize) -> Option<Arc<Unit<Metered<'a>>>> {
+    pub(super) fn unit(&mut self, dwarf: &Dwarf<Metered<'a>>, start: usize) -> Option<Arc<Unit<Metered<'a>>>> {
         let key = (address(dwarf), start);
         if let Some(unit) = self.units.get(&key) {
             return Some(unit.clone());
@@ -481,7 +531,7 @@ fn scopes(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Vec<Scope>> {
     Ok(scopes)
 }
 
-fn is_class(tag: gimli::DwTag) -> bool {
+pub(super) fn is_class(tag: gimli::DwTag) -> bool {
     matches!(
         tag,
         gimli::DW_TAG_structure_type
@@ -515,7 +565,7 @@ fn each_child<'a>(
     Some(())
 }
 
-fn name_of<'a>(
+pub(super) fn name_of<'a>(
     unit: UnitRef<'_, Metered<'a>>,
     entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
 ) -> Option<Arc<str>> {
@@ -523,7 +573,7 @@ fn name_of<'a>(
     (!name.is_empty() && name.len() <= NAME_MAX).then(|| String::from_utf8_lossy(name).into())
 }
 
-fn key(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> Option<Key> {
+pub(super) fn key(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> Option<Key> {
     Some((address(unit.dwarf), unit.header.debug_info_offset()?.0.checked_add(offset.0)?))
 }
 

@@ -40,6 +40,13 @@ pub struct TypedFrame {
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
+    /// The variable that the result of the call at the address is put into (C and C++, last frame only).
+    pub received: Option<Received>,
+    /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
+    /// to be had (C and C++).
+    pub written: Arc<[Written]>,
+    /// What the function returns a pointer to, if it does and says it (C and C++).
+    pub returns: Option<Pointee>,
 }
 
 /// A type parameter.
@@ -64,6 +71,45 @@ pub struct Constructed {
     pub size: Option<u64>,
     /// Bytes from the address.
     pub distance: u32,
+    /// The line that it is called on.
+    pub line: Option<u32>,
+    /// The column.
+    pub column: Option<u32>,
+}
+
+/// A variable that is given the result of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Received {
+    /// Its name.
+    pub variable: Arc<str>,
+    /// What it points to.
+    pub type_name: TypeName,
+    /// The size of that.
+    pub size: Option<u64>,
+}
+
+/// What the text of the source says about the type of a block.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Written {
+    /// The type.
+    pub type_name: TypeName,
+    /// Its size.
+    pub size: Option<u64>,
+    /// Whether there are several: `new X[n]`, `malloc(n * sizeof(X))`.
+    pub is_array: bool,
+    /// Whether there is something behind it: `malloc(sizeof(X) + n)`.
+    pub is_more: bool,
+    /// Whether it is but the type of what the result is put into.
+    pub is_result: bool,
+}
+
+/// What a pointer points to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pointee {
+    /// The type.
+    pub type_name: TypeName,
+    /// Its size.
+    pub size: Option<u64>,
 }
 
 /// What code was written in.
@@ -187,6 +233,9 @@ impl Rendering {
                 inlined: at < last,
                 aliases: if at == last { aliases.clone() } else { none.clone() },
                 constructed: if at == last { answer.constructed.clone() } else { Arc::new([]) },
+                received: answer.received.clone().filter(|_| at == last),
+                written: frame.written.into(),
+                returns: frame.returns,
             });
         }
         if frames.is_empty() {
@@ -203,6 +252,9 @@ impl Rendering {
                 inlined: false,
                 aliases,
                 constructed: answer.constructed,
+                received: None,
+                written: Arc::new([]),
+                returns: None,
             });
         }
         frames.into()

@@ -1,0 +1,362 @@
+//! Types by what they are called in the source, and by expressions: what `sizeof *table->points` is of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{UnitOffset, UnitRef};
+
+use super::aftermath::Spot;
+use super::cxx_name::{Path, Type};
+use super::entries::{Entries, Spelled, key, name_of};
+use super::frame::{Language, Written};
+use super::name::TypeName;
+use super::source::Text;
+use crate::meter::Metered;
+
+/// Types of one unit that are known by name.
+const NAMES_MAX: usize = 1 << 20;
+/// Types with one name that are looked at.
+const SAME_NAME_MAX: usize = 64;
+/// Parts of an expression.
+const PARTS_MAX: usize = 32;
+
+/// Entries from one variable's to the one that has its name.
+const ORIGINS_MAX: usize = 8;
+
+/// From where names are seen: a function, and a line in it.
+type Viewpoint = (UnitOffset, u32);
+
+/// The types of a unit, by their names without scopes.
+pub(crate) type Names = HashMap<Box<[u8]>, Vec<UnitOffset>>;
+
+impl<'a> Entries<'a> {
+    /// What is written where a function allocates: the type, and its size if it was found.
+    pub(crate) fn written(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        function: UnitOffset,
+        language: Language,
+        line: u32,
+        text: &Text,
+    ) -> Option<Written> {
+        let (found, is_array, is_more, is_result) = match text {
+            Text::New { of, is_array } => (self.type_called(unit, function, language, of), *is_array, false, false),
+            Text::SizeOf { of, is_array, is_more } => {
+                let found = self
+                    .expression(unit, (function, line), of)
+                    .or_else(|| self.type_called(unit, function, language, of));
+                (found, *is_array, *is_more, false)
+            }
+            Text::Into(of) => (self.expression_pointee(unit, (function, line), of), false, false, true),
+        };
+        let (name, size) = found?;
+        Some(Written { type_name: TypeName::new(language, &name), size, is_array, is_more, is_result })
+    }
+
+    /// A type as a function may call it.
+    fn type_called(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        function: UnitOffset,
+        language: Language,
+        called: &str,
+    ) -> Option<Spelled> {
+        let called = called.trim();
+        let parsed = Type::parse(called)?;
+        if parsed.known_size().is_some() && !parsed.is_pointer() {
+            return Some((parsed.full().into(), parsed.known_size()));
+        }
+        if parsed.is_pointer() {
+            // To what it points need not be known.
+            let pointee = parsed.pointee()?;
+            let name = self.type_called(unit, function, language, &pointee.full()).map(|(name, _)| name);
+            let is_const = pointee.full().starts_with("const ");
+            let name = name.map(|name| if is_const { format!("const {name}*") } else { format!("{name}*") });
+            let kind = ["struct ", "union ", "enum "].into_iter().find(|kind| called.starts_with(kind));
+            let spelled = || format!("{}{}", kind.unwrap_or_default(), parsed.full());
+            return Some((name.unwrap_or_else(spelled).into(), Some(8)));
+        }
+        let parsed = parsed.unqualified();
+        let kind = [
+            ("struct ", gimli::DW_TAG_structure_type),
+            ("union ", gimli::DW_TAG_union_type),
+            ("enum ", gimli::DW_TAG_enumeration_type),
+        ];
+        let kind = kind.into_iter().find(|(kind, _)| called.starts_with(kind)).map(|(_, tag)| tag);
+        let facts = self.function(unit, function, language)?;
+        if let [only] = &parsed.path.0[..]
+            && only.arguments.is_none()
+            && let Some(parameter) = facts.parameters.iter().find(|parameter| *parameter.name == only.name)
+        {
+            return Some((parameter.type_name.full().into(), parameter.size));
+        }
+        let names = self.names(unit)?;
+        let last = parsed.path.last()?;
+        let scope = facts.scope.clone().unwrap_or_else(|| "".into());
+        let around: Vec<usize> = self.around(unit, function).unwrap_or_default();
+        let of_typedefs = |name: &str| Type::parse(name).map(|found| found.short());
+        let wanted = parsed.path.short();
+        let mut best: Option<(usize, Spelled)> = None;
+        let mut is_ambiguous = false;
+        for &offset in names.get(last.name.as_bytes()).into_iter().flatten().take(SAME_NAME_MAX) {
+            let entry = unit.entry(offset).ok()?;
+            if entry.attr_value(gimli::DW_AT_declaration).is_some() {
+                continue;
+            }
+            if language == Language::C {
+                let is_tagged = entry.tag() != gimli::DW_TAG_typedef && entry.tag() != gimli::DW_TAG_base_type;
+                if kind.is_some() != is_tagged || kind.is_some_and(|kind| kind != entry.tag()) {
+                    continue;
+                }
+            }
+            let full = self.scoped_name(unit, offset)?;
+            let full_short = of_typedefs(&full).unwrap_or_else(|| full.to_string());
+            let is_whole = full_short == wanted;
+            if !is_whole && !full_short.ends_with(&format!("::{wanted}")) {
+                continue;
+            }
+            // The nearer its scope is to the function's, the better.
+            let type_scope = full_short[..full_short.len() - wanted.len()].trim_end_matches("::");
+            let is_around = self
+                .around(unit, offset)
+                .is_some_and(|own| own.first().is_none_or(|own| around.contains(own) || *own == function.0));
+            let nearness = if is_around || scope_contains(&scope, type_scope) { 2 + type_scope.len() } else { 1 };
+            let spot = self.spot(unit, offset)?;
+            let real = if language == Language::Cxx { self.strip(spot, true)? } else { spot };
+            let Some(spelled) = self.spelled(&real) else { continue };
+            match &best {
+                Some((least, other)) if *least == nearness => is_ambiguous |= *other.0 != *spelled.0,
+                Some((least, _)) if *least > nearness => {}
+                _ => {
+                    best = Some((nearness, spelled));
+                    is_ambiguous = false;
+                }
+            }
+        }
+        best.filter(|_| !is_ambiguous).map(|(_, spelled)| spelled)
+    }
+
+    fn scoped_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
+        let name = name_of(unit, &unit.entry(offset).ok()?)?;
+        Some(match self.scope_name(unit, offset) {
+            Some(scope) if !scope.is_empty() => format!("{scope}::{name}").into(),
+            _ => name,
+        })
+    }
+
+    /// All named types of a unit.
+    fn names(&mut self, unit: UnitRef<'_, Metered<'a>>) -> Option<Arc<Names>> {
+        let key = key(unit, UnitOffset(0))?;
+        if let Some(names) = self.names.get(&key) {
+            return Some(names.clone());
+        }
+        let names = Arc::new(read_names(unit).unwrap_or_default());
+        self.names.insert(key, names.clone());
+        Some(names)
+    }
+
+    /// What the pointer points to that an expression is.
+    fn expression_pointee(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
+        let of = self.evaluate(unit, from, text)?;
+        let pointee = self.pointee(of)?;
+        self.spelled(&pointee)
+    }
+
+    /// The type of an expression: `*table->points`, `(*p).x`, `p[0]`.
+    fn expression(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
+        let of = self.evaluate(unit, from, text)?;
+        let of = self.strip(of, false)?;
+        self.spelled(&of)
+    }
+
+    fn evaluate<'u>(&mut self, unit: UnitRef<'u, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spot<'u, 'a>> {
+        let text = text.trim();
+        if let Some(rest) = text.strip_prefix('*') {
+            let of = self.evaluate(unit, from, rest)?;
+            return self.pointee(of);
+        }
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let (mut at, mut rest) = match text.strip_prefix('(') {
+            Some(inner) => {
+                let close = inner.find(')')?;
+                (self.evaluate(unit, from, &inner[..close])?, &inner[close + 1..])
+            }
+            None => {
+                let end = text.find(|c: char| !is_word(c)).unwrap_or(text.len());
+                (self.variable_called(unit, from, &text[..end])?, &text[end..])
+            }
+        };
+        for _ in 0..PARTS_MAX {
+            rest = rest.trim_start();
+            if rest.is_empty() {
+                return Some(at);
+            }
+            if rest.starts_with('[') {
+                let close = rest.find(']')?;
+                at = self.pointee(at)?;
+                rest = &rest[close + 1..];
+                continue;
+            }
+            let member = match (rest.strip_prefix("->"), rest.strip_prefix('.')) {
+                (Some(member), _) => {
+                    at = self.pointee(at)?;
+                    member
+                }
+                (_, Some(member)) => member,
+                _ => return None,
+            };
+            let member = member.trim_start();
+            let end = member.find(|c: char| !is_word(c)).unwrap_or(member.len());
+            let class = self.strip(at, true)?;
+            let found = child_called(class.unit(), class.offset, &member[..end], gimli::DW_TAG_member)?;
+            let entry = class.unit().entry(found).ok()?;
+            at = self.go(&class, entry.attr_value(gimli::DW_AT_type)?)?;
+            rest = &member[end..];
+        }
+        None
+    }
+
+    /// The type of the variable that a function calls so: its own, or a member of its class, or one of the unit's.
+    fn variable_called<'u>(
+        &mut self,
+        unit: UnitRef<'u, Metered<'a>>,
+        from: Viewpoint,
+        name: &str,
+    ) -> Option<Spot<'u, 'a>> {
+        if name.is_empty() {
+            return None;
+        }
+        let own = local_called(unit, from, name);
+        let found = match own {
+            Some(own) => own,
+            None => self.variables(unit)?.get(name.as_bytes()).filter(|found| found.len() == 1)?[0],
+        };
+        let spot = self.spot(unit, found)?;
+        self.variable(spot).map(|(_, of)| of)
+    }
+
+    /// The variables of a unit that are in no function.
+    fn variables(&mut self, unit: UnitRef<'_, Metered<'a>>) -> Option<Arc<Names>> {
+        // Beside the types: no type is where the unit ends.
+        let key = key(unit, UnitOffset(1))?;
+        if let Some(names) = self.names.get(&key) {
+            return Some(names.clone());
+        }
+        let names = Arc::new(read_variables(unit).unwrap_or_default());
+        self.names.insert(key, names.clone());
+        Some(names)
+    }
+}
+
+/// Whether `scope` is `other`, or in it.
+fn scope_contains(scope: &str, other: &str) -> bool {
+    let short = |text: &str| Path::of_function(text).map_or_else(|| text.to_owned(), |path| path.short());
+    let (scope, other) = (short(scope), short(other));
+    other.is_empty() || scope == other || scope.strip_prefix(&other).is_some_and(|rest| rest.starts_with("::"))
+}
+
+fn read_names(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {
+    let mut names = Names::new();
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() && names.len() < NAMES_MAX {
+        let offset = entries.next_offset();
+        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        entries.skip_attributes(abbreviation.attributes())?;
+        let is_type = matches!(
+            abbreviation.tag(),
+            gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_class_type
+                | gimli::DW_TAG_union_type
+                | gimli::DW_TAG_enumeration_type
+                | gimli::DW_TAG_typedef
+                | gimli::DW_TAG_base_type
+        );
+        if is_type
+            && let Ok(entry) = unit.entry(offset)
+            && let Some(name) = name_of(unit, &entry)
+        {
+            let plain = name.split('<').next().unwrap_or_default();
+            names.entry(plain.as_bytes().into()).or_default().push(offset);
+        }
+    }
+    Ok(names)
+}
+
+fn read_variables(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {
+    let mut names = Names::new();
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() && names.len() < NAMES_MAX {
+        let (offset, depth) = (entries.next_offset(), entries.next_depth());
+        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        entries.skip_attributes(abbreviation.attributes())?;
+        if abbreviation.tag() == gimli::DW_TAG_variable
+            && depth == 1
+            && let Ok(entry) = unit.entry(offset)
+            && let Some(name) = name_of(unit, &entry)
+        {
+            names.entry(name.as_bytes().into()).or_default().push(offset);
+        }
+    }
+    Ok(names)
+}
+
+/// A variable or parameter of a function, wherever in it; of several, the one that is declared last before the line.
+fn local_called(unit: UnitRef<'_, Metered<'_>>, (function, line): Viewpoint, name: &str) -> Option<UnitOffset> {
+    let mut entries = unit.entries_raw(Some(function)).ok()?;
+    let mut best: Option<(u64, UnitOffset)> = None;
+    while !entries.is_empty() {
+        let offset = entries.next_offset();
+        if let Some(abbreviation) = entries.read_abbreviation().ok()? {
+            entries.skip_attributes(abbreviation.attributes()).ok()?;
+            if matches!(abbreviation.tag(), gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter)
+                && let Some((found, declared)) = declaration(unit, offset, name)
+                && declared <= u64::from(line)
+                && best.is_none_or(|(other, _)| other <= declared)
+            {
+                best = Some((declared, found));
+            }
+        }
+        if entries.next_depth() <= 0 {
+            break;
+        }
+    }
+    best.map(|(_, offset)| offset)
+}
+
+/// Where a variable's entry with a name is, and the line of its declaration, if this is its name.
+fn declaration(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset, name: &str) -> Option<(UnitOffset, u64)> {
+    let mut at = offset;
+    for _ in 0..ORIGINS_MAX {
+        let entry = unit.entry(at).ok()?;
+        if let Some(called) = name_of(unit, &entry) {
+            let line = entry.attr_value(gimli::DW_AT_decl_line).and_then(|line| line.udata_value());
+            return (*called == *name).then(|| (at, line.unwrap_or(0)));
+        }
+        match entry.attr_value(gimli::DW_AT_abstract_origin) {
+            Some(gimli::AttributeValue::UnitRef(origin)) => at = origin,
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn child_called(unit: UnitRef<'_, Metered<'_>>, of: UnitOffset, name: &str, tag: gimli::DwTag) -> Option<UnitOffset> {
+    let mut entries = unit.entries_raw(Some(of)).ok()?;
+    let parent = entries.read_abbreviation().ok()??;
+    entries.skip_attributes(parent.attributes()).ok()?;
+    if !parent.has_children() {
+        return None;
+    }
+    while entries.next_depth() > 0 && !entries.is_empty() {
+        let (offset, depth) = (entries.next_offset(), entries.next_depth());
+        let Some(abbreviation) = entries.read_abbreviation().ok()? else { continue };
+        entries.skip_attributes(abbreviation.attributes()).ok()?;
+        if depth == 1 && abbreviation.tag() == tag {
+            let entry = unit.entry(offset).ok()?;
+            if name_of(unit, &entry).is_some_and(|found| *found == *name) {
+                return Some(offset);
+            }
+        }
+    }
+    None
+}
