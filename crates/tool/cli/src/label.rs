@@ -243,7 +243,7 @@ pub(crate) struct FrameJson {
 }
 
 /// The symbolizer with these options.
-fn symbolizer(symbols: &Symbols) -> Symbolizer {
+pub(crate) fn symbolizer(symbols: &Symbols) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);
@@ -261,7 +261,7 @@ fn cache_directory() -> Option<PathBuf> {
 }
 
 /// The last three components of a path that has more.
-fn shortened(path: &str) -> Cow<'_, str> {
+pub(crate) fn shortened(path: &str) -> Cow<'_, str> {
     let kept: usize = path.rsplit('/').take(3).map(|component| component.len() + 1).sum();
     if kept < path.len() { Cow::Owned(format!("…{}", &path[path.len() - kept..])) } else { Cow::Borrowed(path) }
 }

@@ -8,6 +8,7 @@
 
 mod agreement;
 mod c;
+mod check;
 mod command;
 mod contexts;
 mod diff;
