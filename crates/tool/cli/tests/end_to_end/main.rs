@@ -8,6 +8,7 @@
 
 mod agreement;
 mod c;
+mod check;
 mod command;
 mod contexts;
 mod diff;
@@ -30,4 +31,5 @@ mod symbols;
 mod timeline;
 mod truth;
 mod types;
+mod types_shown;
 mod verified;
