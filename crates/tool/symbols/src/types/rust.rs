@@ -131,9 +131,23 @@ fn last(path: &str) -> &str {
 fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
     let mut views = frames.iter().enumerate().map_while(|(at, frame)| Some((at, frame, frame.view()?)));
     views.find_map(|(at, frame, view)| {
-        let (shape, of, size) = allocates(view).filter(|_| view.library && !frame.is_allocator())?;
+        let (mut shape, mut of, mut size) = allocates(view).filter(|_| view.library && !frame.is_allocator())?;
+        let caller = frames.get(at + 1).and_then(TypedFrame::view);
+        if caller.is_some_and(|caller| !caller.library)
+            && let Some(element) = begins_vec(view, &of)
+        {
+            (shape, size, of) = (Shape::Buffer, size::of(element), element.clone());
+        }
         Some(Candidate { shape, of, size, place, frame: at })
     })
+}
+
+/// The element of a vector that is written out: `vec![a, b]` in a program begins with a box of an array.
+fn begins_vec<'t>(view: &View, of: &'t Type) -> Option<&'t Type> {
+    match of {
+        Type::Slice(element, Some(_)) if view.is_in("alloc::boxed") && view.function == "new_uninit" => Some(element),
+        _ => None,
+    }
 }
 
 /// What a function of a library allocates.
@@ -178,11 +192,6 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
             }
             of if view.function.ends_with("_slice") || view.function.ends_with("_slice_in") => {
                 (Shape::Buffer, of, size)
-            }
-            // So `vec![a, b]` begins.
-            Type::Slice(element, Some(_)) if view.function == "new_uninit" => {
-                let size = size::of(&element);
-                (Shape::Buffer, *element, size)
             }
             of if is_text(&of) => (Shape::Buffer, bytes(), Some(1)),
             Type::Bounds(..) => return None,
@@ -253,12 +262,10 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
     let mut chosen = None;
     let mut current = first;
     loop {
-        let physical = places[current.place].last()?.view()?;
-        if !physical.library {
-            return chosen;
-        }
         let next = current.place + 1;
-        let caller = first_in(next, places.get(next)?)?;
+        let physical = places[current.place].last().and_then(TypedFrame::view).filter(|physical| physical.library);
+        let caller = places.get(next).and_then(|frames| first_in(next, frames));
+        let (Some(physical), Some(caller)) = (physical, caller) else { return chosen };
         // Only what the physical function was called for: the container that it is a part of, called by the innermost function
         // there, and not what has such containers in it.
         let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();
