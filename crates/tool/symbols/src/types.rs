@@ -183,7 +183,9 @@ const PLACES_MAX: usize = 64;
 /// Asks the rules of the language that allocates.
 fn conclude(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     let frames = places.iter().flat_map(|frames| frames.iter());
-    let language = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).next();
+    let languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language);
+    // Functions without a name are of none: whoever calls them knows.
+    let language = languages.clone().find(|language| *language != Language::Other).or_else(|| languages.clone().next());
     match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),

@@ -40,6 +40,8 @@ pub struct TypedFrame {
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
+    /// The function of another module that is called at the address, by its name as a symbol (last frame only).
+    pub called: Option<Arc<str>>,
     /// The variable that the result of the call at the address is put into (C and C++, last frame only).
     pub received: Option<Received>,
     /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
@@ -202,6 +204,7 @@ impl Rendering {
     pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
         let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
         let none: Arc<[Arc<str>]> = Arc::new([]);
+        let called = answer.called.as_deref().map(|name| self.string(&String::from_utf8_lossy(name)));
         let nothing: Arc<Facts> = Arc::default();
         let last = answer.frames.len().saturating_sub(1);
         let mut frames = Vec::with_capacity(last + 1);
@@ -233,6 +236,7 @@ impl Rendering {
                 inlined: at < last,
                 aliases: if at == last { aliases.clone() } else { none.clone() },
                 constructed: if at == last { answer.constructed.clone() } else { Arc::new([]) },
+                called: if at == last { called.clone() } else { None },
                 received: answer.received.clone().filter(|_| at == last),
                 written: frame.written.into(),
                 returns: frame.returns,
@@ -252,6 +256,7 @@ impl Rendering {
                 inlined: false,
                 aliases,
                 constructed: answer.constructed,
+                called,
                 received: None,
                 written: Arc::new([]),
                 returns: None,
