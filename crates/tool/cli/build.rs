@@ -1,4 +1,4 @@
-//! Builds the preload library, which the command carries inside.
+//! Builds the preload library and that of the checks, which the command carries inside.
 //!
 //! A nested `cargo build` in its own profile and its own target directory: the library is freestanding and must not be
 //! built with the flags, the profile or the wrappers of whatever builds the command (debug builds, coverage, clippy).
@@ -18,15 +18,23 @@ fn main() {
             println!("cargo::rerun-if-changed={}", path.display());
         }
     }
-    let library = build(root);
-    println!("cargo::rustc-env=HEAPLEDGER_PRELOAD_LIBRARY={}", library.display());
+    let directory = build(root);
+    for (name, variable) in [("preload", "HEAPLEDGER_PRELOAD_LIBRARY"), ("checker", "HEAPLEDGER_CHECKER_LIBRARY")] {
+        let library = directory.join(format!("libheapledger_{name}.so"));
+        if !library.is_file() {
+            fail(&format!("cargo made no {}", library.display()), "");
+        }
+        println!("cargo::rustc-env={variable}={}", library.display());
+    }
 }
 
+/// Returns the directory that they are in.
 fn build(root: &Path) -> PathBuf {
     let manifest = root.join("Cargo.toml");
     let directory = PathBuf::from(variable("OUT_DIR")).join("preload");
     let mut cargo = Command::new(variable("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "heapledger-preload", "--profile", "preload"]);
+    cargo.args(["build", "--quiet", "--profile", "preload"]);
+    cargo.args(["--package", "heapledger-preload", "--package", "heapledger-checker"]);
     cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&directory);
     if root.join("Cargo.lock").is_file() {
         cargo.arg("--locked");
@@ -50,14 +58,10 @@ fn build(root: &Path) -> PathBuf {
         Ok(done) => done,
         Err(error) => fail("cargo cannot be started", &error.to_string()),
     };
-    let library = output.join("preload/libheapledger_preload.so");
     if !done.status.success() {
         fail(&format!("cargo failed ({})", done.status), &String::from_utf8_lossy(&done.stderr));
     }
-    if !library.is_file() {
-        fail(&format!("cargo made no {}", library.display()), &String::from_utf8_lossy(&done.stderr));
-    }
-    library
+    output.join("preload")
 }
 
 /// Variables that would change how the library is built.
@@ -84,7 +88,7 @@ fn variable(name: &str) -> String {
 }
 
 fn fail(what: &str, details: &str) -> ! {
-    println!("cargo::error=the preload library cannot be built: {what}");
+    println!("cargo::error=the libraries for programs cannot be built: {what}");
     eprintln!("{details}");
     exit(1)
 }

@@ -16,8 +16,6 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the thunks of the malloc family are written for x86-64 only");
 
-pub mod next;
-
 mod bottom;
 mod thunks;
 
@@ -25,6 +23,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapledger_core::hooks::{Functions, serve};
 use heapledger_core::lock::Lock;
+
+pub use heapledger_loader as next;
 
 pub use bottom::{next_allocator, set_errno};
 pub use thunks::PROGRAM;

@@ -71,6 +71,13 @@ impl SharedRegister {
         self.shard(key).register.at(key).map(|(block, details)| LiveBlock::new(key, block, details))
     }
 
+    /// Looks at the block with this key, under the lock of its shard: until `look` returns, its owner cannot be told that
+    /// it may be freed. `None`: there is no such block.
+    pub fn look_at<R>(&self, key: Key, look: impl FnOnce(LiveBlock) -> R) -> Option<R> {
+        let shard = self.shard(key);
+        shard.register.at(key).map(|(block, details)| look(LiveBlock::new(key, block, details)))
+    }
+
     /// The block around an address: whichever pool has one there, else the main heap. Within a block that is the
     /// memory of a pool, the pool's own block is the answer, or that one where the pool has none.
     pub fn block_at(&self, address: u64) -> Option<LiveBlock> {

@@ -194,7 +194,7 @@ impl ThreadBlock {
 }
 
 /// Keeps the nodes in the process.
-struct Nodes;
+pub(crate) struct Nodes;
 
 impl Sink for Nodes {
     fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {

@@ -281,7 +281,7 @@ pub(crate) fn count_unknown_stamp() {
 }
 
 /// What has to be there before the first call, and is there for good.
-fn prepare() -> Result<(), StartError> {
+pub(crate) fn prepare() -> Result<(), StartError> {
     library::list_modules();
     if !POOL.load(Ordering::Acquire).is_null() {
         return Ok(());

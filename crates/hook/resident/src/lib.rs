@@ -3,6 +3,7 @@
 //! There is one per artefact, and it is an ordinary [hook](heapledger_core::hooks): nothing of it runs until
 //! [`control::start`] installs it.
 //!
+//! - [`capture`]: stacks for other hooks of the artefact.
 //! - [`control`]: start, stop, pause, another rate or stack mode, while other threads allocate.
 //! - [`estimate`]: what sampled blocks stand for.
 //! - [`overhead`]: what the ledger itself costs.
@@ -10,6 +11,7 @@
 //! Stacks are ids of [`heapledger_unwind::nodes`].
 #![no_std]
 
+pub mod capture;
 pub mod control;
 pub mod estimate;
 pub mod overhead;

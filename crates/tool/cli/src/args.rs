@@ -17,7 +17,7 @@ pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::files::{Anonymize, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
-pub(crate) use self::record::{Control, FileLimit, OnFull, Record, Run, Stacks, Start, Status, Stop};
+pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, Stacks, Start, Status, Stop};
 pub(crate) use self::tables::{
     By, Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top,
 };
@@ -49,9 +49,9 @@ const STYLES: Styles =
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
 /// show, because nothing was recorded; 104 `heapledger diff` found more growth
-/// than --fail-above allows. `heapledger record` and `run` end as the program did;
-/// 101: it could not be started, 126: it is not executable, 127: there is no such
-/// program.
+/// than --fail-above allows. `heapledger record`, `run` and `check` end as the
+/// program did; 101: it could not be started, 126: it is not executable, 127: there
+/// is no such program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -86,6 +86,7 @@ pub(crate) enum Color {
 pub(crate) enum Verb {
     Record(Record),
     Run(Run),
+    Check(Check),
     Start(Start),
     Stop(Stop),
     Status(Status),

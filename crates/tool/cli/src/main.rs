@@ -15,7 +15,9 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+
 mod blocks;
+mod check;
 mod code;
 mod control;
 mod declared;
@@ -82,6 +84,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(Verb::Run(run)) = &arguments.verb {
         return run::run(run);
     }
+    if let Some(Verb::Check(check)) = &arguments.verb {
+        return check::run(check);
+    }
     if let Some(Verb::SelfTest) = &arguments.verb {
         return Ok(doctor::be_the_self_test());
     }
@@ -128,6 +133,8 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
         Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
         Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
-        Some(Verb::Record(_) | Verb::Run(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => Ok(()),
+        Some(Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => {
+            Ok(())
+        }
     }
 }

@@ -1,7 +1,10 @@
-//! The library that is loaded into recorded programs: built by `build.rs`, carried inside.
+//! The libraries that are loaded into programs: built by `build.rs`, carried inside.
 
 /// The bytes of `libheapledger_preload.so`.
 pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY"));
+
+/// The bytes of `libheapledger_checker.so`.
+pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_CHECKER_LIBRARY"));
 
 #[cfg(test)]
 mod tests {

@@ -153,6 +153,27 @@ fn format_crates_are_safe() {
     }
 }
 
+/// What the hook library of `check` needs of the C library, beside the above.
+const CHECKER_UNDEFINED_ALLOWED: &[&str] =
+    &["dl_iterate_phdr", "dladdr", "pthread_atfork", "pthread_key_create", "pthread_setspecific"];
+
+#[test]
+fn the_library_of_the_checks_needs_and_offers_what_it_says() {
+    let bytes = std::fs::read(env!("HEAPLEDGER_CHECKER_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    for symbol in library.dynamic_symbols() {
+        let name = symbol.name().unwrap();
+        if symbol.is_undefined() {
+            let allowed = [UNDEFINED_ALLOWED, CHECKER_UNDEFINED_ALLOWED].concat();
+            assert!(name.is_empty() || allowed.contains(&name), "undefined symbol {name}");
+        } else if symbol.is_definition() {
+            // C++'s operators, and what makes it a hook library; never the malloc family.
+            let is_operator = ["_Znw", "_Zna", "_Zdl", "_Zda"].iter().any(|start| name.starts_with(start));
+            assert!(is_operator || name.starts_with("heapledger_hook_"), "{name}");
+        }
+    }
+}
+
 #[test]
 fn the_preload_library_needs_and_offers_what_it_says() {
     let bytes = std::fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();

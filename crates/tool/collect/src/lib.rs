@@ -67,7 +67,7 @@ use writer::{Job, Writer};
 pub use control::{Request, Running, Status};
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
-pub use run::run;
+pub use run::{check, run};
 pub use unix::die_by;
 
 /// What to record, and how.

@@ -1,8 +1,10 @@
 //! Running a command with hooks, without recording it.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heapledger_recording::ExitStatus;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -23,9 +25,46 @@ use crate::{command, give_up_command};
 /// The command was not started.
 pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, Error> {
     let launch = Launch::find(command)?;
+    run_with(&launch, &Library::place(library, hooks)?)
+}
+
+/// Runs a command with the preload library and with the hook library of these bytes, which writes files whose names end with
+/// `.reports` into the directory that it is in. Their texts come back, a file for each process that has written one; all
+/// else is as in [`run`].
+///
+/// # Errors
+///
+/// The command was not started.
+pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(ExitStatus, Vec<String>), Error> {
+    let launch = Launch::find(command)?;
+    let mut library = Library::place(library, &[])?;
+    library.add_hook("checks.so", checker)?;
+    let exit = run_with(&launch, &library)?;
+    Ok((exit, reports(library.directory())))
+}
+
+/// The reports in a directory, in the order of their names.
+fn reports(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "reports"));
+    paths.sort();
+    // The program has written them, and can have written anything.
+    let read = |path: &PathBuf| {
+        let mut bytes = Vec::new();
+        File::open(path).ok()?.take(REPORTS_LENGTH_MAX).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    paths.iter().take(REPORTS_MAX).filter_map(read).collect()
+}
+
+/// Files of reports that are read, and bytes of each.
+const REPORTS_MAX: usize = 4096;
+const REPORTS_LENGTH_MAX: u64 = 64 << 20;
+
+fn run_with(launch: &Launch, library: &Library) -> Result<ExitStatus, Error> {
     let signals = Signals::handle();
-    let library = Library::place(library, hooks)?;
-    let pid = launch.start(&library, None)?;
+    let pid = launch.start(library, None)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session("a handle of the command"));
     let pidfd = pidfd.inspect_err(|_| give_up_command(pid))?;
     if let Some(signals) = &signals {

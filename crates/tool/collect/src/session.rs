@@ -124,6 +124,22 @@ impl Library {
         Ok(library)
     }
 
+    /// Adds a hook library, whose bytes these are.
+    pub(crate) fn add_hook(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.directory.join(name);
+        let write = || -> io::Result<()> {
+            OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)
+        };
+        write().map_err(|source| Error::Library { path: self.directory.clone(), source })?;
+        self.hooks.push(path);
+        Ok(())
+    }
+
+    /// Where all of it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(crate) fn hooks(&self) -> &[PathBuf] {
         &self.hooks
     }

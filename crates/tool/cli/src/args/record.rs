@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::common::Symbols;
 use crate::select;
 
 /// Run a program and record what it allocates
@@ -130,6 +131,51 @@ pub(crate) struct Run {
     /// Print nothing
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a program and report how it misuses its allocator; record nothing
+///
+/// What is found: blocks that are freed twice, or by a function that does not go with
+/// the one that allocated them (malloc and delete, new[] and delete), or with a size
+/// that is not theirs; frees of what is no block; and writes past the end of a block,
+/// as far as 16 bytes, when it is freed, reallocated, or live at the exit.
+///
+///     $ heapledger check -- ./server --port 8080
+///     $ heapledger check --error-exitcode 9 -- ./run-tests
+///     $ heapledger check --json -o misuse.json -- make check
+///
+/// The program and all that it starts run with the checks. They see no difference,
+/// except that it takes longer, and that a block is not freed a second time, which
+/// would end them. The report is on stderr when the program has ended, each thing once
+/// with its stacks and how often it was found. Ends with the program's exit status, or
+/// by the signal that killed it. Programs that cannot be recorded cannot be checked
+/// either: they run as always.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Check {
+    /// End with this exit status if misuse was found
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) error_exitcode: Option<u8>,
+
+    /// Write JSON, to stdout or to the file
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write the report to a file, which is replaced if it is there
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print nothing where nothing was found
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]

@@ -8,6 +8,7 @@
 
 mod agreement;
 mod c;
+mod check;
 mod command;
 mod contexts;
 mod diff;
@@ -29,4 +30,5 @@ mod stamps_c;
 mod symbols;
 mod timeline;
 mod truth;
+mod types_shown;
 mod verified;

@@ -4,6 +4,7 @@
 //! The order of the link map is the order of the global scope (for the objects loaded at start), so the *next*
 //! definition after ours is the one that the program would have had without us. Sources: System V gABI (dynamic
 //! section, symbol table), the GNU hash table format.
+#![no_std]
 
 use core::ffi::{CStr, c_char};
 

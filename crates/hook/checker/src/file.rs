@@ -1,0 +1,191 @@
+//! The file that this process writes what is found to: `PID.RANDOM.reports`, in the directory of the library itself.
+//!
+//! It is opened for each thing that is found, and closed again: nothing stays open in the program. Text, a line each:
+//!
+//! ```text
+//! report NUMBER KIND ADDRESS SIZE DETAIL DETAIL THREAD
+//! allocated|freed|first ADDRESS… by CALL
+//! maps
+//! (of /proc/self/maps)
+//!
+//! times NUMBER COUNT
+//! end BEYOND MISSED
+//! ```
+
+use core::ffi::CStr;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_checks::Call;
+use heapledger_checks::report::{self, Kind, Report};
+use heapledger_core::arch::{self, nr, syscall};
+use heapledger_core::print::Printer;
+use heapledger_core::{StackId, sys};
+
+const PATH_MAX: usize = 1024;
+
+/// The directory, ending with `/`.
+static DIRECTORY: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// Tells the images of one process apart.
+static IMAGE: AtomicU64 = AtomicU64::new(0);
+
+#[repr(C)]
+struct DlInfo {
+    file: *const u8,
+    base: *const u8,
+    symbol: *const u8,
+    address: *const u8,
+}
+
+unsafe extern "C" {
+    /// Does not allocate.
+    fn dladdr(address: *const u8, info: *mut DlInfo) -> i32;
+}
+
+/// Finds the directory that this library was loaded from. Whether there is one.
+pub(crate) fn find() -> bool {
+    let mut info = DlInfo {
+        file: core::ptr::null(),
+        base: core::ptr::null(),
+        symbol: core::ptr::null(),
+        address: core::ptr::null(),
+    };
+    // SAFETY: an address of this library, and a structure of the type that the function fills.
+    if unsafe { dladdr((&raw const LENGTH).cast(), &raw mut info) } == 0 || info.file.is_null() {
+        return false;
+    }
+    // SAFETY: the loader's text, which ends with NUL and stays.
+    let path = unsafe { CStr::from_ptr(info.file.cast()) }.to_bytes();
+    let Some(slash) = path.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash < PATH_MAX - 64) else {
+        return false;
+    };
+    for (to, from) in DIRECTORY.iter().zip(path.iter().take(slash + 1)) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    IMAGE.store(arch::ticks(), Ordering::Relaxed);
+    LENGTH.store(slash + 1, Ordering::Release);
+    true
+}
+
+/// The file, open to be added to; `None` where it cannot be.
+fn open() -> Option<i32> {
+    const O_WRONLY_CREAT_APPEND_CLOEXEC: usize = 1 | 0o100 | 0o2000 | 0o2000000;
+    let mut path = Path { bytes: [0; PATH_MAX], length: 0 };
+    for byte in DIRECTORY.iter().take(LENGTH.load(Ordering::Acquire)) {
+        path.push(byte.load(Ordering::Relaxed));
+    }
+    write!(path, "{}.{:x}.reports", sys::process_id(), IMAGE.load(Ordering::Relaxed)).ok()?;
+    path.push(0);
+    // SAFETY: the path ends with NUL.
+    let opened =
+        unsafe { syscall(nr::OPEN, [path.bytes.as_ptr() as usize, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600, 0, 0, 0]) };
+    sys::check(opened).ok().map(|fd| fd as i32)
+}
+
+struct Path {
+    bytes: [u8; PATH_MAX],
+    length: usize,
+}
+
+impl Path {
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
+    }
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        text.bytes().for_each(|byte| self.push(byte));
+        Ok(())
+    }
+}
+
+/// Every time of the first so many is written, then every power of two, and at the end how many there were.
+const TIMES_WRITTEN: u64 = 1000;
+
+/// What is found.
+pub(crate) fn write(report: &Report, number: usize, times: u64) {
+    if times > TIMES_WRITTEN && !times.is_power_of_two() {
+        return;
+    }
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    if times == 1 {
+        // There is nobody to be told that it cannot be written.
+        let _ = write_report(&mut out, report, number);
+    }
+    let _ = writeln!(out, "times {number} {times}");
+    out.finish();
+    sys::close(fd);
+}
+
+fn write_report(out: &mut Printer, report: &Report, number: usize) -> core::fmt::Result {
+    let (kind, details) = match &report.kind {
+        Kind::DoubleFree { .. } => ("double-free", (0, 0)),
+        Kind::NotABlock { inside } => ("no-block", (inside.unwrap_or(0), 0)),
+        Kind::Mismatch => ("mismatch", (0, 0)),
+        Kind::WrongSize { said } => ("wrong-size", (*said, 0)),
+        Kind::Overwrite { bytes } => ("overwrite", (bytes.start, bytes.end)),
+        _ => return Ok(()),
+    };
+    let Report { address, size, thread, .. } = report;
+    writeln!(out, "report {number} {kind} {address} {size} {} {} {}", details.0, details.1, thread.0)?;
+    if let Some(call) = report.freed {
+        stack(out, "freed", call, report.freed_at)?;
+    }
+    if let Kind::DoubleFree { first, first_at } = report.kind {
+        stack(out, "first", first, first_at)?;
+    }
+    if let Some(call) = report.allocated {
+        stack(out, "allocated", call, report.allocated_at)?;
+    }
+    writeln!(out, "maps")?;
+    maps(out)?;
+    writeln!(out)
+}
+
+fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt::Result {
+    write!(out, "{name}")?;
+    report::frames(stack).try_for_each(|address| write!(out, " {address:x}"))?;
+    writeln!(out, " by {}", call.name())
+}
+
+/// Where which file is mapped, as the kernel says.
+fn maps(out: &mut Printer) -> core::fmt::Result {
+    const O_CLOEXEC: usize = 0o2000000;
+    // SAFETY: the path ends with NUL.
+    let opened = unsafe { syscall(nr::OPEN, [c"/proc/self/maps".as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) };
+    let Ok(fd) = sys::check(opened) else { return Ok(()) };
+    let mut bytes = [0_u8; 1024];
+    loop {
+        // SAFETY: the kernel writes at most that many bytes to the live array.
+        let read = unsafe { syscall(nr::READ, [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
+        let Ok(count @ 1..) = sys::check(read) else { break };
+        for chunk in bytes.get(..count).unwrap_or(&[]).utf8_chunks() {
+            out.write_str(chunk.valid())?;
+            chunk.invalid().iter().try_for_each(|_| out.write_str("\u{fffd}"))?;
+        }
+    }
+    sys::close(fd as i32);
+    Ok(())
+}
+
+/// How often each thing was found, once the process ends. Nothing where nothing was found.
+pub(crate) fn finish() {
+    if report::get(0).is_none() {
+        return;
+    }
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    for number in 0..report::REPORTS_MAX {
+        let Some((_, times)) = report::get(number) else { break };
+        let _ = writeln!(out, "times {number} {times}");
+    }
+    let _ = writeln!(out, "end {} {}", report::beyond(), heapledger_checks::missed());
+    out.finish();
+    sys::close(fd);
+}

@@ -1,0 +1,65 @@
+//! The hook library of `heapledger check`: it starts the checks, in every process that it is loaded into, and writes what
+//! they find to files beside itself, for the command to read.
+//!
+//! It also defines C++'s operators `new` and `delete`, which go on to the program's own, so that the checks know through which of
+//! them a block came and went.
+#![cfg_attr(panic = "abort", no_std)]
+#![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
+
+mod file;
+mod operators;
+
+use core::ffi::c_int;
+
+use heapledger_checks::{self as checks, report};
+use heapledger_core::hooks::{self, Functions, Hooks};
+
+/// For which version of the hook table this is.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hook_version: u32 = hooks::VERSION;
+
+/// Starts the checks.
+///
+/// # Safety
+///
+/// Called by Heapledger, with its tables, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *const Hooks) -> c_int {
+    if !file::find() {
+        return 1;
+    }
+    if !operators::are_in_effect() {
+        checks::distrust_operators();
+    }
+    report::listen(file::write);
+    // SAFETY: Heapledger's table; nothing has been allocated that the program could free.
+    match unsafe { checks::start_in(table) } {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// Runs after `main`, and after what the program has asked to be run.
+extern "C" fn destructor() {
+    if checks::is_running() {
+        checks::look();
+        file::finish();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+/// See the preload library's.
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    const SIGABRT: usize = 6;
+    let (process, number) = (heapledger_core::sys::process_id() as usize, heapledger_core::arch::nr::KILL);
+    loop {
+        // SAFETY: sends a signal to this process; no memory is involved.
+        unsafe { heapledger_core::arch::syscall(number, [process, SIGABRT, 0, 0, 0, 0]) };
+    }
+}

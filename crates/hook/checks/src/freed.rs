@@ -1,0 +1,88 @@
+//! The blocks that were freed last.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use core::{mem, ptr};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::{StackId, sys};
+
+/// How many are remembered, at most: each takes the place of another one that was freed earlier.
+pub const FREED_MAX: usize = 1 << 16;
+
+/// A block that was freed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FreedBlock {
+    /// 0: none.
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) usable: u64,
+    /// As in the register: by what it was allocated, and whether it had a canary.
+    pub(crate) stamp: u32,
+    /// A number of `Call`.
+    pub(crate) freed_by: u8,
+    pub(crate) allocated_at: StackId,
+    pub(crate) freed_at: StackId,
+}
+
+pub(crate) struct Table {
+    lock: Lock,
+    places: AtomicPtr<[FreedBlock; FREED_MAX]>,
+}
+
+impl Table {
+    pub(crate) const fn new() -> Table {
+        Table { lock: Lock::new(), places: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Gets its memory. Idempotent.
+    pub(crate) fn prepare(&self) -> bool {
+        let _guard = self.lock.lock();
+        if self.places.load(Ordering::Relaxed).is_null() {
+            let length = size_of::<[FreedBlock; FREED_MAX]>();
+            let Ok(memory) = sys::map_private(length) else { return false };
+            sys::dont_dump(memory, length);
+            self.places.store(memory.cast(), Ordering::Release);
+        }
+        true
+    }
+
+    pub(crate) fn put(&self, block: FreedBlock) {
+        self.with(block.address, |place| *place = block);
+    }
+
+    pub(crate) fn get(&self, address: u64) -> Option<FreedBlock> {
+        self.with(address, |place| *place).filter(|block| block.address == address)
+    }
+
+    /// It is live after all.
+    pub(crate) fn take(&self, address: u64) -> Option<FreedBlock> {
+        let taken = self.with(address, |place| match place.address == address {
+            true => Some(mem::replace(&mut place.address, 0)).map(|address| FreedBlock { address, ..*place }),
+            false => None,
+        });
+        taken.flatten()
+    }
+
+    fn with<R>(&self, address: u64, run: impl FnOnce(&mut FreedBlock) -> R) -> Option<R> {
+        // Addresses are multiples of 16.
+        let place = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2());
+        let _guard = self.lock.lock();
+        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only; zeroes are integers.
+        let places = unsafe { self.places.load(Ordering::Acquire).as_mut() }?;
+        places.get_mut(place).map(run)
+    }
+
+    /// For a fork: see `SharedRegister::before_fork`.
+    pub(crate) fn hold(&self) {
+        mem::forget(self.lock.lock());
+    }
+
+    /// # Safety
+    ///
+    /// This thread called `hold`, or is a copy of the one that did.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: the caller's contract.
+        unsafe { self.lock.unlock() };
+    }
+}

@@ -1,0 +1,178 @@
+//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function or with the wrong size,
+//! pointers that are no blocks, and writes past a block's end.
+//!
+//! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement, which makes each block
+//! [some bytes](CANARY) longer and writes a canary there, and an observer, which keeps the live blocks in a register and the
+//! ones that were freed last in a table, each with its stacks. Whether a pointer is a block the register says; no memory
+//! before a pointer is read. The program sees the results that it would see without: a block that is freed a second time
+//! is the exception, since the allocator would end the program or go wrong; that free is not passed on.
+//!
+//! - [`report`]: what was found.
+//! - [`operator_new`], [`operator_delete`]: for whoever sees C++'s operators, which the hook table does not.
+#![no_std]
+
+pub mod report;
+
+mod arch;
+mod call;
+mod canary;
+mod freed;
+mod observe;
+mod replace;
+mod thread;
+
+use core::ffi::c_int;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use heapledger_core::hooks::{self, Hooks};
+use heapledger_core::lock::Lock;
+use heapledger_core::{StackId, ThreadId};
+use heapledger_resident::capture;
+use heapledger_resident::control::StartError;
+
+pub use call::Call;
+pub use canary::LENGTH as CANARY;
+pub use freed::FREED_MAX;
+pub use observe::missed;
+pub use thread::{distrust_operators, operator_delete, operator_new};
+
+use observe::{FREED, OBSERVER, REGISTER};
+use replace::REPLACEMENT;
+use report::{Kind, Report};
+
+/// Why the checks did not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// They have been started.
+    Running,
+    /// The system gives no memory.
+    OutOfMemory,
+    /// The hook table did not take them.
+    Hooks(hooks::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Running => out.write_str("the checks were not started: they run already"),
+            Error::OutOfMemory => out.write_str("the checks were not started: the system gives no memory"),
+            Error::Hooks(error) => write!(out, "the checks were not started: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+static CONTROL: Lock = Lock::new();
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Starts the checks in the hook table of this artefact, for the rest of the process's life. Blocks that were allocated
+/// before are not known: until the program has freed them all, pointers that are no blocks are not told from these, so
+/// frees of what is not known are not reported at all.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub fn start() -> Result<(), Error> {
+    // What there is already is not known.
+    observe::miss();
+    // SAFETY: the tables are static; their functions keep the contracts of `Replacement` and `Observer`.
+    start_with(|| unsafe {
+        hooks::install_replacement(&raw const REPLACEMENT)?;
+        hooks::install_observer(&raw const OBSERVER)
+    })
+}
+
+/// The same in the hook table of another artefact, before the first block has been allocated.
+///
+/// # Safety
+///
+/// `table` is one that Heapledger has handed out.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub unsafe fn start_in(table: *const Hooks) -> Result<(), Error> {
+    let done = |number: c_int| match number {
+        0 => Ok(()),
+        number => Err(u8::try_from(number).ok().and_then(hooks::Error::from_number).unwrap_or(hooks::Error::Malformed)),
+    };
+    // SAFETY: the caller's contract, and as in `start`.
+    start_with(|| unsafe {
+        done(((*table).install_replacement)(&raw const REPLACEMENT))?;
+        done(((*table).install_observer)(&raw const OBSERVER))
+    })
+}
+
+fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), Error> {
+    let _guard = CONTROL.lock();
+    if IS_RUNNING.load(Ordering::Relaxed) {
+        return Err(Error::Running);
+    }
+    match capture::prepare() {
+        Ok(()) => {}
+        Err(StartError::Hooks(error)) => return Err(Error::Hooks(error)),
+        Err(_) => return Err(Error::OutOfMemory),
+    }
+    if !FREED.prepare() {
+        return Err(Error::OutOfMemory);
+    }
+    // Registered after the handlers that close the thread's gate: before a fork ours come first, and after it last.
+    capture::watch_forks(before_fork, after_fork, after_fork);
+    install().map_err(Error::Hooks)?;
+    IS_RUNNING.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Whether they run.
+pub fn is_running() -> bool {
+    IS_RUNNING.load(Ordering::Acquire)
+}
+
+/// Looks behind every live block. Takes time in proportion to their number. Not in a signal handler.
+pub fn look() {
+    let looked = heapledger_resident::query(|| {
+        for block in REGISTER.blocks() {
+            let overwritten = REGISTER.look_at(block.key, |block| {
+                if !observe::is_padded(block.stamp) {
+                    return None;
+                }
+                // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out first.
+                let bytes = unsafe { observe::overwritten(&block) }?;
+                Some((block, bytes))
+            });
+            if let Some((block, bytes)) = overwritten.flatten() {
+                report::note(Report {
+                    kind: Kind::Overwrite { bytes },
+                    address: block.key.0,
+                    size: block.size.0,
+                    allocated: observe::allocated_by(block.stamp),
+                    allocated_at: block.stack,
+                    freed: None,
+                    freed_at: StackId::ROOT,
+                    thread: ThreadId(0),
+                });
+            }
+        }
+    });
+    if looked.is_none() {
+        observe::miss();
+    }
+}
+
+extern "C" fn before_fork() {
+    FREED.hold();
+    report::hold();
+    REGISTER.before_fork();
+}
+
+extern "C" fn after_fork() {
+    // SAFETY: this thread, or the one that it is a copy of, called `before_fork`.
+    unsafe {
+        REGISTER.after_fork();
+        report::release();
+        FREED.release();
+    }
+}

@@ -1,0 +1,287 @@
+//! What the hook table tells: blocks come and go, and whoever frees one is looked at.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
+use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
+use heapledger_resident::capture;
+
+use crate::call::Call;
+use crate::freed::{self, FreedBlock};
+use crate::report::{Kind, Report, note};
+use crate::{canary, thread};
+
+/// Told before the ledger of the program: it is not to see a block that was freed twice as gone twice.
+pub(crate) static OBSERVER: Observer = Observer {
+    name: c"checks".as_ptr(),
+    order: 50,
+    calloc: Some(calloc),
+    aligned: Some(aligned),
+    free_sized: Some(free_sized),
+    realloc_begins: Some(realloc_begins),
+    realloc_ends: Some(realloc_ends),
+    failed: Some(failed),
+    ..Observer::new(malloc, free)
+};
+
+/// The live blocks. In a block's stamp: by what it was allocated, and whether it has a canary.
+pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
+pub(crate) static FREED: freed::Table = freed::Table::new();
+/// Calls that could not be seen to: in signal handlers that interrupted a hook.
+static MISSED: AtomicU64 = AtomicU64::new(0);
+
+const PADDED: u32 = 1 << 8;
+
+/// Calls of the allocator that were not looked at. From the first one on, frees of what is not known say nothing, and are not
+/// reported.
+pub fn missed() -> u64 {
+    MISSED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn miss() {
+    MISSED.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn allocated_by(stamp: TypeId) -> Option<Call> {
+    Call::from_number(stamp.0 as u8)
+}
+
+/// Whether a block of this stamp has a canary behind it.
+pub(crate) fn is_padded(stamp: TypeId) -> bool {
+    stamp.0 & PADDED != 0
+}
+
+// The contract of all is that of `Observer`: `caller` is a live frame of this thread.
+
+unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: see above; so in all of these.
+    unsafe { allocated(block, size, Call::Malloc, caller) };
+}
+
+unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { allocated(block, count.wrapping_mul(each), Call::Calloc, caller) };
+}
+
+unsafe extern "C" fn aligned(_: u32, block: Pointer, _: usize, size: usize, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { allocated(block, size, Call::Aligned, caller) };
+}
+
+unsafe extern "C" fn free(block: Pointer, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { is_freed(block, Call::Free, None, caller) };
+}
+
+unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, _: usize, caller: Caller) {
+    // `cfree` says no size.
+    const CFREE: u32 = heapledger_core::Api::Cfree as u32;
+    let (call, said) = if api == CFREE { (Call::Free, None) } else { (Call::FreeSized, Some(size)) };
+    // SAFETY: see above.
+    unsafe { is_freed(block, call, said, caller) };
+}
+
+unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { is_freed(old, Call::Realloc, None, caller) };
+}
+
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    if !block.is_null() {
+        // SAFETY: see above.
+        unsafe { allocated(block, size, Call::Realloc, caller) };
+    } else if !old.is_null() && size != 0 {
+        // SAFETY: see above.
+        unsafe { lives_on(old, caller) };
+    }
+}
+
+unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
+    thread::refuse_new();
+}
+
+/// # Safety
+///
+/// See above.
+unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
+    let call = thread::take_new(size).unwrap_or(call);
+    let canary = thread::take_padded(block as usize);
+    let new = NewBlock {
+        address: block as u64,
+        size: size as u64,
+        // What is rounded up has it further behind.
+        usable: canary.unwrap_or(size).max(size) as u64,
+        stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
+    };
+    // SAFETY: see above.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |stack, thread| {
+            enter(&new, stack, thread);
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+struct NewBlock {
+    address: u64,
+    size: u64,
+    /// With the canary behind it, if it has one.
+    usable: u64,
+    stamp: u32,
+}
+
+fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
+    let block = LiveBlock {
+        key: Key(new.address),
+        size: Bytes(new.size),
+        usable: Bytes(new.usable),
+        stack,
+        serial: Serial(0),
+        stamp: TypeId(new.stamp),
+        thread,
+        time: Time(0),
+        backs: None,
+    };
+    if REGISTER.insert(&block).is_err() {
+        miss();
+    }
+}
+
+/// A reallocation has failed: what was freed for it is live.
+///
+/// # Safety
+///
+/// See above.
+unsafe fn lives_on(old: Pointer, caller: Caller) {
+    // SAFETY: see above.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
+            Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
+                enter(&NewBlock { address, size, usable, stamp }, allocated_at, thread);
+            }
+            None => miss(),
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+/// # Safety
+///
+/// See above.
+unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Caller) {
+    let (call, said, alignment) = thread::take_delete(block as usize).unwrap_or((call, said, 0));
+    // SAFETY: see above.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |stack, thread| {
+            let free = Free { address: block as u64, call, said, alignment, stack, thread };
+            match REGISTER.remove(Key(free.address)) {
+                Some(block) => free.of(&block),
+                None => free.of_none(),
+            }
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+/// What of a block's canary was written over: in bytes from the end of the block.
+///
+/// # Safety
+///
+/// It is live, and has one.
+pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
+    // SAFETY: the canary is behind the usable bytes.
+    let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
+    let slop = block.usable.0 - block.size.0;
+    Some(bytes.start + slop..bytes.end + slop)
+}
+
+/// A free that is about to happen.
+struct Free {
+    address: u64,
+    call: Call,
+    said: Option<usize>,
+    alignment: usize,
+    stack: StackId,
+    thread: ThreadId,
+}
+
+impl Free {
+    /// Of a live block, which has left the register.
+    fn of(&self, block: &LiveBlock) {
+        let found = |kind| self.report(kind, block.size.0, allocated_by(block.stamp), block.stack);
+        if is_padded(block.stamp) {
+            // SAFETY: it was live until now, and the free is ours to pass on; that it has a canary its stamp says.
+            if let Some(bytes) = unsafe { overwritten(block) } {
+                found(Kind::Overwrite { bytes });
+            }
+        }
+        let allocated = allocated_by(block.stamp).unwrap_or(Call::Malloc);
+        if allocated.family() != self.call.family() {
+            if thread::trusts_operators() {
+                found(Kind::Mismatch);
+            }
+        } else if let Some(said) = self.said
+            && !self.fits(said as u64, block.size.0)
+            && thread::trusts_operators()
+        {
+            found(Kind::WrongSize { said: said as u64 });
+        }
+        FREED.put(FreedBlock {
+            address: self.address,
+            size: block.size.0,
+            usable: block.usable.0,
+            stamp: block.stamp.0,
+            freed_by: self.call as u8,
+            allocated_at: block.stack,
+            freed_at: self.stack,
+        });
+    }
+
+    /// Whether a block of this size may be said to be of that. The operators ask for one byte rather than none, and for
+    /// whole multiples of the alignment.
+    fn fits(&self, said: u64, size: u64) -> bool {
+        let alignment = (self.alignment as u64).max(1);
+        said == size || said.max(1).checked_next_multiple_of(alignment) == Some(size)
+    }
+
+    /// Of something that is not live.
+    fn of_none(&self) {
+        if missed() != 0 {
+            return;
+        }
+        if let Some(block) = FREED.get(self.address) {
+            let first = Call::from_number(block.freed_by).unwrap_or(Call::Free);
+            let kind = Kind::DoubleFree { first, first_at: block.freed_at };
+            self.report(kind, block.size, allocated_by(TypeId(block.stamp)), block.allocated_at);
+            if self.call != Call::Realloc {
+                thread::swallow(self.address as usize);
+            }
+        } else if let Some(block) = REGISTER.block_at(self.address) {
+            let inside = Some(self.address - block.key.address());
+            self.report(Kind::NotABlock { inside }, block.size.0, allocated_by(block.stamp), block.stack);
+        } else {
+            self.report(Kind::NotABlock { inside: None }, 0, None, StackId::ROOT);
+        }
+    }
+
+    fn report(&self, kind: Kind, size: u64, allocated: Option<Call>, allocated_at: StackId) {
+        note(Report {
+            kind,
+            address: self.address,
+            size,
+            allocated,
+            allocated_at,
+            freed: Some(self.call),
+            freed_at: self.stack,
+            thread: self.thread,
+        });
+    }
+}

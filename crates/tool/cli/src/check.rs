@@ -1,0 +1,117 @@
+//! `heapledger check`: runs a program with the checks, and reports what they have found.
+
+mod found;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use heapledger_collect::{self as collect, die_by};
+use heapledger_recording::ExitStatus;
+use heapledger_reports::escape;
+use serde::Serialize;
+
+use self::found::{Findings, Frame, Misuse};
+use crate::args::Check;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{count, counted};
+use crate::input::shown;
+use crate::label::shortened;
+use crate::preload::{CHECKER, LIBRARY};
+use crate::record::{failure, say};
+use crate::target::Target;
+
+/// Frames of a stack that are shown.
+const FRAMES_MAX: usize = 16;
+
+pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
+    let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
+    say(&target, "check", "it will run without checks", arguments.quiet)?;
+    let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
+    let findings = Findings::read(&reports, &arguments.symbols);
+    let mut text = Vec::new();
+    if arguments.json {
+        serde_json::to_writer_pretty(&mut text, &json(&findings)).map_err(io::Error::from)?;
+        writeln!(text)?;
+    } else if !(arguments.quiet && findings.misuses.is_empty()) {
+        print(&findings, &mut text)?;
+    }
+    match &arguments.output {
+        Some(path) => {
+            let written = File::create(path).and_then(|mut file| file.write_all(&text));
+            let cannot = || format!("cannot write the report to `{}`", shown(path));
+            written.map_err(|error| Failure::caused(Exit::Unexpected, cannot(), error))?;
+        }
+        None if arguments.json => io::stdout().write_all(&text)?,
+        None => io::stderr().write_all(&text)?,
+    }
+    if let Some(status) = arguments.error_exitcode.filter(|_| !findings.misuses.is_empty()) {
+        return Ok(ExitCode::from(status));
+    }
+    match exit {
+        ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
+        ExitStatus::Signal(signal) => die_by(signal),
+    }
+}
+
+fn print(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    let times: u64 = findings.misuses.iter().map(|misuse| misuse.times).sum();
+    match findings.misuses.len() as u64 {
+        0 => writeln!(out, "heapledger: no misuse of the allocator was found")?,
+        number => {
+            let all = if times > number { format!(", found {} times in all", count(times)) } else { String::new() };
+            writeln!(out, "heapledger: misuse of the allocator: {}{all}", counted(number, "thing", "things"))?;
+        }
+    }
+    for misuse in &findings.misuses {
+        let times = if misuse.times > 1 { format!(" ({} times)", count(misuse.times)) } else { String::new() };
+        writeln!(out, "\n{}{times}", misuse.title())?;
+        for stack in &misuse.stacks {
+            writeln!(out, "    {} at", misuse.role(stack))?;
+            for frame in stack.frames.iter().take(FRAMES_MAX) {
+                writeln!(out, "        {}", line(frame))?;
+            }
+            match stack.frames.len().saturating_sub(FRAMES_MAX) {
+                0 if stack.frames.is_empty() => writeln!(out, "        (no stack)")?,
+                0 => {}
+                more => writeln!(out, "        and {}", counted(more as u64, "more frame", "more frames"))?,
+            }
+        }
+    }
+    if findings.beyond > 0 {
+        writeln!(out, "\nfound {} times more, at other places: not kept", count(findings.beyond))?;
+    }
+    if findings.missed > 0 {
+        let calls = counted(findings.missed, "call", "calls");
+        writeln!(out, "\n{calls} in signal handlers not looked at; frees of what is no block not reported after that")?;
+    }
+    if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {
+        writeln!(out, "hint: {}", escape(hint))?;
+    }
+    Ok(())
+}
+
+/// A frame's function, and where it is.
+fn line(frame: &Frame) -> String {
+    let place = match (&frame.file, frame.line, &frame.module) {
+        (Some(file), Some(line), _) => format!("  {}:{line}", shortened(file)),
+        (Some(file), None, _) => format!("  {}", shortened(file)),
+        (None, _, Some(module)) if frame.is_known => format!("  {}", shortened(module)),
+        _ => String::new(),
+    };
+    escape(&format!("{}{place}", frame.function)).into_owned()
+}
+
+#[derive(Debug, Serialize)]
+struct FindingsJson<'a> {
+    misuses: &'a [Misuse],
+    /// Found at places beyond the 256 of a process that are kept.
+    beyond: u64,
+    /// Calls that were not looked at.
+    missed: u64,
+}
+
+fn json(findings: &Findings) -> FindingsJson<'_> {
+    FindingsJson { misuses: &findings.misuses, beyond: findings.beyond, missed: findings.missed }
+}

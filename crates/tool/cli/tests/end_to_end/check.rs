@@ -1,0 +1,196 @@
+//! `heapledger check`: finds each kind of misuse, with the stacks that belong to it, and nothing else; and what it checks goes
+//! on as it would have.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program};
+
+/// The fixture under the checks: how it ended, and what was found.
+fn checked(arguments: &[&str]) -> (Outcome, Value) {
+    let scratch = Scratch::new();
+    let (report, fixture) = (scratch.file("report.json"), program("misuse"));
+    let mut line = vec!["check", "--json", "-o", report.to_str().unwrap(), "--", fixture.to_str().unwrap()];
+    line.extend(arguments);
+    let outcome = heapledger(line);
+    let text = std::fs::read_to_string(report).unwrap();
+    (outcome, serde_json::from_str(&text).unwrap())
+}
+
+/// Role, call, and the functions of the program's own, of each stack.
+fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let functions = |stack: &Value| {
+        let frames = stack["frames"].as_array().unwrap().iter();
+        let own = frames.filter(|frame| frame["module"].as_str().is_some_and(|path| path.ends_with("/misuse")));
+        own.map(|frame| text(&frame["function"])).filter(|name| name != "_start").collect()
+    };
+    let stacks = misuse["stacks"].as_array().unwrap().iter();
+    stacks.map(|stack| (text(&stack["role"]), text(&stack["by"]), functions(stack))).collect()
+}
+
+fn stack(role: &str, by: &str, functions: &[&str]) -> (String, String, Vec<String>) {
+    (role.to_owned(), by.to_owned(), functions.iter().map(|&function| function.to_owned()).collect())
+}
+
+/// What is found of one kind: its fields, and its stacks.
+#[test]
+fn each_kind_of_misuse_is_found_with_its_stacks() {
+    let (main, make, drop) = (["main"], ["make", "main"], ["drop", "main"]);
+    let cases = [
+        (
+            "new-free",
+            json!({"kind": "mismatch", "bytes": 100}),
+            vec![stack("freed", "free", &main), stack("allocated", "operator new", &main)],
+        ),
+        (
+            "malloc-delete",
+            json!({"kind": "mismatch", "bytes": 20}),
+            vec![stack("freed", "operator delete", &main), stack("allocated", "malloc", &make)],
+        ),
+        (
+            "array-delete",
+            json!({"kind": "mismatch", "bytes": 30}),
+            vec![stack("freed", "operator delete", &main), stack("allocated", "operator new[]", &main)],
+        ),
+        (
+            "delete-array",
+            json!({"kind": "mismatch", "bytes": 1}),
+            vec![stack("freed", "operator delete[]", &main), stack("allocated", "operator new", &main)],
+        ),
+        (
+            "size",
+            json!({"kind": "wrong-size", "bytes": 100, "said": 12}),
+            vec![stack("freed", "operator delete", &main), stack("allocated", "operator new", &main)],
+        ),
+        (
+            "overwrite",
+            json!({"kind": "overwrite", "bytes": 10, "overwritten": [10, 10]}),
+            vec![stack("freed", "free", &drop), stack("allocated", "malloc", &make)],
+        ),
+        (
+            "overwrite-realloc",
+            json!({"kind": "overwrite", "bytes": 33, "overwritten": [33, 36]}),
+            vec![stack("freed", "realloc", &main), stack("allocated", "malloc", &make)],
+        ),
+        (
+            "overwrite-live",
+            json!({"kind": "overwrite", "bytes": 40, "overwritten": [45, 45]}),
+            vec![stack("allocated", "malloc", &make)],
+        ),
+    ];
+    for (kind, fields, expected) in cases {
+        let (outcome, report) = checked(&[kind]);
+        assert_eq!((outcome.status, outcome.text()), (exited(7), "done\n".to_owned()), "{kind}: {outcome:?}");
+        assert!(outcome.stderr.is_empty(), "{kind}: {outcome:?}");
+        let misuses = report["misuses"].as_array().unwrap();
+        assert_eq!(misuses.len(), 1, "{kind}: {report:#}");
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(&misuses[0][name], value, "{kind}: {report:#}");
+        }
+        assert_eq!(stacks(&misuses[0]), expected, "{kind}: {report:#}");
+        assert_eq!(misuses[0]["times"], 1, "{kind}: {report:#}");
+    }
+}
+
+/// Alone the second free ends the program; under the checks it is not passed on.
+#[test]
+fn a_double_free_is_found_in_threads_and_children_and_swallowed() {
+    assert_eq!(Job::new([program("misuse")]).argument("twice").bare().status.signal(), Some(6));
+    for (kind, callers, rounds) in [
+        ("twice", &["twice", "main"][..], "5"),
+        ("thread", &["twice", "in_thread"], "5"),
+        ("child", &["twice", "main"], "3"),
+    ] {
+        let (outcome, report) = checked(&[kind, rounds]);
+        assert_eq!((outcome.status, outcome.text()), (exited(7), "done\n".to_owned()), "{kind}: {outcome:?}");
+        let misuses = report["misuses"].as_array().unwrap();
+        assert_eq!(misuses.len(), 1, "{kind}: {report:#}");
+        let within = |function| [&[function], callers].concat();
+        let expected = [
+            stack("freed", "free", &within("drop")),
+            stack("first", "free", &within("drop")),
+            stack("allocated", "malloc", &within("make")),
+        ];
+        assert_eq!(stacks(&misuses[0]), expected, "{kind}: {report:#}");
+        assert_eq!(misuses[0]["kind"], "double-free");
+        assert_eq!(misuses[0]["times"], rounds.parse::<u64>().unwrap(), "{kind}: {report:#}");
+        let line = |at: usize| misuses[0]["stacks"][at]["frames"][1]["line"].as_u64().unwrap();
+        assert_eq!([line(0) - line(1), line(1) - line(2)], [1, 1], "{report:#}");
+    }
+}
+
+/// The allocator ends the program for it, as it would; what was found before is told.
+#[test]
+fn what_is_no_block_is_passed_on_and_told() {
+    for (kind, inside) in [("inside", json!(16)), ("no-block", json!(null))] {
+        let bare = Job::new([program("misuse")]).argument(kind).bare();
+        let (outcome, report) = checked(&[kind]);
+        assert_eq!((bare.status.signal(), outcome.status.signal()), (Some(6), Some(6)), "{kind}: {outcome:?}");
+        assert_eq!(bare.stderr, outcome.stderr, "{kind}");
+        let misuses = report["misuses"].as_array().unwrap();
+        assert_eq!(
+            (misuses.len(), &misuses[0]["kind"], &misuses[0]["inside"]),
+            (1, &json!("no-block"), &inside),
+            "{report:#}"
+        );
+        assert_eq!(stacks(&misuses[0])[0], stack("freed", "free", &["drop", "main"]));
+    }
+}
+
+#[test]
+fn the_report_and_the_exit_status() {
+    let fixture = program("misuse");
+    let fixture = fixture.to_str().unwrap();
+    let found = heapledger(["check", "--error-exitcode", "9", "--", fixture, "malloc-delete", "2"]);
+    assert_eq!((found.status, found.text()), (exited(9), "done\n".to_owned()), "{found:?}");
+    let told = String::from_utf8(found.stderr).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "heapledger: misuse of the allocator: 1 thing, found 2 times in all", "{told}");
+    assert_eq!(lines[2], "mismatched free of a block of 20 bytes: operator delete after malloc (2 times)", "{told}");
+    assert_eq!(lines[3], "    freed by operator delete at", "{told}");
+    assert!(lines[4].starts_with("        main  ") && lines[4].contains("misuse.cpp:"), "{told}");
+    let clean = heapledger(["check", "--error-exitcode", "9", "--", fixture, "nothing"]);
+    assert_eq!((clean.status, clean.text()), (exited(7), "done\n".to_owned()), "{clean:?}");
+    assert_eq!(String::from_utf8(clean.stderr).unwrap(), "heapledger: no misuse of the allocator was found\n");
+}
+
+/// Correct programs, of C, C++ and Python: nothing is found, and nothing is different.
+#[test]
+fn programs_that_people_use_are_the_same_and_clean() {
+    let mut jobs = vec![
+        Job::fixture("misuse", "nothing"),
+        Job::fixture("operators", "50"),
+        Job::fixture("mix_threads", "300"),
+        Job::fixture("own_malloc", ""),
+    ];
+    if let Some(git) = installed("git") {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+        jobs.push(Job::new([git.as_os_str(), "--version".as_ref()]));
+        jobs.push(Job::new([git.as_os_str(), "hash-object".as_ref(), root.join("ARCHITECTURE.md").as_os_str()]));
+    }
+    if let Some(python) = installed("python3") {
+        let script =
+            "import json, ctypes, decimal; print(len(json.dumps([{'key%d' % i: 'x' * i} for i in range(700)])))";
+        let words = [python.as_os_str(), "-c".as_ref(), script.as_ref()];
+        jobs.push(Job::new(words).variable("PYTHONMALLOC", "malloc").variable("PYTHONHASHSEED", "0"));
+    }
+    if let Some(sqlite) = installed("sqlite3") {
+        let sql = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000) select count(*), max(i) from n;";
+        jobs.push(Job::new([sqlite.as_os_str(), ":memory:".as_ref()]).stdin(sql));
+    }
+    if let Some(compiler) = installed("c++") {
+        let text = "#include <map>\n#include <string>\nint main() { std::map<std::string, int> m; m[\"a\"] = 1; return m.size(); }";
+        let words = ["-x", "c++", "-O1", "-S", "-o", "-", "-"].map(std::ffi::OsStr::new);
+        jobs.push(Job::new(std::iter::once(compiler.as_os_str()).chain(words)).stdin(text));
+    }
+    for job in jobs {
+        let (bare, checked) = (job.bare(), job.launched("check", &[]).outcome());
+        assert_eq!(bare, checked);
+    }
+    // It says its processes' numbers.
+    let forks = Job::fixture("forks", "").launched("check", &[]).outcome();
+    assert_eq!((forks.status, forks.stderr.as_slice()), (exited(10), &[][..]), "{forks:?}");
+}
