@@ -101,7 +101,8 @@ pub(crate) fn library_block(places: Places<'_>) -> Option<SiteType> {
             continue;
         }
         let is_library = frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
-        let name = if is_library { public_name(frame) } else { frame.called.as_deref().filter(|_| place > 0) };
+        let called = || frame.called.as_deref().filter(|name| place > 0 && !name.starts_with('_'));
+        let name = if is_library { public_name(frame) } else { called() };
         if let Some(name) = name {
             // Functions that allocate for their callers say nothing about what for.
             if !name.contains("alloc") {
