@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 
 use heapledger_core::print::Printer;
-use heapledger_core::{StackId, sys};
+use heapledger_core::{StackId, TypeId, sys};
 use heapledger_ledger::LiveBlock;
 use heapledger_resident::{LEDGER, control, estimate, query};
 
@@ -99,7 +99,7 @@ impl Ledger {
                 writeln!(
                     out,
                     "{:<40} {:>10.0} {:>5.1}% {:>14.0} {:>5.1}%",
-                    Stamp::of(heapledger_core::TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name),
+                    Stamp::of(TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name),
                     row.blocks,
                     100.0 * row.blocks / blocks_all,
                     row.bytes,
@@ -214,8 +214,20 @@ impl Table {
         }
     }
 
+    /// One row for each type, wherever blocks were stamped with it.
     fn sorted(&mut self) -> &[Row] {
         let rows = self.rows();
+        let name = |row: &Row| Stamp::of(TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name);
+        for at in 1..rows.len() {
+            let Some((before, [row, ..])) = rows.split_at_mut_checked(at) else { break };
+            if row.blocks > 0.0
+                && let Some(first) = before.iter_mut().find(|first| first.blocks > 0.0 && name(first) == name(row))
+            {
+                first.blocks += row.blocks;
+                first.bytes += row.bytes;
+                *row = Row::default();
+            }
+        }
         rows.sort_unstable_by(|one, other| other.bytes.total_cmp(&one.bytes).then(other.blocks.total_cmp(&one.blocks)));
         rows
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use heapledger_recording::{NodeCache, NodeKind, Recording as File};
+use heapledger_recording::{NodeCache, NodeKind, Recording as File, StampText};
 use serde_json::Value;
 
 use crate::harness::{Job, Scratch, number};
@@ -18,24 +18,30 @@ fn told(told: &Value) -> Sums {
 
 /// What is stamped in a recording, by its sites.
 fn recorded(path: &Path) -> Sums {
+    let mut sums = Sums::new();
+    each_stamped(path, |stamp, figures| {
+        assert_eq!(stamp.file.as_deref(), Some("src/shapes.c"));
+        let name = format!("{}|{}|{}", stamp.type_name, stamp.line, stamp.label.as_deref().unwrap_or(""));
+        let sum = sums.entry(name).or_default();
+        *sum = std::array::from_fn(|at| sum[at] + figures[at]);
+    });
+    sums
+}
+
+/// Calls back with the stamp of each stamped site, and its allocated blocks and bytes, live blocks and bytes.
+pub(crate) fn each_stamped(path: &Path, mut each: impl FnMut(&StampText<'_>, [i64; 4])) {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
-    let mut sums = Sums::new();
     for image in file.images() {
         let tree = file.stack_tree(image.image, &mut NodeCache::default());
         assert_eq!(tree.damage().count(), 0);
         for site in file.sites(image.image).rows {
             let Some(node) = tree.get(site.stack).filter(|node| node.kind == NodeKind::Stamp) else { continue };
-            let stamp = file.text(node.text().unwrap()).unwrap().stamp();
-            assert_eq!(stamp.file.as_deref(), Some("src/shapes.c"));
-            let name = format!("{}|{}|{}", stamp.type_name, stamp.line, stamp.label.as_deref().unwrap_or(""));
             let live = site.live_end;
             let figures = [site.allocations.0, site.bytes_allocated.0, live.blocks.0, live.bytes.0];
-            let sum = sums.entry(name).or_default();
-            *sum = std::array::from_fn(|at| sum[at] + figures[at] as i64);
+            each(&file.text(node.text().unwrap()).unwrap().stamp(), figures.map(|figure| figure as i64));
         }
     }
-    sums
 }
 
 #[test]
