@@ -35,6 +35,6 @@ pub(crate) fn expand(arguments: TokenStream, function: ItemFn) -> Result<TokenSt
 }
 
 /// Whether a return type cannot be written elsewhere.
-fn is_opaque(of: &Type) -> bool {
+pub(crate) fn is_opaque(of: &Type) -> bool {
     matches!(of, Type::ImplTrait(TypeImplTrait { .. }))
 }

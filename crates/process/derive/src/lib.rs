@@ -1,6 +1,8 @@
 //! The attribute macros of Heapledger: see the crate `heapledger`, which re-exports them.
 
 mod in_context;
+#[cfg(feature = "stamps")]
+mod stamped;
 
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
@@ -65,4 +67,64 @@ use syn::parse_macro_input;
 pub fn in_context(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as syn::ItemFn);
     in_context::expand(arguments.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Stamps what a function returns, as the macro `stamp!` does: the blocks of its result get the name of their type, and the
+/// place of the attribute. A label may be given.
+///
+/// ```
+/// # extern crate heapledger_stamp as heapledger;
+/// # use heapledger_derive::stamped;
+/// #[stamped]
+/// fn read(path: &str) -> Result<Vec<u8>, std::io::Error> {
+///     if path.is_empty() {
+///         return Ok(Vec::new());
+///     }
+///     let text = std::fs::read(path)?;
+///     Ok(text)
+/// }
+///
+/// #[stamped("of a request")]
+/// async fn answer(route: &str) -> String {
+///     format!("nothing at {route}")
+/// }
+/// # assert_eq!(read("").unwrap(), []);
+/// # let mut future = std::pin::pin!(answer("/"));
+/// # let mut waker = std::task::Context::from_waker(std::task::Waker::noop());
+/// # assert_eq!(future.as_mut().poll(&mut waker), std::task::Poll::Ready("nothing at /".to_owned()));
+/// ```
+///
+/// Without the feature `stamps` the function is left as it is.
+///
+/// It belongs on functions that return something:
+///
+/// ```compile_fail
+/// # extern crate heapledger_stamp as heapledger;
+/// # use heapledger_derive::stamped;
+/// #[stamped]
+/// fn returns_nothing() {}
+/// ```
+///
+/// and that own blocks:
+///
+/// ```compile_fail,E0277
+/// # extern crate heapledger_stamp as heapledger;
+/// # use heapledger_derive::stamped;
+/// #[stamped]
+/// fn number() -> u32 {
+///     7
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn stamped(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    #[cfg(feature = "stamps")]
+    {
+        let function = parse_macro_input!(item as syn::ItemFn);
+        stamped::expand(arguments.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
+    }
+    #[cfg(not(feature = "stamps"))]
+    {
+        let _ = arguments;
+        item
+    }
 }

@@ -124,6 +124,7 @@ pub use heapledger_context::{__entry, __private};
 pub use heapledger_context::{Category, Context, IgnoreGuard, InContext, ScopeGuard, WithContext};
 pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
-pub use heapledger_derive::in_context;
+pub use heapledger_derive::{in_context, stamped};
 pub use heapledger_inspect::*;
 pub use heapledger_pool::Pool;
+pub use heapledger_stamp::{OwnsBlocks, stamp};

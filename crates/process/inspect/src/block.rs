@@ -7,7 +7,8 @@ use heapledger_core::{Bytes, Serial, ThreadId};
 use heapledger_ledger::LiveBlock;
 use heapledger_resident::{LEDGER, control, estimate, overhead, query};
 
-use crate::{Stack, Stamp};
+use crate::Stack;
+use crate::stamp::{Stamp, UNKNOWN};
 
 /// A live block, as it was when it was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +68,7 @@ impl Block {
 impl fmt::Display for Block {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Block { address, size, usable, thread, age, .. } = self;
-        let name = self.type_name().unwrap_or(Stamp::NONE);
+        let name = self.type_name().unwrap_or(UNKNOWN);
         writeln!(
             out,
             "{address:#x}: {name}, {} bytes ({} usable), thread {}, {age:.1?} ago, allocated at",

@@ -79,22 +79,10 @@ impl VtableCensus {
 /// The table of types: blocks, bytes and their shares.
 impl fmt::Display for VtableCensus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.types.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(20, 80);
-        writeln!(out, "{:<width$} {:>10}        {:>14}", "dynamic type", "blocks", "bytes")?;
-        let mut row = |name: &str, blocks: f64, bytes: f64| {
-            writeln!(
-                out,
-                "{name:<width$} {blocks:>10.0} {:>5.1}% {bytes:>14.0} {:>5.1}%",
-                100.0 * blocks / self.blocks.max(1.0),
-                100.0 * bytes / self.bytes.max(1.0)
-            )
-        };
-        for found in &self.types {
-            row(&found.name, found.blocks, found.bytes)?;
-        }
         let sum = |of: fn(&DynamicType) -> f64| self.types.iter().map(of).sum::<f64>();
-        row("[no vtable]", self.blocks - sum(|found| found.blocks), self.bytes - sum(|found| found.bytes))?;
-        row("total", self.blocks, self.bytes)
+        let without = (self.blocks - sum(|found| found.blocks), self.bytes - sum(|found| found.bytes));
+        let types = self.types.iter().map(|found| (&*found.name, found.blocks, found.bytes));
+        crate::table::write(out, "dynamic type", types.chain([("[no vtable]", without.0, without.1)]))
     }
 }
 

@@ -12,6 +12,7 @@ mod stack;
 mod stamp;
 #[cfg(feature = "symbols")]
 mod symbols;
+mod table;
 mod totals;
 
 use std::fmt;

@@ -9,7 +9,8 @@ use heapledger_core::{StackId, TypeId, sys};
 use heapledger_ledger::LiveBlock;
 use heapledger_resident::{LEDGER, control, estimate, query};
 
-use crate::{Block, Ledger, Order, Site, Stack, Stamp};
+use crate::stamp::{Stamp, UNKNOWN};
+use crate::{Block, Ledger, Order, Site, Stack, table};
 
 /// Why nothing was printed, or not all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,34 +53,32 @@ const SITES_MAX: usize = 64;
 /// [`PrintError::Interrupted`] if the ledger itself was interrupted) and while other threads allocate. Stacks are printed
 /// as addresses.
 impl Ledger {
-    /// Prints every live block: address, size, type, thread, age and stack.
+    /// Prints every live block: address, sizes, type; where it was stamped so; thread, age and stack. A block without stamp
+    /// is `[unknown]`, line 0.
     ///
     /// # Errors
     ///
     /// See [`PrintError`].
     pub fn print_blocks(self, to: impl AsFd) -> Result<(), PrintError> {
         print(to, |out| {
-            writeln!(out, "address             bytes    usable  type, thread, age; allocated at")?;
+            writeln!(out, "address             bytes    usable  type at file:line, label; thread, age; allocated at")?;
             let mut blocks = LEDGER.blocks();
             while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
-                let Block { address, size, usable, thread, age, stack, .. } = Block::new(block);
-                let name = Stamp::of(block.stamp).map_or(Stamp::NONE, |stamp| stamp.type_name);
-                writeln!(
-                    out,
-                    "{address:#014x} {:>10} {:>9}  {name}, thread {}, {} ms",
-                    size.0,
-                    usable.0,
-                    thread.0,
-                    age.as_millis()
-                )?;
+                let Block { address, size, usable, stamp, thread, age, stack, .. } = Block::new(block);
+                write!(out, "{address:#014x} {:>10} {:>9}  ", size.0, usable.0)?;
+                match stamp {
+                    Some(stamp) => write!(out, "{stamp}")?,
+                    None => write!(out, "{UNKNOWN} at {UNKNOWN}:0")?,
+                }
+                writeln!(out, "; thread {}, {} ms", thread.0, age.as_millis())?;
                 print_stack(out, stack)?;
             }
             Ok(())
         })
     }
 
-    /// Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first: in a
-    /// sampled ledger the estimate.
+    /// Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first, with their
+    /// shares, and the totals: in a sampled ledger estimates. Blocks without stamp are `[unknown]`.
     ///
     /// # Errors
     ///
@@ -90,24 +89,8 @@ impl Ledger {
         while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
             table.add(block);
         }
-        let rows = table.sorted();
-        let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>().max(1.0);
-        let (blocks_all, bytes_all) = (sum(|row| row.blocks), sum(|row| row.bytes));
-        print(to, |out| {
-            writeln!(out, "{:<40} {:>10}        {:>14}", "type", "blocks", "bytes")?;
-            for row in rows.iter().take_while(|row| row.blocks > 0.0) {
-                writeln!(
-                    out,
-                    "{:<40} {:>10.0} {:>5.1}% {:>14.0} {:>5.1}%",
-                    Stamp::of(TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name),
-                    row.blocks,
-                    100.0 * row.blocks / blocks_all,
-                    row.bytes,
-                    100.0 * row.bytes / bytes_all
-                )?;
-            }
-            Ok(())
-        })
+        let types = table.by_type().iter().map(|row| (row.name(), row.blocks, row.bytes));
+        print(to, |out| Ok(table::write(out, "type", types)?))
     }
 
     /// Prints the sites with the most, at most 64 of them, the largest first.
@@ -214,22 +197,37 @@ impl Table {
         }
     }
 
-    /// One row for each type, wherever blocks were stamped with it.
-    fn sorted(&mut self) -> &[Row] {
+    /// The types that have blocks, each once, the one with the most bytes first.
+    fn by_type(&mut self) -> &[Row] {
         let rows = self.rows();
-        let name = |row: &Row| Stamp::of(TypeId(row.number)).map_or(Stamp::NONE, |stamp| stamp.type_name);
-        for at in 1..rows.len() {
-            let Some((before, [row, ..])) = rows.split_at_mut_checked(at) else { break };
-            if row.blocks > 0.0
-                && let Some(first) = before.iter_mut().find(|first| first.blocks > 0.0 && name(first) == name(row))
-            {
-                first.blocks += row.blocks;
-                first.bytes += row.bytes;
-                *row = Row::default();
+        // A type has a row for each place where blocks are stamped with it.
+        rows.sort_unstable_by(|one, other| (one.blocks == 0.0, one.name()).cmp(&(other.blocks == 0.0, other.name())));
+        let mut count = 0_usize;
+        for at in 0..rows.len() {
+            let Some(row) = rows.get(at).copied().filter(|row| row.blocks > 0.0) else { break };
+            match rows.get_mut(count.wrapping_sub(1)) {
+                Some(last) if last.name() == row.name() => {
+                    last.blocks += row.blocks;
+                    last.bytes += row.bytes;
+                }
+                _ => {
+                    if let Some(place) = rows.get_mut(count) {
+                        *place = row;
+                    }
+                    count += 1;
+                }
             }
         }
-        rows.sort_unstable_by(|one, other| other.bytes.total_cmp(&one.bytes).then(other.blocks.total_cmp(&one.blocks)));
-        rows
+        let types = rows.get_mut(..count).unwrap_or(&mut []);
+        types
+            .sort_unstable_by(|one, other| other.bytes.total_cmp(&one.bytes).then(other.blocks.total_cmp(&one.blocks)));
+        types
+    }
+}
+
+impl Row {
+    fn name(&self) -> &'static str {
+        Stamp::of(TypeId(self.number)).map_or(UNKNOWN, |stamp| stamp.type_name)
     }
 }
 

@@ -19,10 +19,10 @@ pub struct Stamp {
     pub label: Option<&'static str>,
 }
 
-impl Stamp {
-    /// How a block without stamp is listed.
-    pub(crate) const NONE: &'static str = "[unknown]";
+/// The type of a block without stamp, and the file.
+pub(crate) const UNKNOWN: &str = "[unknown]";
 
+impl Stamp {
     /// What a block with this entry in the ledger was stamped with.
     pub(crate) fn of(entry: TypeId) -> Option<Stamp> {
         let stamp = stamp_of(entry)?;

@@ -154,7 +154,7 @@ mod tests {
         let mut finder = Finder::new();
         let mut enter = |ledger: &mut Ledger, finder: &mut Finder, key: Key, size: u64| {
             let entered = ledger.allocate(&mut session, Time(0), ThreadId(0), key, Bytes(size), StackId(1));
-            entered.unwrap();
+            assert_eq!(entered.unwrap().displaced, None);
             finder.note(key, Bytes(size));
         };
         enter(&mut ledger, &mut finder, Key(0x1000), 24);

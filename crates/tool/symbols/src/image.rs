@@ -129,6 +129,7 @@ pub(crate) struct Answer {
 }
 
 /// One function at an address, with what its entry tells about types.
+#[derive(Default)]
 pub(crate) struct RawTyped {
     pub(crate) facts: Option<Arc<Facts>>,
     pub(crate) language: Option<Language>,
@@ -261,10 +262,12 @@ impl<'a> Tables<'a> {
         let mut last = None;
         let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
             let (file, line, column) = place(frame.location);
-            let language = frame.function.as_ref().and_then(|function| function.language).map(Language::of_unit);
-            let known = language.unwrap_or(Language::Other);
             // Its unit was loaded when the frame was found.
             let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads();
+            let language = frame.function.as_ref().and_then(|function| function.language);
+            // Of split debug information, only the split part has it.
+            let language = language.or_else(|| language_of(unit?)).map(Language::of_unit);
+            let known = language.unwrap_or(Language::Other);
             let entry = unit.zip(frame.dw_die_offset);
             let facts = entry.and_then(|(unit, entry)| entries.function(unit, entry, known));
             let (mut written, mut returns) = (Vec::new(), None);
@@ -465,6 +468,13 @@ fn public_name(name: &[u8], aliases: &[&[u8]]) -> Option<Vec<u8>> {
 /// Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
 fn unversioned(name: &[u8]) -> &[u8] {
     name.split(|&byte| byte == b'@').next().unwrap_or(name)
+}
+
+fn language_of(unit: gimli::UnitRef<'_, Metered<'_>>) -> Option<gimli::DwLang> {
+    match unit.entry(unit.header.root_offset()).ok()?.attr_value(gimli::DW_AT_language)? {
+        AttributeValue::Language(language) => Some(language),
+        _ => None,
+    }
 }
 
 fn place(location: Option<addr2line::Location<'_>>) -> (Option<String>, Option<u32>, Option<u32>) {

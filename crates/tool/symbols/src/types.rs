@@ -13,7 +13,6 @@ mod frame;
 mod lookup;
 mod name;
 mod rust;
-mod rust_name;
 mod source;
 
 use std::fmt;

@@ -1,11 +1,12 @@
 //! A recording without what tells whose it is.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
     ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind, Record,
-    Recording, Session, Text, TextId, Thread,
+    Recording, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -15,8 +16,8 @@ use super::{Draft, Error};
 /// What [`anonymize`] keeps beyond what it always keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// The file names of the user's own programs and libraries, without their directories, and the names of threads,
-    /// scopes and heaps.
+    /// The file names of the user's own programs, libraries and sources, without their directories, and the names of
+    /// threads, scopes, heaps and stamped types.
     pub names: bool,
     /// The build ids of the user's own programs and libraries: who has the same files finds function names by them.
     pub build_ids: bool,
@@ -43,6 +44,7 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// | threads | ids, times | names: `thread-HASH` or, with [`Kept::names`], kept |
 /// | names of scopes and heaps, categories | which of them are tasks | `text-HASH` or, with [`Kept::names`], kept |
 /// | values of scopes | | `text-HASH`: they are data |
+/// | stamps | lines | types: `type-HASH`, labels: `text-HASH` or, with [`Kept::names`], kept; source files: as paths of modules |
 /// | annotations | | all: their contents are the program's |
 /// | events, nodes, checkpoints, sites, timelines, memory, totals, costs | all: numbers only | |
 /// | chunks of a newer version | | all |
@@ -91,9 +93,11 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         let build_id = if is_kept { module.build_id.clone() } else { Vec::new() };
         Record::Module(Module { module: module.module, path: names.path(&module.path), build_id })
     }));
-    let values = values(recording);
+    let (values, stamps) = (values(recording), texts_of(recording, NodeKind::Stamp));
     records.extend(recording.texts().iter().map(|text| {
-        let bytes = names.text(&text.bytes, values.contains(&text.text));
+        let is_value = values.contains(&text.text);
+        let is_stamp = !is_value && stamps.contains(&text.text);
+        let bytes = if is_stamp { names.stamp(&text.stamp()) } else { names.text(&text.bytes, is_value) };
         Record::Text(Text { bytes, category: names.text(&text.category, false), ..text.clone() })
     }));
     for start in recording.images() {
@@ -120,12 +124,23 @@ fn values(recording: &Recording<'_>) -> HashSet<TextId> {
     if values.is_empty() {
         return values;
     }
-    let tables: Vec<_> = recording.images().iter().map(|start| recording.nodes(start.image)).collect();
-    let nodes = || tables.iter().flat_map(|table| table.nodes());
-    let is_value = |node: &&Node| node.kind == NodeKind::Value;
-    nodes().filter(|node| !is_value(node)).filter_map(Node::text).for_each(|name| _ = values.remove(&name));
-    values.extend(nodes().filter(is_value).filter_map(Node::text));
+    for kind in [NodeKind::Scope, NodeKind::Heap, NodeKind::Stamp] {
+        texts_of(recording, kind).iter().for_each(|name| _ = values.remove(name));
+    }
+    values.extend(texts_of(recording, NodeKind::Value));
     values
+}
+
+/// The texts that nodes of this kind refer to.
+fn texts_of(recording: &Recording<'_>, kind: NodeKind) -> HashSet<TextId> {
+    let mut texts = HashSet::new();
+    if !recording.texts().is_empty() {
+        for start in recording.images() {
+            let table = recording.nodes(start.image);
+            texts.extend(table.nodes().iter().filter(|node| node.kind == kind).filter_map(Node::text));
+        }
+    }
+    texts
 }
 
 fn is_system(path: &[u8]) -> bool {
@@ -166,6 +181,21 @@ impl Names<'_> {
         format!("text-{}", self.hash(b"text", text)).into_bytes()
     }
 
+    fn stamp(&self, stamp: &StampText<'_>) -> Vec<u8> {
+        let named = |bytes: Vec<u8>| Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+        let type_name = match &*stamp.type_name {
+            name if name.is_empty() || self.kept.names => name.to_owned(),
+            name => format!("type-{}", self.hash(b"type", name.as_bytes())),
+        };
+        StampText {
+            type_name: type_name.into(),
+            file: stamp.file.as_ref().map(|file| named(self.path(file.as_bytes()))),
+            line: stamp.line,
+            label: stamp.label.as_ref().map(|label| named(self.text(label.as_bytes(), false))),
+        }
+        .to_bytes()
+    }
+
     /// Twelve digits. Names of different kinds have nothing to do with each other.
     fn hash(&self, kind: &[u8], name: &[u8]) -> String {
         let Ok(mut hmac) = Hmac::<Sha256>::new_from_slice(self.key) else { unreachable!("a key may have any length") };
@@ -204,6 +234,18 @@ mod tests {
         assert_eq!(names(b"").path(b"/x").len(), "/own/0123456789ab".len());
         assert_eq!(names(b"key").thread(b""), b"");
         assert!(names(b"key").thread(b"worker").starts_with(b"thread-"));
+    }
+
+    #[test]
+    fn stamps_keep_their_lines() {
+        let names = |names| Names { kept: Kept { names, build_ids: false }, key: b"key" };
+        let (text, bare) = (StampText::parse(b"app::Secret\nsrc/secret.rs:7\nlabel"), StampText::parse(b"app::Secret"));
+        let hidden = String::from_utf8(names(false).stamp(&text)).unwrap();
+        let lines: Vec<&str> = hidden.lines().collect();
+        assert!(lines[0].starts_with("type-") && lines[1].starts_with("/own/") && lines[1].ends_with(":7"), "{hidden}");
+        assert!(lines[2].starts_with("text-") && !hidden.contains("ecret") && !hidden.contains("label"), "{hidden}");
+        assert_eq!(names(false).stamp(&bare), lines[0].as_bytes());
+        assert_eq!(names(true).stamp(&text), b"app::Secret\n/own/secret.rs:7\nlabel");
     }
 
     #[test]

@@ -54,8 +54,8 @@ pub(crate) struct Trim {
 /// Removed: command lines, the working directory, options of `record`,
 /// annotations, and the build ids of your own programs and libraries. Replaced:
 /// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
-/// names of scopes and heaps, and the values of scopes, by text-HASH; the same name
-/// by the same hash. Your own are all that are not below /usr (without
+/// names of scopes and heaps, labels of stamps, and the values of scopes, by
+/// text-HASH, types of stamps by type-HASH; the same name by the same hash. Your own are all that are not below /usr (without
 /// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
 /// /sbin.
 ///
@@ -78,7 +78,7 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes and heaps
+    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes, heaps and stamped types
     #[arg(long)]
     pub(crate) keep_names: bool,
 

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Job, Scratch, number, skipped};
+use crate::stamps;
 
 /// The last round keeps its block: so every thread ends at its peak, and the peak of all is the sum.
 const ROUNDS: &str = "10000";
@@ -87,11 +88,34 @@ fn agrees_when_recorded(program: &Path) {
     }
 }
 
+/// What the program keeps of each type it says itself; so does its ledger, and so does the recorder.
+fn stamps_agree(program: &Path) {
+    let scratch = Scratch::new();
+    let job = Job::new([program.to_str().unwrap(), "stamps"]);
+    let [kept, found] = answers(&job.bare().text()).try_into().unwrap();
+    assert_eq!((&found, number(&kept, "unknown")), (&kept, 0));
+    let (outcome, recording) = job.recorded(&scratch);
+    let kept = answers(&outcome.text()).remove(0);
+    recording.assert_whole().assert_adds_up();
+    assert_eq!((recording.total("stamps_unknown"), number(&kept, "unknown")), (0, 0));
+    let recorded = stamps::recorded(&recording.path);
+    let live = |label: &str| {
+        let sums = recorded.iter().filter(|(stamp, _)| stamp.rsplit('|').next() == Some(label));
+        sums.fold([0, 0], |sum, (_, figures)| [sum[0] + figures[2], sum[1] + figures[3]])
+    };
+    for (label, figures) in kept["stamps"].as_object().unwrap() {
+        assert_eq!(json!(live(label)), *figures, "{label} of {recorded:?}");
+    }
+    let lines = recorded.keys().filter(|stamp| stamp.starts_with("linked::stamps::Token|"));
+    assert_eq!(lines.count(), 2, "{recorded:?}");
+}
+
 #[test]
 fn with_the_systems_allocator() {
     let program = build(&SYSTEM).unwrap();
     agrees(&program);
     agrees_when_recorded(&program);
+    stamps_agree(&program);
 }
 
 /// Nothing can be preloaded into it.
@@ -118,6 +142,7 @@ fn with_mimalloc() {
     let program = build(&Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM }).unwrap();
     agrees(&program);
     agrees_when_recorded(&program);
+    stamps_agree(&program);
 }
 
 #[test]
@@ -126,4 +151,5 @@ fn with_jemalloc() {
     let program = build(&Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM }).unwrap();
     agrees(&program);
     agrees_when_recorded(&program);
+    stamps_agree(&program);
 }

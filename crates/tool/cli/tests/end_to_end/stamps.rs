@@ -1,15 +1,16 @@
 //! What programs say that their blocks are: `fixtures/programs/stamps.c` knows how many of each it has.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 
-use heapledger_recording::{NodeCache, NodeKind, Recording as File, StampText};
+use heapledger_recording::{NodeCache, NodeKind, Recording as File};
 use serde_json::Value;
 
-use crate::harness::{Job, Scratch, number};
+use crate::harness::{Job, Scratch, heapledger, number};
 
 /// Allocated blocks and bytes, live blocks and bytes, by `TYPE|LINE|LABEL`.
-type Sums = BTreeMap<String, [i64; 4]>;
+pub(crate) type Sums = BTreeMap<String, [i64; 4]>;
 
 fn told(told: &Value) -> Sums {
     let figures = |figures: &Value| [0, 1, 2, 3].map(|at| figures[at].as_i64().unwrap());
@@ -17,31 +18,25 @@ fn told(told: &Value) -> Sums {
 }
 
 /// What is stamped in a recording, by its sites.
-fn recorded(path: &Path) -> Sums {
-    let mut sums = Sums::new();
-    each_stamped(path, |stamp, figures| {
-        assert_eq!(stamp.file.as_deref(), Some("src/shapes.c"));
-        let name = format!("{}|{}|{}", stamp.type_name, stamp.line, stamp.label.as_deref().unwrap_or(""));
-        let sum = sums.entry(name).or_default();
-        *sum = std::array::from_fn(|at| sum[at] + figures[at]);
-    });
-    sums
-}
-
-/// Calls back with the stamp of each stamped site, and its allocated blocks and bytes, live blocks and bytes.
-pub(crate) fn each_stamped(path: &Path, mut each: impl FnMut(&StampText<'_>, [i64; 4])) {
+pub(crate) fn recorded(path: &Path) -> Sums {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
+    let mut sums = Sums::new();
     for image in file.images() {
         let tree = file.stack_tree(image.image, &mut NodeCache::default());
         assert_eq!(tree.damage().count(), 0);
         for site in file.sites(image.image).rows {
             let Some(node) = tree.get(site.stack).filter(|node| node.kind == NodeKind::Stamp) else { continue };
+            let stamp = file.text(node.text().unwrap()).unwrap().stamp();
+            assert!(stamp.file.is_some(), "{stamp:?}");
+            let name = format!("{}|{}|{}", stamp.type_name, stamp.line, stamp.label.as_deref().unwrap_or(""));
             let live = site.live_end;
             let figures = [site.allocations.0, site.bytes_allocated.0, live.blocks.0, live.bytes.0];
-            each(&file.text(node.text().unwrap()).unwrap().stamp(), figures.map(|figure| figure as i64));
+            let sum = sums.entry(name).or_default();
+            *sum = std::array::from_fn(|at| sum[at] + figures[at] as i64);
         }
     }
+    sums
 }
 
 #[test]
@@ -52,6 +47,28 @@ fn stamped_blocks_are_what_the_program_says() {
     let truth = outcome.told().pop().unwrap();
     assert_eq!(recorded(&recording.path), told(&truth));
     assert_eq!(recording.total("stamps_unknown"), number(&truth, "unknown"));
+
+    // Recordings made of it have them, too; and one to be shown to others has what they are called only if it may.
+    let made = |verb: &str, options: &[&str], files: &[&Path]| {
+        let output = scratch.file(&format!("{verb}{}.hl", options.len()));
+        let line = [verb.as_ref(), "-o".as_ref(), output.as_os_str()].into_iter().chain(options.iter().map(OsStr::new));
+        let done = heapledger(line.chain(files.iter().map(|file| file.as_os_str())));
+        assert!(done.status.success(), "{done:?}");
+        recorded(&output)
+    };
+    let (sums, path) = (told(&truth), &*recording.path);
+    let twice: Sums = sums.iter().map(|(stamp, sum)| (stamp.clone(), sum.map(|figure| 2 * figure))).collect();
+    assert_eq!(made("merge", &[], &[path, path]), twice);
+    assert_eq!(made("trim", &[], &[path]), sums);
+    assert_eq!(made("anonymize", &["--keep-names"], &[path]), sums);
+    let hidden = made("anonymize", &[], &[path]);
+    let figures = |sums: &Sums| {
+        let mut figures: Vec<[i64; 4]> = sums.values().copied().collect();
+        figures.sort_unstable();
+        figures
+    };
+    assert_eq!(figures(&hidden), figures(&sums));
+    assert!(hidden.keys().all(|stamp| stamp.starts_with("type-") && !stamp.contains("label")), "{hidden:?}");
 
     // Nothing of them is lost where there are no events, several files, or less is kept of stacks.
     for options in [&["--aggregate"][..], &["--stacks", "none"], &["--stacks", "native"]] {

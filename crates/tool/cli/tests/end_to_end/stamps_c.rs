@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::c::libheapledger;
 use crate::harness::{Job, Scratch, exited, headers, installed};
-use crate::stamps::each_stamped;
+use crate::stamps::recorded;
 
 fn fixture(name: &str) -> PathBuf {
     headers().join("../fixtures/headers").join(name)
@@ -109,9 +109,9 @@ fn a_program_lists_its_usage_by_type() {
     let said = String::from_utf8(done.stdout).unwrap();
     // Name, blocks, bytes.
     let row = |name: &str| {
-        let line = said.lines().find(|line| line.starts_with(&format!("{name:<40} ")));
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{said}"));
-        let numbers = line[40..].split_whitespace().map(|word| word.trim_end_matches('%').parse::<f64>().unwrap());
+        let numbers = line.split_whitespace().map(|word| word.trim_end_matches('%').parse::<f64>().unwrap());
         let numbers = numbers.collect::<Vec<_>>();
         (numbers[0] as u64, numbers[2] as u64)
     };
@@ -146,11 +146,12 @@ fn the_macros_tell_a_recording_the_types() {
         recording.assert_whole().assert_adds_up();
         // Blocks and bytes, by type.
         let mut types: BTreeMap<String, [i64; 2]> = BTreeMap::new();
-        each_stamped(&recording.path, |stamp, [blocks, bytes, ..]| {
-            assert!(stamp.file.as_deref().unwrap().ends_with("/stamps.cpp") && stamp.line > 0, "{stamp:?}");
-            let sum = types.entry(stamp.type_name.to_string()).or_default();
+        for (stamp, [blocks, bytes, ..]) in recorded(&recording.path) {
+            let (name, place) = stamp.split_once('|').unwrap();
+            assert!(!place.starts_with('0') && place.ends_with('|'), "{stamp}");
+            let sum = types.entry(name.to_owned()).or_default();
             *sum = [sum[0] + blocks, sum[1] + bytes];
-        });
+        }
         let expected = [
             // One and two, in rows of three integers.
             (local, [2, 36]),

@@ -12,7 +12,7 @@ use super::aftermath::Body;
 use super::frame::{Language, Parameter};
 use super::lookup::Names;
 use super::name::TypeName;
-use super::rust_name;
+use super::rust;
 use crate::meter::Metered;
 
 /// References followed from one entry to the next, and types within types.
@@ -131,7 +131,8 @@ impl<'a> Entries<'a> {
                 let linkage = linkage.filter(|name| name.len() <= NAME_MAX).map(Arc::from);
                 let linkage = linkage.or_else(|| origin?.linkage.clone());
                 let name = name_of(unit, &entry).or_else(|| origin?.name.clone());
-                let told = language == Language::Rust && linkage.is_some();
+                // Names of Rust say it themselves.
+                let told = language == Language::Rust;
                 let scope = match origin {
                     Some(origin) => origin.scope.clone(),
                     None if told => None,
@@ -334,7 +335,7 @@ impl<'a> Entries<'a> {
             return;
         }
         // In Rust, the arguments in the name are the same, and spelled as elsewhere.
-        let arguments = plain.filter(|_| language == Language::Rust).map(rust_name::arguments).unwrap_or_default();
+        let arguments = plain.filter(|_| language == Language::Rust).map(rust::arguments).unwrap_or_default();
         let spelled = arguments.len() == found.len();
         for (at, (name, spelling)) in found.into_iter().enumerate() {
             let Some((type_name, size)) = spelling else { continue };

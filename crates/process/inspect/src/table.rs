@@ -1,0 +1,28 @@
+//! The table of types: blocks and bytes of each, with their shares, and the totals.
+
+use std::fmt;
+
+/// Characters of a type that the next columns leave room for, at least and at most.
+const WIDTH: (usize, usize) = (20, 80);
+
+/// Writes a row for each of these types, which come with their blocks and bytes. Allocates nothing.
+pub(crate) fn write<'name>(
+    out: &mut dyn fmt::Write,
+    title: &str,
+    types: impl Iterator<Item = (&'name str, f64, f64)> + Clone,
+) -> fmt::Result {
+    let longest = types.clone().map(|(name, ..)| name.chars().count()).max();
+    let width = longest.unwrap_or(0).clamp(WIDTH.0, WIDTH.1);
+    let blocks_all: f64 = types.clone().map(|(_, blocks, _)| blocks).sum();
+    let bytes_all: f64 = types.clone().map(|(.., bytes)| bytes).sum();
+    writeln!(out, "{title:<width$} {:>10}        {:>14}", "blocks", "bytes")?;
+    for (name, blocks, bytes) in types.chain([("total", blocks_all, bytes_all)]) {
+        writeln!(
+            out,
+            "{name:<width$} {blocks:>10.0} {:>5.1}% {bytes:>14.0} {:>5.1}%",
+            100.0 * blocks / blocks_all.max(1.0),
+            100.0 * bytes / bytes_all.max(1.0)
+        )?;
+    }
+    Ok(())
+}
