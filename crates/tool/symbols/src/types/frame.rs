@@ -40,6 +40,8 @@ pub struct TypedFrame {
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
+    /// The function of another module that is called at the address, by its name as a symbol (last frame only).
+    pub called: Option<Arc<str>>,
     /// The variable that the result of the call at the address is put into (C and C++, last frame only).
     pub received: Option<Received>,
     /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
@@ -216,6 +218,7 @@ impl Rendering {
     pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
         let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
         let none: Arc<[Arc<str>]> = Arc::new([]);
+        let called = answer.called.as_deref().map(|name| self.string(&String::from_utf8_lossy(name)));
         let mut raw = answer.frames;
         if raw.is_empty() {
             raw.push(RawTyped::default());
@@ -228,6 +231,7 @@ impl Rendering {
             if at == last {
                 frame.constructed = answer.constructed.clone();
                 frame.received = answer.received.clone();
+                frame.called = called.clone();
             }
             frame
         });
@@ -265,6 +269,7 @@ impl Rendering {
             inlined: false,
             aliases: Arc::new([]),
             constructed: Arc::new([]),
+            called: None,
             received: None,
             written: frame.written.into(),
             returns: frame.returns,

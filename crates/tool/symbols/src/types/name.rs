@@ -19,7 +19,8 @@ impl TypeName {
         match language {
             Language::Rust => Type::parse(spelled).name(),
             Language::Cxx => super::cxx::name(spelled),
-            Language::C | Language::Other => Self::plain(spelled),
+            Language::C => Self::plain(&spelled.replace(" *", "*")),
+            Language::Other => Self::plain(spelled),
         }
     }
 
