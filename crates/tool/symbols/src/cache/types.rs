@@ -52,6 +52,7 @@ impl Types {
         let place = std::mem::take(self.file.places.get_mut(at)?);
         let last = place.frames.len().checked_sub(1)?;
         let aliases: Option<Arc<[Arc<str>]>> = place.aliases.iter().map(|&alias| self.string(alias)).collect();
+        let called = self.optional(place.called)?;
         let mut frames = Vec::with_capacity(last + 1);
         for (at, frame) in place.frames.iter().enumerate() {
             let known = self.function(frame.function)?;
@@ -69,6 +70,7 @@ impl Types {
                 inlined: !is_last,
                 aliases: if is_last { aliases.clone()? } else { Arc::new([]) },
                 constructed: Arc::new([]),
+                called: called.clone().filter(|_| is_last),
                 received: None,
                 written: Arc::new([]),
                 returns: known.returns.clone(),
@@ -150,6 +152,7 @@ pub(super) fn encode<'p>(fingerprint: &[u8], places: impl Iterator<Item = (u64, 
             let source = frame.file.as_ref().map(|name| strings.number(name));
             place.frames.push(KeptFrame { function: number, file: source, line: frame.line, column: frame.column });
         }
+        place.called = frames.last()?.called.as_ref().map(|called| strings.number(called));
         place.aliases = frames.last()?.aliases.iter().map(|alias| strings.number(alias)).collect();
         file.places.push(place);
     }
@@ -281,6 +284,8 @@ struct KeptPlace {
     frames: Vec<KeptFrame>,
     #[prost(uint32, repeated, tag = 3)]
     aliases: Vec<u32>,
+    #[prost(uint32, optional, tag = 4)]
+    called: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -316,12 +321,18 @@ mod tests {
             inlined: true,
             aliases: [].into(),
             constructed: [].into(),
+            called: None,
             received: None,
             written: [].into(),
             returns: None,
             view: Lazy::default(),
         };
-        let outer = TypedFrame { inlined: false, aliases: ["app::main".into()].into(), ..frame.clone() };
+        let outer = TypedFrame {
+            inlined: false,
+            called: Some("malloc".into()),
+            aliases: ["app::main".into()].into(),
+            ..frame.clone()
+        };
         let places = [(16, &[frame, outer.clone()][..]), (u64::MAX, &[outer])];
         let bytes = encode(b"made from", places.into_iter()).unwrap();
         assert!(decode(&bytes, Some(b"something else")).is_none());
