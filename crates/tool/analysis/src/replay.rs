@@ -145,7 +145,7 @@ pub(crate) fn replay(
         let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
         while let Some(time) = player.next_time()
             && is_due(time)
-            && (!span.is_over(session.live()) || player.goes_on_with_a_move())
+            && (!span.is_over(session.live()) || player.goes_on_with_a_stamp())
         {
             if player.needs_chunk() {
                 match player.load_chunk(&mut buffer) {
@@ -326,9 +326,12 @@ impl<'r> Player<'r> {
         note(&mut self.timeline, begins, self.ledger.live());
     }
 
-    /// Whether what comes next is said of what there is, and no call.
-    fn goes_on_with_a_move(&self) -> bool {
-        self.events.get(self.position).is_some_and(|event| matches!(event.kind, EventKind::Move { .. }))
+    /// Whether what comes next says what a block is that there is.
+    fn goes_on_with_a_stamp(&self) -> bool {
+        let Some(&Event { kind: EventKind::Move { block, stack }, .. }) = self.events.get(self.position) else {
+            return false;
+        };
+        self.is_stamp(self.calls.as_ref().and_then(|calls| calls.get(&block)), stack)
     }
 
     fn events_left(&self) -> u64 {
@@ -382,7 +385,7 @@ impl<'r> Player<'r> {
         while let Some(&event) = self.events.get(self.position)
             && self.span.until.is_none_or(|until| event.time <= until)
             && is_due(event.time)
-            && !self.span.is_over(session.live())
+            && (!self.span.is_over(session.live()) || self.goes_on_with_a_stamp())
         {
             self.position += 1;
             if let Some(ahead) = self.events.get(self.position + AHEAD) {
