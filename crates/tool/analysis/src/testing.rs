@@ -69,7 +69,8 @@ pub(crate) struct Truth {
 }
 
 /// The texts of a session, by number from 1.
-const TEXTS: [&str; 5] = ["request", "v=1", "parse", "parse", "arena"];
+const TEXTS: [&str; 8] =
+    ["request", "v=1", "parse", "parse", "arena", "Token\nmodel.rs:7", "Token\nmodel.rs:7", "Page\nmodel.rs:8\nlabel"];
 
 /// The innermost scope that a stack was in.
 fn innermost_scope(stack: StackId) -> Option<u32> {
@@ -93,6 +94,15 @@ pub(crate) fn context(stack: StackId) -> &'static str {
 /// The heap that a stack allocates from.
 pub(crate) fn heap(stack: StackId) -> Option<&'static str> {
     matches!(stack.0, 11 | 12).then_some("arena")
+}
+
+/// The type that the program stamped the blocks of a stack with.
+pub(crate) fn stamp(stack: StackId) -> Option<&'static str> {
+    match stack.0 {
+        7 | 8 => Some("Token"),
+        11 | 12 => Some("Page"),
+        _ => None,
+    }
 }
 
 /// The frame that a stack of any image ends in: equal for equal stacks. Ids beyond those explained have no frames.
@@ -484,16 +494,19 @@ impl Image {
         }
         for id in 1..=STACKS {
             let (parent, frame) = (1010 + id % 2, innermost(StackId(id)));
-            match innermost_scope(StackId(id)) {
-                None => push(id, parent, NodeKind::Frame, frame),
-                Some(scope) => {
-                    push(1020 + id, parent, NodeKind::Frame, frame);
-                    let is_in_heap = heap(StackId(id)).is_some();
-                    push(if is_in_heap { 1040 + id } else { id }, 1020 + id, NodeKind::Context, scope.into());
-                    if is_in_heap {
-                        push(id, 1040 + id, NodeKind::Heap, 5);
-                    }
-                }
+            let mut nodes = vec![(NodeKind::Frame, frame)];
+            nodes.extend(innermost_scope(StackId(id)).map(|scope| (NodeKind::Context, scope.into())));
+            nodes.extend(heap(StackId(id)).map(|_| (NodeKind::Heap, 5)));
+            // Equal texts are one.
+            nodes.extend(
+                stamp(StackId(id)).map(|stamp| (NodeKind::Stamp, if stamp == "Page" { 8 } else { u64::from(id) - 1 })),
+            );
+            let mut above = parent;
+            for (at, &(kind, offset)) in nodes.iter().enumerate() {
+                // The innermost node is the stack.
+                let own = if at + 1 == nodes.len() { id } else { 1100 + id * 10 + at as u32 };
+                push(own, above, kind, offset);
+                above = own;
             }
         }
         // request{v=1} > parse, of which the last exists twice.

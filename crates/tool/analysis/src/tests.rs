@@ -69,6 +69,7 @@ struct Said {
     frames: Vec<u64>,
     context: &'static str,
     heap: Option<&'static str>,
+    stamp: Option<&'static str>,
 }
 
 impl Life {
@@ -96,7 +97,8 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
         let said = |stack: StackId| {
             let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
             let frames = tree.frames(stack).filter(is_frame).map(|node| node.offset).collect::<Vec<_>>();
-            Said { frames, context: testing::context(stack), heap: testing::heap(stack) }
+            let (context, heap, stamp) = (testing::context(stack), testing::heap(stack), testing::stamp(stack));
+            Said { frames, context, heap, stamp }
         };
         let end = recording.image_end(image.image);
         let over = end.map_or(recording.footer().unwrap().time.0 + 1, |end| end.time.0);
@@ -436,6 +438,7 @@ proptest! {
             (RankBy::Scope, &|life| innermost(life.said().context)),
             (RankBy::Task, &|life| if life.said().context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
             (RankBy::Heap, &|life| life.said().heap.unwrap_or("(no heap)").to_owned()),
+            (RankBy::Type(TypeBy::Element), &|life| life.said().stamp.unwrap_or(UNKNOWN_TYPE).to_owned()),
         ] {
             let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
             for life in &lives {
@@ -449,6 +452,22 @@ proptest! {
             });
             prop_assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
             prop_assert!(ranks.len() <= 3);
+        }
+        for metric in [Metric::Bytes, Metric::Blocks, Metric::Temporaries] {
+            let groups = types(&profile, &mut names, TypeBy::Block, metric);
+            let ranks = rank(&profile, &mut names, RankBy::Type(TypeBy::Block), metric);
+            let ranked = ranks.iter().map(|rank| {
+                (names.function(rank.frame.function).full.to_string(), (rank.amount.by(metric), rank.sites))
+            });
+            let grouped =
+                groups.iter().map(|group| (group.name.full().to_owned(), (group.amount.by(metric), group.sites.len())));
+            prop_assert_eq!(grouped.collect::<BTreeMap<_, _>>(), ranked.collect::<BTreeMap<_, _>>());
+            prop_assert!(groups.is_sorted_by_key(|group| std::cmp::Reverse(group.amount.by(metric))));
+            for group in &groups {
+                let is_stamped = group.name.full() != UNKNOWN_TYPE;
+                prop_assert_eq!(group.certainty == Certainty::Stamped, is_stamped);
+                prop_assert!(!group.is_mixed);
+            }
         }
         for metric in [Metric::Bytes, Metric::Blocks, Metric::Temporaries] {
             for by in [RankBy::Site, RankBy::Function, RankBy::Module] {

@@ -1,11 +1,12 @@
 //! The types of blocks: what the program stamped them with, and else what the code that allocates them tells.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use heapledger_recording::{ModuleId, NodeKind};
-use heapledger_symbols::{Confidence, SiteSizes, SiteType, TypeName};
+use heapledger_symbols::{Confidence, Language, SiteSizes, SiteType, TypeName};
 
 use crate::amount::{Amount, Metric};
 use crate::moment::{Moment, Selection};
@@ -189,7 +190,7 @@ impl Names<'_, '_> {
     /// What is known about the type of the blocks of a stack. Each stack is looked at once; and before the first one, what
     /// every stack ever allocated.
     pub fn typed(&mut self, stacks: &Stacks, stack: NodeId) -> Typed {
-        Typed { stamp: None, inferred: self.inferred(stacks, stack) }
+        Typed { stamp: self.stamp(stacks, stack), inferred: self.inferred(stacks, stack) }
     }
 
     fn type_id(&mut self, name: &TypeName) -> TypeId {
@@ -202,6 +203,22 @@ impl Names<'_, '_> {
     pub(crate) fn type_of(&mut self, stacks: &Stacks, stack: NodeId, by: TypeBy) -> (TypeId, Frame) {
         let name = self.typed(stacks, stack).name(by);
         (self.type_id(&name), self.type_frame(&name))
+    }
+
+    /// What the program stamped the blocks of a stack with.
+    pub fn stamp(&self, stacks: &Stacks, stack: NodeId) -> Option<Stamp> {
+        let text = stacks.stamp(stack)?;
+        let said = self.recording().text(text).map(|text| text.stamp()).unwrap_or_default();
+        let language = match said.file.as_deref().and_then(|file| file.rsplit_once('.')) {
+            Some((_, "rs")) => Language::Rust,
+            Some((_, "c" | "h")) => Language::C,
+            _ => Language::Cxx,
+        };
+        Some(Stamp {
+            name: TypeName::new(language, &said.type_name),
+            location: said.file.map(|file| Location { file: file.as_ref().into(), line: said.line }),
+            label: said.label.map(Cow::into_owned),
+        })
     }
 
     fn inferred(&mut self, stacks: &Stacks, stack: NodeId) -> Arc<Inferred> {

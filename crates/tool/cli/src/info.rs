@@ -220,9 +220,9 @@ fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output)
     and_more(recording.modules().len(), out)
 }
 
-/// The texts of the program, and what each of them is: names of scopes come first, then heaps, then values.
-fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 3])> {
-    let mut uses: BTreeMap<TextId, [bool; 3]> = BTreeMap::new();
+/// The texts of the program, and what each of them is: names of scopes come first, then heaps, values, and stamps.
+fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 4])> {
+    let mut uses: BTreeMap<TextId, [bool; 4]> = BTreeMap::new();
     if !recording.texts().is_empty() {
         for image in recording.images() {
             for node in recording.nodes(image.image).nodes() {
@@ -231,6 +231,7 @@ fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 3])> {
                 uses[0] |= node.kind == NodeKind::Scope;
                 uses[1] |= node.kind == NodeKind::Heap;
                 uses[2] |= node.kind == NodeKind::Value;
+                uses[3] |= node.kind == NodeKind::Stamp;
             }
         }
     }
@@ -241,9 +242,9 @@ fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 3])> {
 }
 
 /// What a text is, for people.
-fn uses_shown(text: &Text, [is_scope, is_heap, is_value]: [bool; 3]) -> String {
+fn uses_shown(text: &Text, [is_scope, is_heap, is_value, is_stamp]: [bool; 4]) -> String {
     let scope = if text.is_task { "task" } else { "scope" };
-    let uses = [(is_scope, scope), (is_heap, "heap"), (is_value, "value")];
+    let uses = [(is_scope, scope), (is_heap, "heap"), (is_value, "value"), (is_stamp, "stamp")];
     uses.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
@@ -255,10 +256,12 @@ fn declared(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     let mut table = Tree::new(["is a", "category"]);
     for (text, uses) in texts.iter().take(ROWS_MAX) {
         let cells = [uses_shown(text, *uses), String::from_utf8_lossy(&text.category).into_owned()];
-        table.push(0, Row::new(String::from_utf8_lossy(&text.bytes)).cells(cells));
+        // Of a stamp, its type, its place and its label.
+        let shown = String::from_utf8_lossy(&text.bytes).replace('\n', "  ");
+        table.push(0, Row::new(shown).cells(cells));
     }
     out.line("")?;
-    out.title("contexts and heaps")?;
+    out.title("contexts, heaps and stamps")?;
     out.tree(&table)?;
     and_more(texts.len(), out)
 }
@@ -451,13 +454,14 @@ struct TextJson {
     is_task: bool,
     is_heap: bool,
     is_value: bool,
+    is_stamp: bool,
     category: Option<String>,
 }
 
-fn text_json(text: &Text, [is_scope, is_heap, is_value]: [bool; 3]) -> TextJson {
+fn text_json(text: &Text, [is_scope, is_heap, is_value, is_stamp]: [bool; 4]) -> TextJson {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let category = (!text.category.is_empty()).then(|| lossy(&text.category));
-    TextJson { text: lossy(&text.bytes), is_scope, is_task: text.is_task, is_heap, is_value, category }
+    TextJson { text: lossy(&text.bytes), is_scope, is_task: text.is_task, is_heap, is_value, is_stamp, category }
 }
 
 fn image_json(recording: &Recording<'_>, image: ImageId) -> ImageJson {

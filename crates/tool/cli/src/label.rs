@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks};
+use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks, Stamp};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
 use heapledger_reports::escape;
 use heapledger_symbols::{Options, Symbolizer, TypeName};
@@ -76,7 +76,7 @@ impl<'r, 'a> Labels<'r, 'a> {
     }
 
     /// A place in the source: relative to where the program ran, or the end of a longer path.
-    pub(crate) fn location(&self, location: &Location) -> String {
+    fn location(&self, location: &Location) -> String {
         let file = match location.file.strip_prefix(self.directory.as_str()) {
             Some(below) => Cow::Borrowed(below),
             None => shortened(&location.file),
@@ -107,12 +107,20 @@ impl<'r, 'a> Labels<'r, 'a> {
         format!("{} > [{left_out} more] > {}", outer.join(" > "), inner.join(" > "))
     }
 
-    /// What the program said of a stack, if it did: a line for its context, and one for its heap.
+    /// What the program said of a stack, if it did: a line for its context, one for its heap, and one for its stamp.
     pub(crate) fn declared(&self, stacks: &Stacks, stack: NodeId) -> Vec<String> {
         let context = stacks.context(stack);
         let context = (context != ContextId::NONE).then(|| format!("in {}", self.context(stacks, context)));
         let heap = stacks.heap(stack).map(|heap| format!("of heap {}", self.names.text(heap)));
-        context.into_iter().chain(heap).collect()
+        let stamp = self.names.stamp(stacks, stack).map(|stamp| self.stamp(&stamp));
+        context.into_iter().chain(heap).chain(stamp).collect()
+    }
+
+    /// `stamped Page at src/pages.rs:8: spare`.
+    fn stamp(&self, stamp: &Stamp) -> String {
+        let at = stamp.location.as_ref().map_or(String::new(), |location| format!(" at {}", self.location(location)));
+        let label = stamp.label.as_ref().map_or(String::new(), |label| format!(": {label}"));
+        format!("stamped {}{at}{label}", self.type_name(&stamp.name))
     }
 
     fn scope(&self, scope: Scope) -> ScopeJson {
@@ -171,6 +179,29 @@ pub(crate) struct DeclaredJson {
     /// `null`: of none.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<Option<String>>,
+    /// What the blocks are stamped with, of a stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stamp: Option<StampJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct StampJson {
+    #[serde(rename = "type")]
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+    label: Option<String>,
+}
+
+impl StampJson {
+    fn new(stamp: Stamp) -> StampJson {
+        StampJson {
+            name: stamp.name.full().to_owned(),
+            file: stamp.location.as_ref().map(|location| location.file.to_string()),
+            line: stamp.location.map(|location| location.line).filter(|&line| line > 0),
+            label: stamp.label,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -193,6 +224,7 @@ impl DeclaredJson {
                 let id = stacks.context(stack);
                 declared.context = context(id).filter(|_| id != ContextId::NONE);
                 declared.heap = stacks.heap(stack).map(|heap| Some(labels.names.text(heap)));
+                declared.stamp = labels.names.stamp(stacks, stack).map(StampJson::new);
             }
         }
         declared

@@ -29,7 +29,7 @@ const BLOCKS: u64 = 10;
 /// from another, deeper one, which it keeps. No file of the modules is there, so no name is known.
 ///
 /// `is_declared`: of the ten, the program allocates four in one context, three in another one, and the rest in none; the
-/// last block is of a heap of its own.
+/// last block is of a heap of its own, and stamped.
 fn recording(is_declared: bool) -> Vec<u8> {
     let compressor = &mut Compressor::new();
     let mut writer = RecordingWriter::new();
@@ -62,7 +62,7 @@ fn recording(is_declared: bool) -> Vec<u8> {
         }),
     ];
     if is_declared {
-        let texts = ["request", "route=/a", "route=/b", "par\x1bse", "arena"];
+        let texts = ["request", "route=/a", "route=/b", "par\x1bse", "arena", "Page\nsrc/pages.rs:8\nspare"];
         records.extend((1..).zip(texts).map(|(text, bytes)| {
             let (bytes, category) = (bytes.into(), if text == 4 { b"cpu".to_vec() } else { vec![] });
             Record::Text(Text { text: TextId(text), bytes, is_task: text == 1, category })
@@ -88,7 +88,8 @@ fn recording(is_declared: bool) -> Vec<u8> {
         (13, 12, NodeKind::Scope, 4),
         (14, 2, NodeKind::Context, 11),
         (15, 2, NodeKind::Context, 13),
-        (16, 5, NodeKind::Heap, 5),
+        (17, 5, NodeKind::Heap, 5),
+        (16, 17, NodeKind::Stamp, 6),
     ];
     for (id, parent, kind, offset) in declared.into_iter().filter(|_| is_declared) {
         let (id, parent, module) = (StackId(id), StackId(parent), ModuleId::UNKNOWN);
@@ -510,7 +511,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 2.1
+       file  FILE, format 2.2
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC
@@ -705,6 +706,7 @@ fn stacks_say_their_context_and_heap() {
 2.9 KiB  37.5 %       1  server+0x50
                          ← [2 in libx.so] ← server+0x10
                          of heap arena
+                         stamped Page at src/pages.rs:8: spare
 2.0 KiB  25.0 %       2  server+0x20
                          ← server+0x10
 2.0 KiB  25.0 %       2  server+0x20
@@ -839,7 +841,7 @@ fn what_was_declared_is_summed_up() {
     let json: serde_json::Value = serde_json::from_str(&printed("summary FILE --json")).unwrap();
     assert_eq!((json.get("contexts"), json.get("heaps")), (None, None));
     let info = declared("info FILE");
-    let table = info.split("contexts and heaps\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let table = info.split("contexts, heaps and stamps\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert_eq!(
         table,
         " is a  category
@@ -847,7 +849,8 @@ fn what_was_declared_is_summed_up() {
 scope       cpu  par\\u{1b}se
  heap            arena
 value            route=/a
-value            route=/b"
+value            route=/b
+stamp            Page  src/pages.rs:8  spare"
     );
 }
 

@@ -1,7 +1,8 @@
 //! The files of one module, and the tables over them.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{AbbreviationsCacheStrategy, AttributeValue, Dwarf, DwarfPackage, RunTimeEndian, SectionId, UnitOffset};
 use object::elf::SHF_EXECINSTR;
-use object::{Object, ObjectSection, SectionFlags};
+use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SectionFlags};
 use self_cell::self_cell;
 use typed_arena::Arena;
 
@@ -86,6 +87,8 @@ struct Tables<'a> {
     sources: RefCell<Sources>,
     /// The code, by the addresses where it begins.
     code: Vec<(u64, &'a [u8])>,
+    /// The functions of other modules whose addresses the dynamic linker puts here.
+    slots: OnceCell<HashMap<u64, &'a [u8]>>,
 }
 
 self_cell! {
@@ -129,6 +132,7 @@ pub(crate) struct Answer {
 }
 
 /// One function at an address, with what its entry tells about types.
+#[derive(Default)]
 pub(crate) struct RawTyped {
     pub(crate) facts: Option<Arc<Facts>>,
     pub(crate) language: Option<Language>,
@@ -151,6 +155,8 @@ pub(crate) struct TypedAnswer {
     pub(crate) constructed: Arc<[Constructed]>,
     /// What the physical function does with the result of the call.
     pub(crate) received: Option<Received>,
+    /// The function of another module that is called there.
+    pub(crate) called: Option<Vec<u8>>,
 }
 
 impl Image {
@@ -185,7 +191,8 @@ impl Image {
             let (frames, body) = tables.typed(address, files, finder, problems);
             let (constructed, received) = tables.aftermath(address, &frames, body.as_deref());
             let symbol = symbol.map(|symbol| unversioned(symbol.name).to_vec());
-            TypedAnswer { frames, symbol, aliases, constructed: constructed.into(), received }
+            let called = tables.called(address, files).map(<[u8]>::to_vec);
+            TypedAnswer { frames, symbol, aliases, constructed: constructed.into(), received, called }
         })
     }
 }
@@ -210,6 +217,7 @@ impl<'a> Tables<'a> {
             package: None,
             entries: RefCell::default(),
             sources: RefCell::default(),
+            slots: OnceCell::new(),
             code,
         };
         if let Some(file) = files.with_dwarf() {
@@ -261,10 +269,12 @@ impl<'a> Tables<'a> {
         let mut last = None;
         let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
             let (file, line, column) = place(frame.location);
-            let language = frame.function.as_ref().and_then(|function| function.language).map(Language::of_unit);
-            let known = language.unwrap_or(Language::Other);
             // Its unit was loaded when the frame was found.
             let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads();
+            let language = frame.function.as_ref().and_then(|function| function.language);
+            // Of split debug information, only the split part has it.
+            let language = language.or_else(|| language_of(unit?)).map(Language::of_unit);
+            let known = language.unwrap_or(Language::Other);
             let entry = unit.zip(frame.dw_die_offset);
             let facts = entry.and_then(|(unit, entry)| entries.function(unit, entry, known));
             let (mut written, mut returns) = (Vec::new(), None);
@@ -301,12 +311,8 @@ impl<'a> Tables<'a> {
             return (Vec::new(), None);
         };
         let Some(after) = address.checked_add(1) else { return (Vec::new(), None) };
-        let code = self.code.iter().find_map(|(start, code)| {
-            let at = usize::try_from(after.checked_sub(*start)?).ok()?;
-            let code = code.get(at..)?;
-            Some(&code[..code.len().min(aftermath::WINDOW as usize)])
-        });
-        let code = code.unwrap_or_default();
+        let code = self.code_at(after);
+        let code = &code[..code.len().min(aftermath::WINDOW as usize)];
         let received = body.and_then(|body| body.received(after, code, language));
         let mut constructed = body.map(|body| body.constructed(after)).unwrap_or_default();
         if language == Language::Cxx {
@@ -314,6 +320,25 @@ impl<'a> Tables<'a> {
         }
         constructed.sort_by_key(|found| found.distance);
         (constructed, received)
+    }
+
+    /// The code from an address on.
+    fn code_at(&self, address: u64) -> &'a [u8] {
+        let found = self.code.iter().find_map(|(start, code)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            code.get(at..).filter(|code| !code.is_empty())
+        });
+        found.unwrap_or_default()
+    }
+
+    /// The name of the function of another module to which a call at `address` leads (an address in the call), through the
+    /// table of such addresses that the dynamic linker fills.
+    fn called(&self, address: u64, files: &'a Files) -> Option<&'a [u8]> {
+        const LONGEST: u64 = 6;
+        let after = address.checked_add(1)?;
+        let call = self.code_at(after.checked_sub(LONGEST)?).first_chunk::<{ LONGEST as usize }>()?;
+        let slot = aftermath::slot_of_call(call, after, |stub| self.code_at(stub))?;
+        self.slots.get_or_init(|| slots(files).unwrap_or_default()).get(&slot).copied()
     }
 
     fn constructors_called(&self, after: u64, code: &[u8]) -> Vec<Constructed> {
@@ -467,6 +492,13 @@ fn unversioned(name: &[u8]) -> &[u8] {
     name.split(|&byte| byte == b'@').next().unwrap_or(name)
 }
 
+fn language_of(unit: gimli::UnitRef<'_, Metered<'_>>) -> Option<gimli::DwLang> {
+    match unit.entry(unit.header.root_offset()).ok()?.attr_value(gimli::DW_AT_language)? {
+        AttributeValue::Language(language) => Some(language),
+        _ => None,
+    }
+}
+
 fn place(location: Option<addr2line::Location<'_>>) -> (Option<String>, Option<u32>, Option<u32>) {
     let Some(location) = location else { return (None, None, None) };
     let file = location.file.filter(|file| !file.is_empty()).map(str::to_owned);
@@ -537,6 +569,22 @@ fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> 
     };
     files.meter.grant(data.len() as u64);
     Ok(Metered::new(data, endian(elf), &files.meter))
+}
+
+/// Where the dynamic linker puts the addresses of which functions.
+fn slots(files: &Files) -> Option<HashMap<u64, &[u8]>> {
+    let elf = files.module.as_ref()?.elf().ok()?;
+    let symbols = elf.dynamic_symbol_table()?;
+    let mut slots = HashMap::new();
+    for (address, relocation) in elf.dynamic_relocations()? {
+        if let RelocationTarget::Symbol(index) = relocation.target()
+            && let Ok(name) = symbols.symbol_by_index(index).and_then(|symbol| symbol.name_bytes())
+            && !name.is_empty()
+        {
+            slots.insert(address, name);
+        }
+    }
+    Some(slots)
 }
 
 /// What an ELF file has of code.

@@ -13,7 +13,6 @@ mod frame;
 mod lookup;
 mod name;
 mod rust;
-mod rust_name;
 mod source;
 
 use std::fmt;
@@ -183,11 +182,17 @@ const PLACES_MAX: usize = 64;
 /// Asks the rules of the language that allocates.
 fn conclude(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     let frames = places.iter().flat_map(|frames| frames.iter());
-    let language = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).next();
+    let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
+    // Functions without a name, between one that is known and the allocator, are a library's.
+    let is_library = languages.peek() == Some(&Language::Other);
+    let language = languages.find(|language| *language != Language::Other);
+    if is_library && let Some(found) = c::library_block(places) {
+        return found;
+    }
     match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),
         Some(Language::C) => c::site_type(places, sizes),
-        Some(Language::Other) | None => SiteType::unknown(),
+        _ => SiteType::unknown(),
     }
 }

@@ -1,6 +1,6 @@
 //! The types of blocks, and blocks one by one.
 
-use super::printed;
+use super::{declared, printed};
 
 #[test]
 fn types_that_nobody_knows() {
@@ -27,6 +27,93 @@ blocks    share    bytes    share  confidence
          11  100.0 %  12.7 KiB  100.0 %              [totals]"
     );
     assert!(printed("types FILE --type Token").ends_with("(leaves out 7.8 KiB in 6 blocks)\n"));
+}
+
+#[test]
+fn types_that_the_program_tells() {
+    assert_eq!(
+        declared("types FILE"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+blocks    share    bytes    share  confidence
+     5   83.3 %  4.9 KiB   62.5 %     unknown  [unknown]
+     1   16.7 %  2.9 KiB   37.5 %     stamped  Page
+     6  100.0 %  7.8 KiB  100.0 %              [totals]
+
+2.9 KiB  stamped by  the program
+4.9 KiB  unknown in  /nonexistent/server  build id abababababababab…, nothing
+                     server: /nonexistent/server is not there; --symbols DIR searches a directory for it
+"
+    );
+    assert_eq!(
+        declared("types FILE --type Page"),
+        "
+2.9 KiB in 1 block live at the peak (2.0 s)
+only: type Page (leaves out 4.9 KiB in 5 blocks)
+
+blocks    share    bytes    share  confidence
+     1  100.0 %  2.9 KiB  100.0 %     stamped  Page
+     1  100.0 %  2.9 KiB  100.0 %     stamped  └─ server+0x50
+                                                  of heap arena
+                                                  stamped Page at src/pages.rs:8: spare
+     1  100.0 %  2.9 KiB  100.0 %              [totals]
+
+2.9 KiB  stamped by  the program
+"
+    );
+    let types: serde_json::Value = serde_json::from_str(&declared("types FILE --json")).unwrap();
+    let page = &types[1];
+    assert_eq!((&page["type"], &page["bytes"], &page["blocks"]), (&"Page".into(), &3000.into(), &1.into()));
+    assert_eq!((&page["confidence"], &page["share"]), (&"stamped".into(), &0.375.into()));
+    let stamp = serde_json::json!({ "type": "Page", "file": "src/pages.rs", "line": 8, "label": "spare" });
+    let site = &page["sites"][0];
+    assert_eq!((&site["stamp"], &site["heap"], &site["function"]), (&stamp, &"arena".into(), &"server+0x50".into()));
+    assert!(site["inferred"].is_null() && site.get("stack").is_none());
+}
+
+#[test]
+fn type_is_a_breakdown_like_others() {
+    assert_eq!(
+        declared("top FILE --by type -n 1"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  [unknown]
+and 1 more with 2.9 KiB in all: -n 0 shows them
+"
+    );
+    assert_eq!(
+        declared("tree FILE --by type,stack --depth 1"),
+        "
+7.8 KiB in 6 blocks live at the peak (2.0 s)
+
+  bytes   share  blocks
+4.9 KiB  62.5 %       5  [unknown]
+                         server+0x10
+                         server+0x20
+2.9 KiB  37.5 %       1  Page
+                         server+0x10
+                         [2 in libx.so]
+                         server+0x50
+"
+    );
+    assert_eq!(
+        declared("diff FILE@1s FILE@peak --by type"),
+        "
++2.9 KiB (+60.0 %)
+before: 4.9 KiB live at 1.0 s of FILE
+after:  7.8 KiB live at the peak (2.0 s) of FILE
+
+  change       before    after
++2.9 KiB  new     0 B  2.9 KiB  Page
+"
+    );
+    assert!(declared("timeline FILE --by type -n 1").contains("max 4.9 KiB  [unknown]\n"));
+    assert!(declared("flame FILE --by type,stack --collapsed -o -").contains("\nPage;server+0x10;libx.so+0x30;"));
+    let json: serde_json::Value = serde_json::from_str(&declared("top FILE --by type --json")).unwrap();
+    assert_eq!((&json["rows"][1]["type"], &json["rows"][1]["bytes"]), (&"Page".into(), &3000.into()));
 }
 
 #[test]

@@ -32,28 +32,17 @@ struct SiteJson {
     #[serde(flatten)]
     amount: AmountJson,
     confidence: String,
-    /// What the program said, if it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stamp: Option<StampJson>,
     /// What its code tells: `null` where that is nothing.
     inferred: Option<InferredJson>,
-    /// The function that wanted the memory.
+    /// The program's own function that wanted the memory.
     #[serde(flatten)]
     frame: FrameJson,
+    /// The stamp among it.
     #[serde(flatten)]
     declared: DeclaredJson,
     /// Innermost first; only if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<FrameJson>>,
-}
-
-#[derive(Debug, Serialize)]
-struct StampJson {
-    #[serde(rename = "type")]
-    name: String,
-    file: Option<String>,
-    line: Option<u32>,
-    label: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,17 +98,11 @@ fn of_site(
     with_stacks: bool,
 ) -> SiteJson {
     let labels = &mut question.labels;
-    let frame = labels.names.useful_frame(&profile.stacks, site.stack);
+    let frame = labels.names.own_frames(&profile.stacks, site.stack).swap_remove(0);
     let stack = with_stacks.then(|| labels.names.useful_frames(&profile.stacks, site.stack));
     SiteJson {
         amount: AmountJson::new(&site.amount, question.selection.moment),
         confidence: typed.certainty().to_string(),
-        stamp: typed.stamp.as_ref().map(|stamp| StampJson {
-            name: stamp.name.full().to_owned(),
-            file: stamp.location.as_ref().map(|location| location.file.to_string()),
-            line: stamp.location.as_ref().map(|location| location.line),
-            label: stamp.label.clone(),
-        }),
         inferred: inferred(question, typed),
         frame: question.labels.frame(&frame),
         declared: DeclaredJson::new(&question.labels, &profile.stacks, Key::Site(site.stack)),

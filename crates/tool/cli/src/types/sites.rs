@@ -1,6 +1,6 @@
 //! The sites of a type, with what tells the type.
 
-use heapledger_analysis::{Amount, Profile, Stamp, TypeGroup, Typed};
+use heapledger_analysis::{Amount, Frame, Profile, TypeGroup, Typed};
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{SizeCheck, TypeName};
 
@@ -23,22 +23,18 @@ pub(super) fn add(
 ) {
     let (shown, rest) = group.sites.split_at(group.sites.len().min(rows));
     for (site, typed) in shown {
-        let frames = labels.names.useful_frames(&profile.stacks, site.stack);
-        let mut row = Row::default();
-        for frame in frames.iter().take(1) {
-            row = row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
-        }
-        for line in told(labels, typed) {
-            row = row.line("", line);
-        }
+        let frames = labels.names.own_frames(&profile.stacks, site.stack);
+        let line = |row: Row, mark: &str, frame: &Frame| {
+            let place = labels.place(frame.function, frame.location.as_ref());
+            row.line(format!("{mark}{}", labels.function(frame.function)), place)
+        };
+        let (own, callers) = frames.split_at(1);
+        let mut row = own.iter().fold(Row::default(), |row, frame| line(row, "", frame));
+        let said = labels.declared(&profile.stacks, site.stack);
+        row = said.into_iter().chain(told(labels, typed)).fold(row, |row, said| row.line("", said));
         if with_stacks {
-            for frame in &frames[1.min(frames.len())..] {
-                let (name, place) =
-                    (labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
-                row = row.line(format!("← {name}"), place);
-            }
+            row = callers.iter().fold(row, |row, frame| line(row, "← ", frame));
         }
-        row = labels.declared(&profile.stacks, site.stack).into_iter().fold(row, |row, said| row.line("", said));
         table.push(1, row.cells(figures.row(&site.amount, &typed.certainty().to_string())));
     }
     if !rest.is_empty() {
@@ -53,12 +49,12 @@ pub(super) fn add(
 fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
     let site = &typed.inferred.site;
     let mut lines = Vec::new();
-    if let Some(stamp) = &typed.stamp {
-        lines.push(stamped(labels, stamp));
-        if let Some(block) = &site.block {
-            lines.push(format!("by its code {}, {}: {}", labels.type_name(block), site.confidence, site.evidence));
-        }
-        return lines;
+    if typed.stamp.is_some() {
+        let code = site
+            .block
+            .as_ref()
+            .map(|block| format!("its code says {}, {}: {}", labels.type_name(block), site.confidence, site.evidence));
+        return code.into_iter().collect();
     }
     if !typed.inferred.is_known() {
         return lines;
@@ -81,12 +77,6 @@ fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
         lines.push(format!("may be {}", alternatives(labels, &site.candidates)));
     }
     lines
-}
-
-fn stamped(labels: &Labels<'_, '_>, stamp: &Stamp) -> String {
-    let at = stamp.location.as_ref().map_or(String::new(), |location| format!(" at {}", labels.location(location)));
-    let label = stamp.label.as_ref().map_or(String::new(), |label| format!(": {label}"));
-    format!("stamped{at}{label}")
 }
 
 /// `A, B or C`.

@@ -30,4 +30,6 @@ mod stamps_c;
 mod symbols;
 mod timeline;
 mod truth;
+mod types;
+mod types_shown;
 mod verified;

@@ -1,8 +1,138 @@
-//! C: the function that allocates for its caller.
+//! C: what the source says, the variable that gets the result, and library functions by their names.
+//!
+//! C has no types at run time and few in its debug information, so nothing here is more than probable.
 
-use super::{Places, SiteSizes, SiteType};
+use super::cxx_name::Type;
+use super::frame::{Language, TypedFrame};
+use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
+
+/// Wrappers around an allocator within each other that are followed.
+const WRAPPERS_MAX: usize = 8;
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C.
-pub(crate) fn site_type(_places: Places<'_>, _sizes: SiteSizes) -> SiteType {
-    SiteType::unknown()
+pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
+    by_text(places, sizes).or_else(|| library_block(places)).unwrap_or_else(SiteType::unknown)
+}
+
+/// What source text, variables and results say of the innermost function that says anything: those within it that return
+/// `void *` are its allocators.
+pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> {
+    let frames = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
+    let frames = frames.skip_while(|(_, frame)| is_allocator(frame));
+    for (place, frame) in frames.take(WRAPPERS_MAX) {
+        if !matches!(frame.language, Language::C | Language::Cxx) || frame.file.is_none() {
+            return None;
+        }
+        if let Some((of, evidence)) = said(frame) {
+            return Some(answer(of, evidence, place, sizes));
+        }
+    }
+    None
+}
+
+/// A type as some text or variable tells it.
+struct Said<'f> {
+    type_name: &'f TypeName,
+    size: Option<u64>,
+    is_array: Option<bool>,
+    is_more: bool,
+}
+
+fn said(frame: &TypedFrame) -> Option<(Said<'_>, Evidence)> {
+    let exact = frame.written.iter().find(|written| !written.is_result);
+    if let Some(written) = exact {
+        let is_array = Some(written.is_array).filter(|is_array| *is_array || written.is_more);
+        let said = Said { type_name: &written.type_name, size: written.size, is_array, is_more: written.is_more };
+        return Some((said, Evidence::SourceText));
+    }
+    let guess = |type_name, size| Said { type_name, size, is_array: None, is_more: false };
+    if let Some(received) = &frame.received {
+        let evidence = Evidence::Variable(received.variable.clone());
+        return Some((guess(&received.type_name, received.size), evidence));
+    }
+    if let Some(written) = frame.written.iter().find(|written| written.is_result) {
+        return Some((guess(&written.type_name, written.size), Evidence::SourceText));
+    }
+    let returned = frame.returns.as_ref()?;
+    Some((guess(&returned.type_name, returned.size), Evidence::Function(frame.name.clone())))
+}
+
+fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) -> SiteType {
+    let SiteSizes { blocks, bytes } = sizes;
+    let size = said.size.or_else(|| Type::parse(said.type_name.full())?.known_size()).filter(|&size| size > 0);
+    let is_one = size.is_some_and(|size| size.checked_mul(blocks) == Some(bytes));
+    let divides = size.is_some_and(|size| bytes % size == 0);
+    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(!is_one) };
+    let check = match size {
+        Some(_) if blocks == 0 => SizeCheck::NotPossible,
+        Some(size) if said.is_more && size.checked_mul(blocks).is_some_and(|least| least <= bytes) => {
+            SizeCheck::Consistent
+        }
+        Some(_) if divides && (is_array || is_one) => SizeCheck::Consistent,
+        Some(size) => {
+            let of = said.type_name.short();
+            SizeCheck::Inconsistent(format!("{bytes} bytes in {blocks} blocks, but {of} has {size}").into())
+        }
+        None => SizeCheck::NotPossible,
+    };
+    // What does not fit at all may have something behind it, or be something else.
+    let is_array = is_array && !matches!(check, SizeCheck::Inconsistent(_));
+    let element = is_array.then(|| said.type_name.clone());
+    SiteType {
+        block: Some(if is_array { said.type_name.buffer() } else { said.type_name.clone() }),
+        element,
+        container: None,
+        confidence: Confidence::Probable,
+        evidence,
+        candidates: Vec::new(),
+        size,
+        size_check: check,
+        module: Some(place),
+    }
+}
+
+/// A block of a library's own: named after the innermost function that is meant for others, "C: opendir". Libraries
+/// without a symbol for it may be known by what their caller called.
+pub(crate) fn library_block(places: Places<'_>) -> Option<SiteType> {
+    let mut wrapper = None;
+    for (place, frames) in places.iter().enumerate() {
+        let frame = frames.last()?;
+        if is_allocator(frame) {
+            continue;
+        }
+        let is_library = frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
+        let called = || frame.called.as_deref().filter(|name| place > 0 && !name.starts_with('_'));
+        let name = if is_library { public_name(frame) } else { called() };
+        if let Some(name) = name {
+            // Functions that allocate for their callers say nothing about what for.
+            if !name.contains("alloc") {
+                return Some(named_after(place, name));
+            }
+            wrapper = wrapper.or(Some((place, name)));
+        }
+        if !is_library {
+            break;
+        }
+    }
+    wrapper.map(|(place, name)| named_after(place, name))
+}
+
+fn named_after(place: usize, name: &str) -> SiteType {
+    SiteType {
+        block: Some(TypeName::plain(&format!("C: {name}"))),
+        confidence: Confidence::Probable,
+        evidence: Evidence::CFunction(name.into()),
+        module: Some(place),
+        ..SiteType::unknown()
+    }
+}
+
+/// The name under which others know a function.
+fn public_name(frame: &TypedFrame) -> Option<&str> {
+    let names = std::iter::once(&*frame.name).chain(frame.aliases.iter().map(|alias| &**alias));
+    names.filter(|name| !name.starts_with('_') && !name.is_empty()).min_by_key(|name| name.len())
+}
+
+fn is_allocator(frame: &TypedFrame) -> bool {
+    frame.is_allocator() || frame.name.contains("::operator new")
 }

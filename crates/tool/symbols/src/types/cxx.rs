@@ -1,17 +1,426 @@
 //! C++: template parameters, constructors, source text.
+//!
+//! In order of strength: the allocator that is asked for `T`s, by its template argument; functions of the standard library
+//! that make one `T`; the constructor that runs right after the call; the text of the line; names of functions in symbol
+//! tables.
 
-use super::cxx_name::Type;
-use super::{Places, SiteSizes, SiteType, TypeName};
+use std::sync::Arc;
+
+use super::cxx_name::{Path, Segment, Type};
+use super::frame::{Constructed, TypedFrame, Written};
+use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName, c};
+
+/// Frames looked at.
+const FRAMES_MAX: usize = 96;
+/// What `new X[n]` puts in front of elements that have a destructor: their number.
+const COOKIE: u64 = 8;
+
+/// A frame of the stack, with its name taken apart.
+struct Frame<'p> {
+    place: usize,
+    frame: &'p TypedFrame,
+    path: Path,
+}
+
+impl Frame<'_> {
+    fn is_in_std(&self) -> bool {
+        self.path.is_in_std()
+    }
+
+    /// The name of the class around, without arguments.
+    fn class(&self) -> Option<&Segment> {
+        let (_, around) = self.path.0.split_last()?;
+        around.last()
+    }
+
+    fn function(&self) -> &str {
+        self.path.last().map_or("", |last| &last.name)
+    }
+
+    /// The size of a type, if it is what a template parameter of this frame stands for.
+    fn size_of(&self, of: &Type) -> Option<u64> {
+        let name = of.full();
+        let known = self.frame.parameters.iter().find(|parameter| parameter.type_name.full() == name);
+        known.and_then(|known| known.size).or_else(|| of.known_size())
+    }
+}
+
+/// What the evidence names, before sizes are looked at.
+struct Claim {
+    of: Type,
+    size: Option<u64>,
+    /// One, several, or either.
+    shape: Shape,
+    evidence: Evidence,
+    confidence: Confidence,
+    place: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    One,
+    Several,
+    Either,
+}
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C++.
-pub(crate) fn site_type(_places: Places<'_>, _sizes: SiteSizes) -> SiteType {
-    SiteType::unknown()
+pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
+    let all = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
+    let frames: Vec<Frame<'_>> = all
+        .take(FRAMES_MAX)
+        .map(|(place, frame)| Frame { place, frame, path: Path::of_function(&frame.name).unwrap_or_default() })
+        .collect();
+    let is_new = |frame: &Frame<'_>| matches!(frame.function(), "operator new" | "operator new[]");
+    let is_array = frames
+        .iter()
+        .take_while(|frame| frame.frame.is_allocator() || is_new(frame))
+        .any(|frame| frame.function() == "operator new[]");
+    let Some(first) = frames.iter().position(|frame| !frame.frame.is_allocator() && !is_new(frame)) else {
+        return SiteType::unknown();
+    };
+    // An operator of a class's own serves that class, and those derived from it.
+    let own = frames[..first].iter().find(|frame| is_new(frame) && frame.path.0.len() > 1);
+    let frames = &frames[first..];
+
+    let claim = by_allocator(frames)
+        .or_else(|| by_maker(frames))
+        .or_else(|| by_expression(places, frames, sizes, is_array))
+        .or_else(|| by_symbol(frames))
+        .or_else(|| own.and_then(by_own_operator));
+    let found = claim.map(|claim| settle(claim, sizes));
+    let found = match found {
+        Some(found) => found,
+        None => c::by_text(places, sizes).unwrap_or_else(SiteType::unknown),
+    };
+    SiteType { container: container(frames), ..found }
 }
 
 /// The normal spelling of a type.
 pub(crate) fn name(spelled: &str) -> TypeName {
+    if let Some(element) = spelled.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return name(element).buffer();
+    }
     match Type::parse(spelled) {
-        Some(parsed) => TypeName::spelled(&parsed.full(), &parsed.short()),
+        Some(parsed) => type_name(&parsed),
         None => TypeName::plain(&spelled.replace("> >", ">>")),
     }
+}
+
+fn type_name(of: &Type) -> TypeName {
+    TypeName::spelled(&of.full(), &of.short())
+}
+
+/// `std::allocator<T>` and its like, and allocators of the program's own that a container calls.
+fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
+    // Frames between it and `operator new` are helpers: `__libcpp_allocate`, `Arena<T>::refill`.
+    let asked = frames.iter().position(|frame| is_asked(frame).is_some())?;
+    // Others' own allocations on the way: not what it is asked for.
+    let nearer_is_own = frames[..asked].iter().any(|frame| !frame.is_in_std() && frame.function() != "allocate");
+    if nearer_is_own && !frames[..asked].iter().any(|frame| frame.function() == "allocate") {
+        return None;
+    }
+    let frame = &frames[asked];
+    let of = is_asked(frame)?;
+    let standard = frame.class().is_some_and(|class| is_allocator_class(&class.name)) || frame.is_in_std();
+    let size = frame.size_of(&of).or_else(|| {
+        let others = frames[asked + 1..].iter().take(3);
+        others.filter_map(|other| other.size_of(&of)).next()
+    });
+    let size = size.or_else(|| frame.frame.returns.as_ref().filter(|to| to.type_name.full() == of.full())?.size);
+    let node = is_node(&of);
+    let buffer = frames[asked + 1..].iter().take_while(|frame| frame.is_in_std()).any(has_buffer);
+    let shape = if node {
+        Shape::One
+    } else if buffer {
+        Shape::Several
+    } else {
+        Shape::Either
+    };
+    Some(Claim {
+        of,
+        size,
+        shape,
+        evidence: Evidence::TemplateParameter("_Tp".into()),
+        confidence: if standard { Confidence::Exact } else { Confidence::SizeConsistent },
+        place: frame.place,
+    })
+}
+
+fn is_allocator_class(name: &str) -> bool {
+    matches!(name, "new_allocator" | "__new_allocator" | "allocator" | "malloc_allocator")
+}
+
+/// What an allocator is asked for, if the frame is its `allocate`.
+fn is_asked(frame: &Frame<'_>) -> Option<Type> {
+    let class = frame.class()?;
+    if !matches!(frame.function(), "allocate" | "allocate_at_least" | "_S_allocate") {
+        return None;
+    }
+    let first = class.arguments.as_ref()?.first()?;
+    if is_allocator_class(&class.name) && frame.is_in_std() {
+        return Some(first.clone());
+    }
+    if matches!(&*class.name, "allocator_traits" | "__alloc_traits") && frame.is_in_std() {
+        // Of an allocator: by contract it is asked for what `allocate` returns a pointer to.
+        let allocator = first.path.last()?;
+        let returned = frame.frame.returns.as_ref().and_then(|returned| Type::parse(returned.type_name.full()));
+        if is_allocator_class(&allocator.name) || returned.is_none() {
+            return allocator.arguments.as_ref()?.first().cloned();
+        }
+        return returned;
+    }
+    None
+}
+
+/// Types of which there is one in a block, by their names: nodes, and what shared pointers share.
+fn is_node(of: &Type) -> bool {
+    let Some(last) = of.path.last() else { return false };
+    of.path.is_in_std()
+        && !of.is_pointer()
+        && (last.name.ends_with("_node")
+            || last.name.starts_with("_Sp_counted")
+            || last.name.starts_with("__shared_ptr_"))
+}
+
+/// Whether a function is of a container that has its elements one after the other.
+fn has_buffer(frame: &Frame<'_>) -> bool {
+    const CLASSES: [&str; 14] = [
+        "vector",
+        "_Vector_base",
+        "basic_string",
+        "deque",
+        "_Deque_base",
+        "valarray",
+        "_Hashtable",
+        "_Hashtable_alloc",
+        "__split_buffer",
+        "__vector_base",
+        "_Bvector_base",
+        "priority_queue",
+        "stack",
+        "queue",
+    ];
+    frame.path.names().any(|name| CLASSES.contains(&name))
+}
+
+/// Functions of the standard library that make one object of a type that they name.
+fn by_maker(frames: &[Frame<'_>]) -> Option<Claim> {
+    let maker = frames.first().filter(|frame| frame.is_in_std())?;
+    let function = maker.path.last();
+    let (arguments, parameter) = match (maker.class().map(|class| &*class.name), maker.function()) {
+        (_, "make_unique" | "make_unique_for_overwrite") => (function?.arguments.as_ref()?, "_Tp"),
+        (Some("_Base_manager"), _) => (maker.class()?.arguments.as_ref()?, "_Functor"),
+        (Some("_Manager_external"), _) => (maker.class()?.arguments.as_ref()?, "_Tp"),
+        _ => return None,
+    };
+    let named = arguments.first()?;
+    // What the debug information calls it tells closures from each other, where names of functions may not.
+    let known = maker.frame.parameters.iter().find(|known| &*known.name == parameter);
+    let of = known.and_then(|known| Type::parse(known.type_name.full())).unwrap_or_else(|| named.clone());
+    let (element, shape) = match of.array_element() {
+        Some(element) => (element, Shape::Several),
+        None => (of, Shape::One),
+    };
+    let size = known.filter(|_| shape == Shape::One).and_then(|known| known.size).or_else(|| {
+        // Of the element of an array: what a constructor, or a pointer that is returned, says.
+        let named = frames.iter().take_while(|frame| frame.is_in_std()).find_map(|frame| frame.size_of(&element));
+        let built = maker.frame.constructed.iter().find(|found| found.class.full() == element.full());
+        named.or_else(|| built?.size)
+    });
+    Some(Claim {
+        of: element,
+        size,
+        shape,
+        evidence: Evidence::TemplateParameter(parameter.into()),
+        confidence: Confidence::Exact,
+        place: maker.place,
+    })
+}
+
+/// `new X` and `new X[n]`: the constructor that runs then, and what is written there.
+fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_array: bool) -> Option<Claim> {
+    let site = frames.first()?;
+    let constructed = places.get(site.place)?.last().map(|last| &last.constructed[..]).unwrap_or_default();
+    let shape = if is_array { Shape::Several } else { Shape::One };
+    let fits = |size: Option<u64>| size.is_some_and(|size| agrees(size, shape, sizes));
+    let is_here = |found: &&Constructed| {
+        found.line.is_some() && (found.line, found.column) == (site.frame.line, site.frame.column)
+    };
+    let fitting: Vec<&Constructed> = constructed.iter().filter(|found| fits(found.size)).collect();
+    let written = site.frame.written.iter().find(|written| !written.is_result);
+    let shape_of = |written: &Written| if written.is_array || is_array { Shape::Several } else { Shape::One };
+    let claim = |of: &TypeName, size, shape, evidence, confidence| {
+        Some(Claim {
+            of: Type::parse(of.full()).unwrap_or_else(|| Type::of_text(of.full())),
+            size,
+            shape,
+            evidence,
+            confidence,
+            place: site.place,
+        })
+    };
+    if let Some(written) = written {
+        let last = |name: &TypeName| Type::parse(name.full()).and_then(|of| Some(of.path.last()?.name.clone()));
+        // Values among the arguments of a template have several spellings.
+        let same = fitting.iter().find(|found| {
+            found.class == written.type_name || is_here(found) && last(&found.class) == last(&written.type_name)
+        });
+        if let Some(same) = same {
+            return claim(&same.class, same.size, shape_of(written), Evidence::Constructor, Confidence::Exact);
+        }
+        let fits = written.size.is_some_and(|size| agrees(size, shape_of(written), sizes));
+        // Text of another version of the file would be contradicted.
+        if fits || fitting.is_empty() {
+            let confidence = if fits { Confidence::SizeConsistent } else { Confidence::Probable };
+            return claim(&written.type_name, written.size, shape_of(written), Evidence::SourceText, confidence);
+        }
+    }
+    let here: Vec<&&Constructed> = fitting.iter().filter(|found| is_here(found)).collect();
+    if let Some(found) = here.first() {
+        let only = here.iter().all(|other| other.class == found.class);
+        let confidence = if only { Confidence::Exact } else { Confidence::SizeConsistent };
+        return claim(&found.class, found.size, shape, Evidence::Constructor, confidence);
+    }
+    if let Some(found) = fitting.first() {
+        let only = fitting.iter().all(|other| other.class == found.class);
+        let confidence = if only { Confidence::SizeConsistent } else { Confidence::Probable };
+        return claim(&found.class, found.size, shape, Evidence::Constructor, confidence);
+    }
+    if let Some(received) =
+        places.get(site.place)?.last().and_then(|last| last.received.as_ref()).filter(|to| fits(to.size))
+    {
+        let evidence = Evidence::Variable(received.variable.clone());
+        return claim(&received.type_name, received.size, shape, evidence, Confidence::Probable);
+    }
+    if let Some(written) = site.frame.written.iter().find(|written| fits(written.size)) {
+        return claim(&written.type_name, written.size, shape, Evidence::SourceText, Confidence::Probable);
+    }
+    if let Some(returned) = site.frame.returns.as_ref().filter(|returned| fits(returned.size)) {
+        let evidence = Evidence::Function(site.frame.name.clone());
+        return claim(&returned.type_name, returned.size, shape, evidence, Confidence::Probable);
+    }
+    // A constructor's name, of which nothing else is known.
+    let found = constructed.iter().find(|found| found.size.is_none())?;
+    claim(&found.class, None, shape, Evidence::Constructor, Confidence::Probable)
+}
+
+/// Functions of templates of the standard library that were compiled elsewhere: what they say by their names.
+fn by_symbol(frames: &[Frame<'_>]) -> Option<Claim> {
+    let found = frames.iter().take_while(|frame| frame.is_in_std()).find_map(|frame| {
+        let classes = frame.path.0.iter().rev().skip(1);
+        classes.filter_map(|class| Some((class, class.arguments.as_ref()?))).find_map(|(class, arguments)| {
+            let first = arguments.first()?;
+            let name = &*class.name;
+            let of = match name {
+                "vector" | "_Vector_base" | "valarray" => first.clone(),
+                "_Rb_tree" => node("_Rb_tree_node", arguments.get(1)?.clone()),
+                "list" | "_List_base" => node("_List_node", first.clone()),
+                _ if name.starts_with("basic_") => first.clone(),
+                _ => return None,
+            };
+            let shape = if is_node(&of) { Shape::One } else { Shape::Several };
+            Some((frame, of, shape))
+        })
+    });
+    let (frame, of, shape) = found?;
+    let size = frame.size_of(&of);
+    Some(Claim {
+        of,
+        size,
+        shape,
+        evidence: Evidence::SymbolName(frame.path.clone().without_parameters().short().into()),
+        confidence: if size.is_some() { Confidence::SizeConsistent } else { Confidence::Probable },
+        place: frame.place,
+    })
+}
+
+fn node(name: &str, of: Type) -> Type {
+    let plain = |name: &str, arguments| Segment { name: name.to_owned(), arguments, parameters: None };
+    Type::named(Path(vec![plain("std", None), plain(name, Some(vec![of]))]))
+}
+
+/// A class's own `operator new`.
+fn by_own_operator(operator: &Frame<'_>) -> Option<Claim> {
+    Some(Claim {
+        of: Type::named(operator.path.parent()?),
+        size: None,
+        shape: Shape::Either,
+        evidence: Evidence::Function(operator.frame.name.clone()),
+        confidence: Confidence::Probable,
+        place: operator.place,
+    })
+}
+
+/// Whether blocks can be of elements of this size.
+fn agrees(size: u64, shape: Shape, sizes: SiteSizes) -> bool {
+    let SiteSizes { blocks, bytes } = sizes;
+    let one = size.checked_mul(blocks) == Some(bytes);
+    let several = size > 0
+        && (bytes % size == 0
+            || blocks
+                .checked_mul(COOKIE)
+                .and_then(|cookies| bytes.checked_sub(cookies))
+                .is_some_and(|rest| rest % size == 0));
+    match shape {
+        Shape::One => one,
+        Shape::Several => several,
+        Shape::Either => one || several,
+    }
+}
+
+/// Makes an answer of a claim, with the sizes of the blocks.
+fn settle(claim: Claim, sizes: SiteSizes) -> SiteType {
+    let Claim { of, size, shape, evidence, mut confidence, place } = claim;
+    let is_known = sizes.blocks > 0;
+    let check = match size {
+        Some(size) if is_known && agrees(size, shape, sizes) => SizeCheck::Consistent,
+        Some(size) if is_known => {
+            let blocks = if sizes.blocks == 1 { "1 block".to_owned() } else { format!("{} blocks", sizes.blocks) };
+            SizeCheck::Inconsistent(format!("{} bytes in {blocks}, but {} has {size}", sizes.bytes, of.short()).into())
+        }
+        _ => SizeCheck::NotPossible,
+    };
+    let is_one = match shape {
+        Shape::One => true,
+        Shape::Several => false,
+        Shape::Either => is_known && size.is_some_and(|size| agrees(size, Shape::One, sizes)),
+    };
+    // One that may as well be several of which there is one.
+    if shape == Shape::Either && is_one {
+        confidence = confidence.max(Confidence::SizeConsistent);
+    }
+    let of_name = type_name(&of);
+    let mut candidates = Vec::new();
+    if matches!(check, SizeCheck::Inconsistent(_)) && confidence < Confidence::Ambiguous {
+        confidence = Confidence::Ambiguous;
+        candidates.push(if is_one { of_name.clone() } else { of_name.buffer() });
+    }
+    let held = if is_one && is_node(&of) {
+        of.path.last().and_then(|last| last.arguments.as_ref()?.first()).map(type_name)
+    } else {
+        None
+    };
+    let (block, element) = if is_one { (of_name, held) } else { (of_name.buffer(), Some(of_name)) };
+    SiteType {
+        block: Some(block),
+        element,
+        container: None,
+        confidence,
+        evidence,
+        candidates,
+        size,
+        size_check: check,
+        module: Some(place),
+    }
+}
+
+/// What was called of the standard library: `std::map<int, app::Point>::operator[]`.
+fn container(frames: &[Frame<'_>]) -> Option<Arc<str>> {
+    let outermost = frames.iter().take_while(|frame| frame.is_in_std()).last()?;
+    let mut path = outermost.path.clone().without_parameters();
+    let is_member = path.0.len() > 2;
+    if let Some(last) = path.0.last_mut().filter(|_| is_member) {
+        last.arguments = None;
+    }
+    Some(path.short().into())
 }

@@ -71,6 +71,47 @@ impl Type {
         matches!(pointee.suffixes.pop(), Some(Suffix::Mark("*"))).then_some(pointee)
     }
 
+    /// Whether somebody can mean this type by `called`, in a scope that has its name, or by a well-known other name.
+    pub(crate) fn can_be_called(&self, called: &Type) -> bool {
+        let known = |of: &Type| -> Option<Type> {
+            let name = of.path.last().filter(|_| of.path.0.len() == 1 || of.path.is_in_std())?;
+            let own = match &*name.name {
+                "size_t" | "uint64_t" | "uintptr_t" => "unsigned long",
+                "int64_t" | "ptrdiff_t" | "intptr_t" | "ssize_t" => "long",
+                "uint32_t" => "unsigned int",
+                "int32_t" => "int",
+                "uint16_t" => "unsigned short",
+                "int16_t" => "short",
+                "uint8_t" => "unsigned char",
+                "int8_t" => "signed char",
+                "string" => "std::basic_string<char>",
+                _ => return None,
+            };
+            Type::parse(own)
+        };
+        let known = known(called);
+        // Values are spelled in many ways.
+        let is_value = self.path.0.len() == 1
+            && self.path.0[0].name.starts_with(|c: char| c == '(' || c == '-' || c.is_ascii_digit());
+        let is_called = |called: &Type| {
+            self.is_const == called.is_const
+                && self.suffixes == called.suffixes
+                && self.path.can_be_called(&called.path)
+        };
+        is_value && self.path.0[0].name.starts_with('(') || is_called(called) || known.as_ref().is_some_and(is_called)
+    }
+
+    /// The element of an array.
+    pub(crate) fn array_element(&self) -> Option<Type> {
+        let mut element = self.clone();
+        matches!(element.suffixes.pop(), Some(Suffix::Array(_))).then_some(element)
+    }
+
+    /// A type in a spelling that is not understood, as it is.
+    pub(crate) fn of_text(text: &str) -> Type {
+        Type::named(Path(vec![Segment { name: text.to_owned(), arguments: None, parameters: None }]))
+    }
+
     /// Without `const` in front.
     pub(crate) fn unqualified(&self) -> Type {
         let is_pointer = !self.suffixes.is_empty();
@@ -180,24 +221,56 @@ impl Path {
         (!parent.is_empty()).then(|| Path(parent.to_vec()))
     }
 
+    /// Without the parameters of the function that it names.
+    pub(crate) fn without_parameters(mut self) -> Path {
+        if let Some(last) = self.0.last_mut() {
+            last.parameters = None;
+        }
+        self
+    }
+
+    pub(crate) fn full(&self) -> String {
+        let mut out = String::new();
+        let _ = self.write(&mut out, false);
+        out
+    }
+
     pub(crate) fn short(&self) -> String {
         let mut out = String::new();
         let _ = self.write(&mut out, true);
         out
     }
 
-    fn write(&self, out: &mut String, short: bool) -> fmt::Result {
-        let mut is_first = true;
-        if short && let Some((name, rest)) = self.standard_alias() {
-            out.push_str(name);
-            if rest.is_empty() {
-                return Ok(());
+    /// Whether somebody can mean this by `called`: by its last segments, and their first arguments.
+    fn can_be_called(&self, called: &Path) -> bool {
+        let own = self.0.iter().rev().filter(|segment| !is_inline_namespace(&segment.name));
+        let called = called.0.iter().rev().filter(|segment| !is_inline_namespace(&segment.name));
+        let mut own = own.peekable();
+        for wanted in called {
+            let Some(segment) = own.next() else { return false };
+            if segment.name != wanted.name {
+                return false;
             }
-            is_first = false;
-            return write_segments(out, rest, short, is_first);
+            if let Some(arguments) = &wanted.arguments {
+                let all = segment.arguments.as_deref().unwrap_or_default();
+                if all.len() < arguments.len()
+                    || !all.iter().zip(arguments).all(|(own, called)| own.can_be_called(called))
+                {
+                    return false;
+                }
+            }
         }
-        let _ = &mut is_first;
-        write_segments(out, &self.0, short, is_first)
+        true
+    }
+
+    fn write(&self, out: &mut String, short: bool) -> fmt::Result {
+        match self.standard_alias().filter(|_| short) {
+            Some((name, rest)) => {
+                out.push_str(name);
+                write_segments(out, rest, short, false)
+            }
+            None => write_segments(out, &self.0, short, true),
+        }
     }
 
     /// `std::string` for `std::basic_string<char, …>` at the front, and what follows it.

@@ -12,7 +12,8 @@ use super::aftermath::Body;
 use super::frame::{Language, Parameter};
 use super::lookup::Names;
 use super::name::TypeName;
-use super::rust_name;
+use super::rust;
+use crate::demangle;
 use crate::meter::Metered;
 
 /// References followed from one entry to the next, and types within types.
@@ -131,7 +132,8 @@ impl<'a> Entries<'a> {
                 let linkage = linkage.filter(|name| name.len() <= NAME_MAX).map(Arc::from);
                 let linkage = linkage.or_else(|| origin?.linkage.clone());
                 let name = name_of(unit, &entry).or_else(|| origin?.name.clone());
-                let told = language == Language::Rust && linkage.is_some();
+                // Names of Rust say it themselves.
+                let told = language == Language::Rust;
                 let scope = match origin {
                     Some(origin) => origin.scope.clone(),
                     None if told => None,
@@ -250,6 +252,7 @@ impl<'a> Entries<'a> {
             }
             (tag, None) => {
                 let kind = match tag {
+                    gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type if is_closure(unit, offset) => "{lambda}",
                     gimli::DW_TAG_structure_type => "{anonymous struct}",
                     gimli::DW_TAG_class_type => "{anonymous class}",
                     gimli::DW_TAG_union_type => "{anonymous union}",
@@ -334,7 +337,7 @@ impl<'a> Entries<'a> {
             return;
         }
         // In Rust, the arguments in the name are the same, and spelled as elsewhere.
-        let arguments = plain.filter(|_| language == Language::Rust).map(rust_name::arguments).unwrap_or_default();
+        let arguments = plain.filter(|_| language == Language::Rust).map(rust::arguments).unwrap_or_default();
         let spelled = arguments.len() == found.len();
         for (at, (name, spelling)) in found.into_iter().enumerate() {
             let Some((type_name, size)) = spelling else { continue };
@@ -380,9 +383,11 @@ impl<'a> Entries<'a> {
         for around in self.around(unit, offset)? {
             let entry = unit.entry(UnitOffset(around)).ok()?;
             let name = name_of(unit, &entry);
+            let is_function = entry.tag() == gimli::DW_TAG_subprogram;
+            // In C++, functions are told apart by their parameters, and their linkage names tell all that is around, too.
+            let whole = if is_function { self.declared(unit, &entry, cxx_function) } else { None };
             let part = match entry.tag() {
-                // A function's own scope is told by its declaration; its name is enough here.
-                gimli::DW_TAG_subprogram => name.or_else(|| self.declared_name(unit, &entry)),
+                gimli::DW_TAG_subprogram => whole.clone().or(name).or_else(|| self.declared(unit, &entry, name_of)),
                 gimli::DW_TAG_namespace => name.or_else(|| Some("(anonymous namespace)".into())),
                 _ => name,
             };
@@ -392,20 +397,28 @@ impl<'a> Entries<'a> {
                 return None;
             }
             parts.push(part);
+            if whole.is_some() {
+                break;
+            }
         }
         parts.reverse();
         Some(parts.join("::").into())
     }
 
-    fn declared_name(
+    /// What a function's entry tells, or else that of its declaration.
+    fn declared<T>(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
         entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
-    ) -> Option<Arc<str>> {
+        tell: fn(UnitRef<'_, Metered<'a>>, &gimli::DebuggingInformationEntry<Metered<'a>>) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(told) = tell(unit, entry) {
+            return Some(told);
+        }
         let origin =
             entry.attr_value(gimli::DW_AT_abstract_origin).or_else(|| entry.attr_value(gimli::DW_AT_specification))?;
         let (target, offset) = self.follow(unit, origin)?;
-        name_of(target.unit(), &target.unit().entry(offset).ok()?)
+        tell(target.unit(), &target.unit().entry(offset).ok()?)
     }
 
     /// The offsets of the scopes around an entry, innermost first.
@@ -541,6 +554,16 @@ pub(super) fn is_class(tag: gimli::DwTag) -> bool {
     )
 }
 
+/// Whether a class without a name is one that can be called.
+fn is_closure(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> bool {
+    let mut found = false;
+    let _ = each_child(unit, offset, gimli::DW_TAG_subprogram, |child| {
+        found = name_of(unit, child).is_some_and(|name| &*name == "operator()");
+        !found
+    });
+    found
+}
+
 /// Calls `each` with the direct children that have this tag, until it returns false.
 fn each_child<'a>(
     unit: UnitRef<'_, Metered<'a>>,
@@ -563,6 +586,19 @@ fn each_child<'a>(
         entries.skip_attributes(abbreviation.attributes()).ok()?;
     }
     Some(())
+}
+
+/// The name of a C++ function with its scope and parameters, from its linkage name.
+fn cxx_function<'a>(
+    unit: UnitRef<'_, Metered<'a>>,
+    entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+) -> Option<Arc<str>> {
+    let linkage = unit.attr_string(entry.attr_value(gimli::DW_AT_linkage_name)?).ok()?.bytes();
+    if !linkage.starts_with(b"_Z") || linkage.len() > NAME_MAX || demangle::is_legacy_rust(linkage) {
+        return None;
+    }
+    let path = super::cxx_name::Path::of_function(demangle::function(linkage).full())?;
+    Some(path.full().into())
 }
 
 pub(super) fn name_of<'a>(

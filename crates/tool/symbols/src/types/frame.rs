@@ -1,12 +1,12 @@
 //! Functions at an address, with what they say about types.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::entries::Facts;
 use super::name::TypeName;
+use super::rust::View;
 use crate::demangle;
-use crate::image::TypedAnswer;
+use crate::image::{RawTyped, TypedAnswer};
 
 /// One function at an address, with its type arguments. Strings are shared with all other frames of the module.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +40,8 @@ pub struct TypedFrame {
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
+    /// The function of another module that is called at the address, by its name as a symbol (last frame only).
+    pub called: Option<Arc<str>>,
     /// The variable that the result of the call at the address is put into (C and C++, last frame only).
     pub received: Option<Received>,
     /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
@@ -47,6 +49,18 @@ pub struct TypedFrame {
     pub written: Arc<[Written]>,
     /// What the function returns a pointer to, if it does and says it (C and C++).
     pub returns: Option<Pointee>,
+    pub(crate) view: Lazy,
+}
+
+/// The function taken apart, once a rule asks for it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lazy(pub(crate) Arc<OnceLock<View>>);
+
+impl PartialEq for Lazy {
+    /// It follows from the rest.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A type parameter.
@@ -195,6 +209,8 @@ impl TypedFrame {
 pub(crate) struct Rendering {
     strings: HashSet<Arc<str>>,
     demangled: HashMap<Box<[u8]>, Arc<str>>,
+    /// By the name, the plain name and the source file.
+    views: HashMap<[usize; 3], Lazy>,
 }
 
 impl Rendering {
@@ -202,62 +218,63 @@ impl Rendering {
     pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
         let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
         let none: Arc<[Arc<str>]> = Arc::new([]);
-        let nothing: Arc<Facts> = Arc::default();
-        let last = answer.frames.len().saturating_sub(1);
-        let mut frames = Vec::with_capacity(last + 1);
-        let symbol = answer.symbol.as_deref();
-        for (at, frame) in answer.frames.into_iter().enumerate() {
-            let facts = frame.facts.as_ref().unwrap_or(&nothing);
-            // Line tables have no linkage names, but the symbol table has that of the physical function.
-            let linkage = facts.linkage.as_deref().or_else(|| symbol.filter(|name| at == last && is_mangled(name)));
-            let scope = facts.scope.as_deref().map(|scope| self.string(scope));
-            let plain = facts.name.as_deref().map(|plain| self.string(plain));
-            let name = match (linkage, &plain, &scope) {
-                (Some(linkage), ..) => self.demangled(linkage),
-                (None, Some(plain), Some(scope)) if !scope.is_empty() => self.string(&format!("{scope}::{plain}")),
-                (None, Some(plain), _) => plain.clone(),
-                (None, None, _) => self.demangled(symbol.filter(|_| at == last).unwrap_or_default()),
-            };
-            frames.push(TypedFrame {
-                name,
-                plain,
-                scope,
-                linkage: linkage
-                    .filter(|name| is_mangled(name))
-                    .map(|name| self.string(&String::from_utf8_lossy(name))),
-                parameters: facts.parameters.clone(),
-                language: frame.language.unwrap_or_else(|| symbol.map_or(Language::Other, Language::of_symbol)),
-                file: frame.file.map(|file| self.string(&file)),
-                line: frame.line,
-                column: frame.column,
-                inlined: at < last,
-                aliases: if at == last { aliases.clone() } else { none.clone() },
-                constructed: if at == last { answer.constructed.clone() } else { Arc::new([]) },
-                received: answer.received.clone().filter(|_| at == last),
-                written: frame.written.into(),
-                returns: frame.returns,
-            });
+        let called = answer.called.as_deref().map(|name| self.string(&String::from_utf8_lossy(name)));
+        let mut raw = answer.frames;
+        if raw.is_empty() {
+            raw.push(RawTyped::default());
         }
-        if frames.is_empty() {
-            frames.push(TypedFrame {
-                name: self.demangled(symbol.unwrap_or_default()),
-                plain: None,
-                scope: None,
-                linkage: symbol.filter(|name| is_mangled(name)).map(|name| self.string(&String::from_utf8_lossy(name))),
-                parameters: Arc::new([]),
-                language: symbol.map_or(Language::Other, Language::of_symbol),
-                file: None,
-                line: None,
-                column: None,
-                inlined: false,
-                aliases,
-                constructed: answer.constructed,
-                received: None,
-                written: Arc::new([]),
-                returns: None,
-            });
+        let last = raw.len() - 1;
+        let frames = raw.into_iter().enumerate().map(|(at, frame)| {
+            let mut frame = self.frame(frame, answer.symbol.as_deref().filter(|_| at == last));
+            frame.inlined = at < last;
+            frame.aliases = if at == last { aliases.clone() } else { none.clone() };
+            if at == last {
+                frame.constructed = answer.constructed.clone();
+                frame.received = answer.received.clone();
+                frame.called = called.clone();
+            }
+            frame
+        });
+        frames.collect()
+    }
+
+    /// `symbol` is that of the physical function, if this is it.
+    fn frame(&mut self, frame: RawTyped, symbol: Option<&[u8]>) -> TypedFrame {
+        let facts = frame.facts.unwrap_or_default();
+        // Line tables have no linkage names, but the symbol table has that of the physical function.
+        let linkage = facts.linkage.as_deref().or(symbol).filter(|name| demangle::is_mangled(name));
+        let scope = facts.scope.as_deref().map(|scope| self.string(scope));
+        let plain = facts.name.as_deref().map(|plain| self.string(plain));
+        let name = match (linkage, &plain, &scope) {
+            (Some(linkage), ..) => self.demangled(linkage),
+            (None, Some(plain), Some(scope)) if !scope.is_empty() => self.string(&format!("{scope}::{plain}")),
+            (None, Some(plain), _) => plain.clone(),
+            (None, None, _) => self.demangled(symbol.unwrap_or_default()),
+        };
+        let linkage = linkage.map(|name| self.string(&String::from_utf8_lossy(name)));
+        let file = frame.file.map(|file| self.string(&file));
+        let address = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.as_ptr().addr());
+        let view = [name.as_ptr().addr(), address(&plain), address(&file)];
+        let view = self.views.entry(view).or_default().clone();
+        TypedFrame {
+            name,
+            plain,
+            scope,
+            linkage,
+            parameters: facts.parameters.clone(),
+            language: frame.language.or_else(|| symbol.map(Language::of_symbol)).unwrap_or(Language::Other),
+            file,
+            line: frame.line,
+            column: frame.column,
+            inlined: false,
+            aliases: Arc::new([]),
+            constructed: Arc::new([]),
+            called: None,
+            received: None,
+            written: frame.written.into(),
+            returns: frame.returns,
+            view,
         }
-        frames.into()
     }
 
     fn demangled(&mut self, name: &[u8]) -> Arc<str> {
@@ -277,8 +294,4 @@ impl Rendering {
         self.strings.insert(text.clone());
         text
     }
-}
-
-fn is_mangled(name: &[u8]) -> bool {
-    demangle::is_mangled(name)
 }

@@ -93,9 +93,6 @@ impl<'a> Entries<'a> {
         let names = self.names(unit)?;
         let last = parsed.path.last()?;
         let scope = facts.scope.clone().unwrap_or_else(|| "".into());
-        let around: Vec<usize> = self.around(unit, function).unwrap_or_default();
-        let of_typedefs = |name: &str| Type::parse(name).map(|found| found.short());
-        let wanted = parsed.path.short();
         let mut best: Option<(usize, Spelled)> = None;
         let mut is_ambiguous = false;
         for &offset in names.get(last.name.as_bytes()).into_iter().flatten().take(SAME_NAME_MAX) {
@@ -110,17 +107,19 @@ impl<'a> Entries<'a> {
                 }
             }
             let full = self.scoped_name(unit, offset)?;
-            let full_short = of_typedefs(&full).unwrap_or_else(|| full.to_string());
-            let is_whole = full_short == wanted;
-            if !is_whole && !full_short.ends_with(&format!("::{wanted}")) {
+            let Some(own) = Type::parse(&full) else { continue };
+            if !own.can_be_called(&parsed) {
                 continue;
             }
             // The nearer its scope is to the function's, the better.
-            let type_scope = full_short[..full_short.len() - wanted.len()].trim_end_matches("::");
-            let is_around = self
-                .around(unit, offset)
-                .is_some_and(|own| own.first().is_none_or(|own| around.contains(own) || *own == function.0));
-            let nearness = if is_around || scope_contains(&scope, type_scope) { 2 + type_scope.len() } else { 1 };
+            let depth = own.path.0.len() - parsed.path.0.len().min(own.path.0.len());
+            let own_scope = Path(own.path.0[..depth].to_vec()).short();
+            let is_in_it = self.around(unit, offset).is_some_and(|own| own.first() == Some(&function.0));
+            let nearness = match () {
+                () if is_in_it => usize::MAX,
+                () if scope_contains(&scope, &own_scope) => 2 + own_scope.len(),
+                () => 1,
+            };
             let spot = self.spot(unit, offset)?;
             let real = if language == Language::Cxx { self.strip(spot, true)? } else { spot };
             let Some(spelled) = self.spelled(&real) else { continue };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::frame::Language;
-use super::rust_name;
+use super::rust::Type;
 
 /// The name of a type. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,9 +17,10 @@ impl TypeName {
     /// A name as the debug information, a demangler or a program itself spells it.
     pub fn new(language: Language, spelled: &str) -> Self {
         match language {
-            Language::Rust => rust_name::Type::parse(spelled).name(),
+            Language::Rust => Type::parse(spelled).name(),
             Language::Cxx => super::cxx::name(spelled),
-            Language::C | Language::Other => Self::plain(spelled),
+            Language::C => Self::plain(&spelled.replace(" *", "*")),
+            Language::Other => Self::plain(spelled),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::name::TypeName;
+use crate::types::TypeName;
 
 /// Types within types; what is nested deeper is kept as text.
 const NESTING_MAX: usize = 48;
@@ -134,6 +134,11 @@ impl Type {
             }
             _ => String::new(),
         }
+    }
+
+    /// The arguments of the last part of a path, without default ones.
+    pub(crate) fn arguments(&self) -> &[Type] {
+        self.last().map_or(&[], |last| &last.arguments)
     }
 
     pub(crate) fn spelled(&self, full: bool) -> String {

@@ -1,0 +1,274 @@
+//! The types of blocks, against programs that know them: `fixtures/types/truth.hpp` says how they tell.
+//!
+//! An answer counts as right if it names the type in full; one that is called exact must be.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use heapledger_analysis::{Moment, Names, Profile, Selection};
+use heapledger_recording::{NodeKind, Recording as File};
+use heapledger_symbols::{Confidence, Language, ModuleRef, Options, SiteSizes, SiteType, Symbolizer, TypeName};
+
+use crate::harness::{Job, Scratch, headers, installed, skipped};
+
+/// How a program's sites were answered.
+#[derive(Default)]
+pub(crate) struct Score {
+    pub(crate) sites: usize,
+    pub(crate) right: usize,
+    pub(crate) wrong: Vec<String>,
+    /// Those of the wrong ones that were called exact.
+    pub(crate) wrong_but_exact: Vec<String>,
+    /// How many were right and called exact.
+    pub(crate) exact: usize,
+}
+
+impl Score {
+    /// Right ones in a thousand.
+    pub(crate) fn per_mille(&self) -> usize {
+        self.right * 1000 / self.sites.max(1)
+    }
+
+    pub(crate) fn assert_at_least(&self, per_mille: usize, name: &str) {
+        println!("{name}: {self}");
+        assert!(self.wrong_but_exact.is_empty(), "{name}: {self:?}");
+        assert!(self.sites > 0 && self.per_mille() >= per_mille, "{name}: {self:?}");
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sites, right, exact, wrong, .. } = self;
+        write!(f, "{right} of {sites} sites right, {exact} exactly; {} wrong", wrong.len())?;
+        write!(f, ", {} of these called exact", self.wrong_but_exact.len())
+    }
+}
+
+impl fmt::Debug for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{self}")?;
+        self.wrong.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Asks for the types of all marked sites of a recording.
+pub(crate) fn score(recording: &Path, language: Language) -> Score {
+    let bytes = fs::read(recording).unwrap();
+    let file = File::open(&bytes).unwrap();
+    let options = || Options { debug_dirs: Vec::new(), ..Options::default() };
+    let mut names = Names::new(&file, Symbolizer::new(options()));
+    let symbolizer = Symbolizer::new(options());
+    let profile = Profile::load(&mut names, &Selection::at(Moment::Total), &mut |_, _| ()).unwrap();
+    let mut score = Score::default();
+    for site in &profile.sites {
+        let scopes = profile.stacks.scopes(profile.stacks.context(site.stack));
+        let texts = scopes.iter().filter_map(|scope| file.text(scope.name));
+        let text =
+            texts.map(|text| String::from_utf8_lossy(&text.bytes).into_owned()).find(|text| text.starts_with("truth "));
+        let Some((place, answers)) = text.as_deref().and_then(|text| text.split_once('|')) else { continue };
+        let frames: Vec<_> = profile.stacks.frames(site.stack).filter(|frame| frame.kind == NodeKind::Frame).collect();
+        let stack: Vec<(ModuleRef<'_>, u64)> = frames
+            .iter()
+            .filter_map(|frame| {
+                let module = file.module(frame.module)?;
+                Some((ModuleRef { path: &module.path, build_id: &module.build_id }, frame.offset))
+            })
+            .collect();
+        let sizes = SiteSizes { blocks: site.amount.blocks.0, bytes: site.amount.bytes.0 };
+        let found = symbolizer.site_type(&stack, sizes);
+        let Some(right) = is_right(&found, answers, sizes, language) else { continue };
+        score.sites += 1;
+        let exact = found.confidence == Confidence::Exact;
+        if right {
+            score.right += 1;
+            score.exact += usize::from(exact);
+            continue;
+        }
+        let at: Vec<String> = stack
+            .iter()
+            .flat_map(|&(module, offset)| {
+                symbolizer.frames(module, offset).iter().map(ToOwned::to_owned).collect::<Vec<_>>()
+            })
+            .take(24)
+            .map(|frame| frame.function.to_string())
+            .collect();
+        let line = format!("{place}: {answers}, {sizes:?}\n   found {found:?}\n   {}", at.join("\n   "));
+        if exact {
+            score.wrong_but_exact.push(line.clone());
+        }
+        score.wrong.push(line);
+    }
+    score
+}
+
+/// Whether the type is one of the answers that sizes allow. `None`: nothing can tell it.
+fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Language) -> Option<bool> {
+    let normal = |spelled: &str| without_numbers(TypeName::new(language, spelled).full());
+    let answers: Vec<(&str, u64)> = answers
+        .split('|')
+        .map(|answer| {
+            answer.rsplit_once(" @ ").map(|(name, size)| (name, size.trim_end_matches(" !").parse().unwrap())).unwrap()
+        })
+        .collect();
+    if answers.iter().any(|(name, _)| *name == "?") {
+        return None;
+    }
+    // Arrays of what has a destructor begin with their length.
+    let cookies = [0, 8 * sizes.blocks];
+    let fits = |name: &str, size: u64| match name.starts_with('[') {
+        true => cookies.iter().any(|cookies| sizes.bytes.saturating_sub(*cookies).is_multiple_of(size.max(1))),
+        false => size == 1 || name.contains("Inner<[") || sizes.bytes == sizes.blocks * size,
+    };
+    let fitting: Vec<&(&str, u64)> = answers.iter().filter(|(name, size)| fits(name, *size)).collect();
+    let is_among = |found: &TypeName| {
+        let found = without_numbers(found.full());
+        fitting.iter().any(|(name, _)| normal(name) == found)
+    };
+    Some(match found.confidence {
+        Confidence::Ambiguous => found.candidates.iter().any(is_among),
+        _ => found.block.as_ref().is_some_and(is_among),
+    })
+}
+
+/// The languages do not tell their closures apart: `{closure#1}`, `{lambda(int)#1}`, `$_1`.
+fn without_numbers(name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some(at) = ["{closure", "{lambda", "$_"].iter().filter_map(|start| rest.find(start)).min() {
+        let (before, closure) = rest.split_at(at);
+        let end = match closure.starts_with('$') {
+            true => closure[2..].find(|c: char| !c.is_ascii_digit()).map(|end| end + 2),
+            false => closure.find('}').map(|end| end + 1),
+        };
+        out.push_str(before);
+        out.push_str("{closure}");
+        rest = &closure[end.unwrap_or(closure.len())..];
+    }
+    out + rest
+}
+
+/// A truth program in Rust, built with these options.
+fn rust_program(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let sources = headers().join("../fixtures/types");
+    let object = scratch.file("truth.o");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-c", "-I"]).arg(headers()).arg(sources.join("truth.c")).arg("-o").arg(&object);
+    run(&mut compiler)?;
+    let program = scratch.file(name);
+    let mut compiler = Command::new("rustc");
+    compiler.args(["--edition", "2021", "-A", "warnings", "-C", "opt-level=3"]).args(options);
+    compiler.arg("-C").arg(format!("link-arg={}", object.display()));
+    compiler.arg(sources.join(name).with_extension("rs")).arg("-o").arg(&program);
+    run(&mut compiler)?;
+    Some(program)
+}
+
+fn run(command: &mut Command) -> Option<()> {
+    match command.output() {
+        Err(error) => {
+            skipped(&format!("{command:?}: {error}"));
+            None
+        }
+        Ok(done) => {
+            assert!(done.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&done.stderr));
+            Some(())
+        }
+    }
+}
+
+/// Scores a truth program in Rust, built with these options.
+fn rust_score(name: &str, options: &[&str]) -> Option<Score> {
+    let scratch = Scratch::new();
+    let program = rust_program(&scratch, name, options)?;
+    let (_, recording) = Job::new([program]).both(&scratch);
+    recording.assert_whole();
+    Some(score(&recording.path, Language::Rust))
+}
+
+#[test]
+fn rust_with_debug_information() {
+    let options = ["-C", "debuginfo=1"];
+    if let Some(score) = rust_score("containers", &options) {
+        score.assert_at_least(990, "containers, debug 1");
+    }
+}
+
+#[test]
+#[ignore = "builds each program many times, for a minute or so: .ci/run"]
+fn rust_at_each_level() {
+    const V0: &str = "symbol-mangling-version=v0";
+    for name in ["containers"] {
+        for (level, least) in [("2", 990), ("1", 990), ("line-tables-only", 900), ("0", 0)] {
+            for mangling in [&[][..], &["-C", V0]] {
+                let debug = format!("debuginfo={level}");
+                let options = [&["-C", &debug], mangling].concat();
+                let Some(score) = rust_score(name, &options) else { return };
+                score.assert_at_least(least, &format!("{name} {options:?}"));
+            }
+        }
+    }
+}
+
+/// Scores a truth program in C or C++, built with these options.
+fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
+    let compiler = installed(compiler)?;
+    let scratch = Scratch::new();
+    let source = headers().join("../fixtures/types").join(name);
+    let program = scratch.file("truth");
+    let is_c = name.ends_with(".c");
+    let mut command = Command::new(compiler);
+    command.arg(if is_c { "-std=gnu11" } else { "-std=c++17" }).arg("-I").arg(headers());
+    run(command.args(options).arg(source).arg("-o").arg(&program).current_dir(scratch.path()))?;
+    let (_, recording) = Job::new([program]).both(&scratch);
+    recording.assert_whole();
+    Some(score(&recording.path, if is_c { Language::C } else { Language::Cxx }))
+}
+
+#[test]
+fn cxx_with_debug_information() {
+    if let Some(score) = c_score("g++", "objects.cpp", &["-g", "-O2"]) {
+        score.assert_at_least(970, "objects.cpp");
+    }
+}
+
+#[test]
+fn c_with_debug_information() {
+    for compiler in ["gcc", "clang"] {
+        if let Some(score) = c_score(compiler, "c_sites.c", &["-g", "-O2"]) {
+            score.assert_at_least(970, "c_sites.c");
+            assert_eq!(score.exact, 0, "{score:?}");
+        }
+    }
+}
+
+/// Both compilers, at both ends of optimisation, and what linkers and other tools make of debug information.
+#[test]
+#[ignore = "builds each program many times, for two minutes or so: .ci/run"]
+fn cxx_and_c_however_built() {
+    const WAYS: [&[&str]; 6] = [
+        &["-g", "-O0"],
+        &["-g", "-O2"],
+        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
+        &["-g", "-O2", "-gsplit-dwarf"],
+        &["-g", "-O2", "-flto"],
+        &["-g", "-O1", "-fPIE", "-fno-plt"],
+    ];
+    for name in ["objects.cpp", "containers.cpp", "c_sites.c"] {
+        for compiler in ["g++", "clang++"] {
+            let compiler = if name.ends_with(".c") {
+                compiler.replace("++", "cc").replace("clangcc", "clang")
+            } else {
+                compiler.to_owned()
+            };
+            for options in WAYS {
+                // Debian's clang has no plug-in for the linker.
+                let options =
+                    if compiler.starts_with("clang") && options.contains(&"-flto") { &["-g", "-O3"] } else { options };
+                let Some(score) = c_score(&compiler, name, options) else { return };
+                score.assert_at_least(970, &format!("{compiler} {name} {options:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sizes of types and of what is made of them.
+
+use super::name::Type;
+use crate::types::SiteSizes;
+
+/// Bytes of a word, of the targets that programs are recorded on.
+const WORD: u64 = 8;
+/// Bytes that are probed at once in a hash table; as many more follow the last bucket's.
+const GROUP: u64 = 16;
+
+/// The size of a type that is the same in every program; `None`: of others.
+pub(super) fn of(of: &Type) -> Option<u64> {
+    Some(match of {
+        Type::Path { of: None, segments } => match (&*of.path(), &*segments.last()?.arguments) {
+            ("u8" | "i8" | "bool", _) => 1,
+            ("u16" | "i16" | "f16", _) => 2,
+            ("u32" | "i32" | "f32" | "char", _) => 4,
+            ("u64" | "i64" | "f64", _) => 8,
+            ("u128" | "i128" | "f128", _) => 16,
+            ("usize" | "isize", _) => WORD,
+            (
+                "alloc::string::String"
+                | "alloc::vec::Vec"
+                | "std::path::PathBuf"
+                | "std::ffi::os_str::OsString"
+                | "alloc::collections::btree::map::BTreeMap"
+                | "alloc::collections::btree::set::BTreeSet"
+                | "alloc::collections::linked_list::LinkedList",
+                _,
+            ) => 3 * WORD,
+            ("alloc::collections::vec_deque::VecDeque", _) => 4 * WORD,
+            ("alloc::boxed::Box" | "alloc::sync::Arc" | "alloc::rc::Rc" | "core::ptr::non_null::NonNull", [target]) => {
+                pointer(target)?
+            }
+            ("core::option::Option", [inner]) if is_never_null(inner) => self::of(inner)?,
+            _ => return None,
+        },
+        Type::Pointer(_, target) => pointer(target)?,
+        Type::Function(..) => WORD,
+        Type::Tuple(types) if types.is_empty() => 0,
+        // Others may be in any order, but have no gaps if all have one alignment.
+        Type::Tuple(types) => {
+            let sizes: Option<Vec<u64>> = types.iter().map(self::of).collect();
+            let sizes: Vec<u64> = sizes?.into_iter().filter(|&size| size > 0).collect();
+            let all_words = sizes.iter().all(|size| size % WORD == 0);
+            let all_equal = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+            return (all_words || all_equal).then(|| sizes.iter().sum());
+        }
+        Type::Slice(element, Some(length)) => self::of(element)?.checked_mul(length.parse().ok()?)?,
+        _ => return None,
+    })
+}
+
+/// The size of a pointer to this.
+fn pointer(target: &Type) -> Option<u64> {
+    match target {
+        Type::Slice(_, None) | Type::Bounds(..) => Some(2 * WORD),
+        _ if target.path() == "str" => Some(2 * WORD),
+        // A type of the program's may end in a slice, but hardly any does.
+        Type::Path { .. }
+            if !matches!(&*target.path(), "std::path::Path" | "std::ffi::os_str::OsStr" | "core::ffi::c_str::CStr") =>
+        {
+            Some(WORD)
+        }
+        Type::Path { .. } => Some(2 * WORD),
+        _ => Some(WORD),
+    }
+}
+
+fn is_never_null(of: &Type) -> bool {
+    matches!(
+        &*of.path(),
+        "alloc::boxed::Box" | "alloc::sync::Arc" | "alloc::rc::Rc" | "alloc::vec::Vec" | "alloc::string::String"
+    ) || matches!(of, Type::Pointer("&" | "&mut ", _))
+}
+
+/// Whether blocks fit that have two counters and one of a type, or some. `None`: they may or may not.
+pub(super) fn counted(size: u64, slice: bool, sizes: SiteSizes) -> Option<bool> {
+    let SiteSizes { blocks, bytes } = sizes;
+    let Some(rest) = bytes.checked_sub(2 * WORD * blocks) else { return Some(false) };
+    if slice {
+        if size > 0 && size.is_multiple_of(WORD) {
+            return Some(rest % size == 0);
+        }
+        // Each is padded to a whole word.
+        return (blocks == 1)
+            .then(|| bytes % WORD == 0 && (rest < WORD || size == 0 || rest / size * size + WORD > rest));
+    }
+    let one = |align: u64| size.checked_next_multiple_of(align).and_then(|one| one.checked_mul(blocks));
+    Some(
+        [WORD, 2 * WORD].into_iter().any(|align| one(align) == Some(rest))
+            || rest % blocks == 0 && rest / blocks >= size && rest / blocks - size < 2 * WORD,
+    )
+}
+
+/// Whether hash tables fit whose entries have this size: a power of two of them, and a byte for each and for a group more.
+/// `None`: they may or may not.
+pub(super) fn table(size: u64, sizes: SiteSizes) -> Option<bool> {
+    let SiteSizes { blocks, bytes } = sizes;
+    let of = |buckets: u64| {
+        let entries = size.checked_mul(buckets)?.checked_next_multiple_of(GROUP)?;
+        entries.checked_add(buckets + GROUP)
+    };
+    let powers = || (2..48).map(|power| 1u64 << power);
+    if bytes % blocks == 0 && powers().any(|buckets| of(buckets) == Some(bytes / blocks)) {
+        return Some(true);
+    }
+    if blocks == 1 {
+        return Some(false);
+    }
+    // Entries of whole quarters of a group need no padding, however many tables there are.
+    if !size.is_multiple_of(4) {
+        return None;
+    }
+    let Some(rest) = bytes.checked_sub(GROUP * blocks) else { return Some(false) };
+    Some(rest % (4 * (size + 1)) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_sizes() {
+        let size = |name: &str| of(&Type::parse(name));
+        assert_eq!(size("&str"), Some(16));
+        assert_eq!(size("alloc::boxed::Box<dyn app::Shape>"), Some(16));
+        assert_eq!(size("alloc::boxed::Box<app::Foo>"), Some(8));
+        assert_eq!(size("core::option::Option<alloc::string::String>"), Some(24));
+        assert_eq!(size("(alloc::string::String, u64, ())"), Some(32));
+        assert_eq!(size("(u8, u64)"), None);
+        assert_eq!(size("[u16; 5]"), Some(10));
+        assert_eq!(size("app::Foo"), None);
+    }
+
+    #[test]
+    fn counted_and_tables() {
+        let sizes = |blocks, bytes| SiteSizes { blocks, bytes };
+        assert_eq!(counted(24, false, sizes(3, 120)), Some(true));
+        assert_eq!(counted(24, false, sizes(3, 121)), Some(false));
+        assert_eq!(counted(1, true, sizes(1, 24)), Some(true));
+        assert_eq!(counted(16, true, sizes(2, 64)), Some(true));
+        assert_eq!(counted(16, true, sizes(2, 72)), Some(false));
+        // What `HashMap<u64, u64>` takes for 3, 7 and 14 entries.
+        assert_eq!(table(16, sizes(1, 4 * 17 + 16)), Some(true));
+        assert_eq!(table(16, sizes(3, (4 + 8 + 16) * 17 + 3 * 16)), Some(true));
+        assert_eq!(table(16, sizes(1, 85)), Some(false));
+        assert_eq!(table(16, sizes(2, 4 * 17 + 16)), Some(false));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a function of Rust says about types: where it is defined, of which type it is a method, its arguments.
+
+use std::sync::Arc;
+
+use super::name::{self, Type};
+use crate::demangle;
+use crate::types::{Language, TypedFrame};
+
+/// A function, taken apart.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Where it is defined, `alloc::vec::spec_from_iter`: by its source file, else by its name.
+    pub(crate) module: String,
+    /// `Self` with its arguments, where the name tells them.
+    pub(crate) own: Option<Type>,
+    /// Its own name: `push`.
+    pub(crate) function: String,
+    /// All type arguments, those of the type around it first.
+    pub(crate) arguments: Vec<Argument>,
+    /// Whether it is part of std or of a library of containers: it allocates for its caller.
+    pub(crate) library: bool,
+    /// Whether there may be others of the same code that differ in types only.
+    pub(crate) generic: bool,
+}
+
+/// A type argument.
+#[derive(Debug, Clone)]
+pub(crate) struct Argument {
+    /// `T`, where the debug information says so.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) of: Type,
+    pub(crate) size: Option<u64>,
+}
+
+/// Crates that are containers, beside std.
+const LIBRARIES: [&str; 11] = [
+    "alloc",
+    "core",
+    "std",
+    "hashbrown",
+    "indexmap",
+    "smallvec",
+    "bytes",
+    "thin_vec",
+    "arrayvec",
+    "slab",
+    "rustc_demangle",
+];
+
+/// Modules of std that run other people's code: what they inline is not theirs. (They allocate nothing themselves.)
+const RUNNERS: [&str; 3] = ["std::sys::backtrace", "std::panicking", "std::rt"];
+
+impl View {
+    pub(crate) fn new(frame: &TypedFrame) -> Self {
+        let function = Type::parse(&frame.name);
+        let (of, mut segments) = match function {
+            Type::Path { of, segments } => (of, segments),
+            _ => (None, Vec::new()),
+        };
+        let legacy = frame.linkage.as_deref().is_some_and(|linkage| demangle::is_legacy_rust(linkage.as_bytes()));
+        let last = segments.pop();
+        let own = match of {
+            Some(of) => Some((of.own, of.as_trait)),
+            None if segments.is_empty() => None,
+            None => Some((Type::Path { of: None, segments }, None)),
+        };
+        let by_name = own.as_ref().map(|(own, as_trait)| home(own, as_trait.as_ref())).unwrap_or_default();
+        let module = frame.file.as_deref().and_then(module_of_file).unwrap_or(by_name);
+        let krate = module.split("::").next().unwrap_or_default();
+        let library = LIBRARIES.contains(&krate) && !RUNNERS.iter().any(|runner| module.starts_with(runner));
+        let own = own.map(|(own, _)| own);
+        let arguments = match &frame.plain {
+            Some(plain) => named(plain, frame),
+            // Only the symbol: of the type around it, then its own.
+            None if legacy => Vec::new(),
+            None => {
+                let around = own.iter().flat_map(inner_arguments);
+                let all = around.chain(last.iter().flat_map(|last| &last.arguments));
+                all.map(|of| Argument { name: None, of: of.clone(), size: None }).collect()
+            }
+        };
+        let generic = !arguments.is_empty();
+        // Legacy names have `T` where the type should be, and what has no linkage name has only a scope.
+        let told = !legacy && frame.linkage.is_some();
+        let function = match (last, &frame.plain) {
+            (Some(last), _) => last.name,
+            (None, Some(plain)) => plain.split('<').next().unwrap_or_default().to_owned(),
+            (None, None) => String::new(),
+        };
+        Self { module, own: own.filter(|_| told), function, arguments, library, generic }
+    }
+
+    /// The argument of this name, or, where names are not known, the one at this position that is no allocator.
+    pub(crate) fn argument(&self, name: &str, position: usize) -> Option<&Argument> {
+        let named = self.arguments.iter().any(|argument| argument.name.is_some());
+        if named {
+            return self.arguments.iter().find(|argument| argument.name.as_deref() == Some(name));
+        }
+        self.arguments.iter().filter(|argument| !is_allocator(&argument.of)).nth(position)
+    }
+
+    /// The size of a type, if it is an argument.
+    pub(crate) fn size_of(&self, wanted: &Type) -> Option<u64> {
+        self.arguments.iter().find(|argument| argument.of == *wanted).and_then(|argument| argument.size)
+    }
+
+    /// True if it is defined in this module, or in one below.
+    pub(crate) fn is_in(&self, module: &str) -> bool {
+        self.module.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    }
+}
+
+/// Arguments as `DW_AT_name` has them, with names and sizes from the parameters where there are any.
+fn named(plain: &str, frame: &TypedFrame) -> Vec<Argument> {
+    let types = name::arguments(plain);
+    let parameters: Vec<_> = frame.parameters.iter().filter(|parameter| !parameter.of_class).collect();
+    let same = parameters.len() == types.len();
+    let argument = |(at, spelled): (usize, &&str)| Argument {
+        name: parameters.get(at).filter(|_| same).map(|parameter| parameter.name.clone()),
+        of: Type::parse(spelled),
+        size: parameters.get(at).filter(|_| same).and_then(|parameter| parameter.size),
+    };
+    types.iter().enumerate().map(argument).collect()
+}
+
+pub(crate) fn is_allocator(of: &Type) -> bool {
+    matches!(&*of.path(), "alloc::alloc::Global" | "std::alloc::System")
+        || of.path() == "hashbrown::raw::alloc::inner::Global"
+}
+
+fn inner_arguments(own: &Type) -> Vec<&Type> {
+    match own {
+        Type::Path { segments, .. } => segments.iter().flat_map(|segment| &segment.arguments).collect(),
+        Type::Slice(element, _) => vec![element],
+        Type::Pointer(_, target) => inner_arguments(target),
+        _ => Vec::new(),
+    }
+}
+
+/// The module of a method by its name: that of its type, or of a trait that only std has.
+fn home(own: &Type, as_trait: Option<&Type>) -> String {
+    let parent = |path: String| path.rsplit_once("::").map(|(module, _)| module.to_owned()).unwrap_or(path);
+    let is_public = |path: &str| !path.contains("::spec_") && !path.contains("ConvertVec") && !path.contains("::Spec");
+    if let Some(path) = as_trait.map(Type::path).filter(|path| !is_public(path)) {
+        return parent(path);
+    }
+    match own {
+        Type::Slice(..) => "alloc::slice".to_owned(),
+        Type::Pointer(_, target) => home(target, None),
+        Type::Path { segments, .. } if segments.len() == 1 && segments[0].name == "str" => "alloc::str".to_owned(),
+        // The last part is a type, or, of a plain function, a module.
+        Type::Path { segments, .. } => {
+            let is_type = segments.last().is_some_and(|last| last.name.starts_with(char::is_uppercase));
+            let path = own.path();
+            if is_type { parent(path) } else { path }
+        }
+        _ => String::new(),
+    }
+}
+
+/// `…/library/alloc/src/vec/mod.rs` is `alloc::vec`, `…/hashbrown-0.15.2/src/raw/mod.rs` is `hashbrown::raw`. `None` for
+/// what is not in a `src` of a library: by its name, it may be anything.
+fn module_of_file(file: &str) -> Option<String> {
+    let (before, inside) = file.rsplit_once("/src/")?;
+    let directory = before.rsplit('/').next()?;
+    let versioned = directory.rsplit_once('-').filter(|(_, version)| version.starts_with(|c: char| c.is_ascii_digit()));
+    let krate = match versioned {
+        Some((krate, _)) => krate.replace('-', "_"),
+        None if before.ends_with(&format!("library/{directory}")) => directory.to_owned(),
+        None => return None,
+    };
+    let inside = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+    Some(if inside == "lib" { krate } else { format!("{krate}::{}", inside.replace('/', "::")) })
+}
+
+impl TypedFrame {
+    /// This function taken apart, if it is Rust's.
+    pub(crate) fn view(&self) -> Option<&View> {
+        (self.language == Language::Rust).then(|| self.view.0.get_or_init(|| View::new(self)))
+    }
+}
