@@ -189,86 +189,38 @@ fn rust_score(name: &str, options: &[&str]) -> Option<Score> {
 
 #[test]
 fn rust_with_debug_information() {
-    let options = ["-C", "debuginfo=1"];
-    if let Some(score) = rust_score("containers", &options) {
+    if let Some(score) = rust_score("containers", &["-C", "debuginfo=1"]) {
         score.assert_at_least(990, "containers, debug 1");
     }
 }
 
 #[test]
-#[ignore = "builds each program many times, for a minute or so: .ci/run"]
+#[ignore = "builds two programs twelve times, for some minutes: .ci/run"]
 fn rust_at_each_level() {
-    const V0: &str = "symbol-mangling-version=v0";
-    for name in ["containers"] {
-        for (level, least) in [("2", 990), ("1", 990), ("line-tables-only", 900), ("0", 0)] {
-            for mangling in [&[][..], &["-C", V0]] {
-                let debug = format!("debuginfo={level}");
-                let options = [&["-C", &debug], mangling].concat();
-                let Some(score) = rust_score(name, &options) else { return };
-                score.assert_at_least(least, &format!("{name} {options:?}"));
-            }
-        }
-    }
-}
-
-/// Scores a truth program in C or C++, built with these options.
-fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
-    let compiler = installed(compiler)?;
-    let scratch = Scratch::new();
-    let source = headers().join("../fixtures/types").join(name);
-    let program = scratch.file("truth");
-    let is_c = name.ends_with(".c");
-    let mut command = Command::new(compiler);
-    command.arg(if is_c { "-std=gnu11" } else { "-std=c++17" }).arg("-I").arg(headers());
-    run(command.args(options).arg(source).arg("-o").arg(&program).current_dir(scratch.path()))?;
-    let (_, recording) = Job::new([program]).both(&scratch);
-    recording.assert_whole();
-    Some(score(&recording.path, if is_c { Language::C } else { Language::Cxx }))
-}
-
-#[test]
-fn cxx_with_debug_information() {
-    if let Some(score) = c_score("g++", "objects.cpp", &["-g", "-O2"]) {
-        score.assert_at_least(970, "objects.cpp");
-    }
-}
-
-#[test]
-fn c_with_debug_information() {
-    for compiler in ["gcc", "clang"] {
-        if let Some(score) = c_score(compiler, "c_sites.c", &["-g", "-O2"]) {
-            score.assert_at_least(970, "c_sites.c");
-            assert_eq!(score.exact, 0, "{score:?}");
-        }
-    }
-}
-
-/// Both compilers, at both ends of optimisation, and what linkers and other tools make of debug information.
-#[test]
-#[ignore = "builds each program many times, for two minutes or so: .ci/run"]
-fn cxx_and_c_however_built() {
-    const WAYS: [&[&str]; 6] = [
-        &["-g", "-O0"],
-        &["-g", "-O2"],
-        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
-        &["-g", "-O2", "-gsplit-dwarf"],
-        &["-g", "-O2", "-flto"],
-        &["-g", "-O1", "-fPIE", "-fno-plt"],
+    const V0: &[&str] = &["-C", "symbol-mangling-version=v0"];
+    const LTO: &[&str] = &["-C", "lto=fat"];
+    const ONE_UNIT: &[&str] = &["-C", "codegen-units=1"];
+    let builds: [(&str, &[&str], usize); 12] = [
+        ("debuginfo=2", &[], 990),
+        ("debuginfo=2", V0, 990),
+        ("debuginfo=1", &[], 990),
+        ("debuginfo=1", V0, 990),
+        ("debuginfo=line-tables-only", &[], 990),
+        ("debuginfo=line-tables-only", V0, 990),
+        ("debuginfo=2", LTO, 990),
+        ("debuginfo=1", ONE_UNIT, 990),
+        ("debuginfo=2", &["-C", "opt-level=0"], 990),
+        ("debuginfo=1", &["-C", "opt-level=s"], 990),
+        // Symbols alone: nothing of what is inlined.
+        ("debuginfo=0", V0, 400),
+        // And these have no types.
+        ("debuginfo=0", &[], 0),
     ];
-    for name in ["objects.cpp", "containers.cpp", "c_sites.c"] {
-        for compiler in ["g++", "clang++"] {
-            let compiler = if name.ends_with(".c") {
-                compiler.replace("++", "cc").replace("clangcc", "clang")
-            } else {
-                compiler.to_owned()
-            };
-            for options in WAYS {
-                // Debian's clang has no plug-in for the linker.
-                let options =
-                    if compiler.starts_with("clang") && options.contains(&"-flto") { &["-g", "-O3"] } else { options };
-                let Some(score) = c_score(&compiler, name, options) else { return };
-                score.assert_at_least(970, &format!("{compiler} {name} {options:?}"));
-            }
+    for name in ["containers", "workload"] {
+        for (level, more, least) in builds {
+            let options = [&["-C", level], more].concat();
+            let Some(score) = rust_score(name, &options) else { return };
+            score.assert_at_least(least, &format!("{name} {options:?}"));
         }
     }
 }

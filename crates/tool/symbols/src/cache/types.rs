@@ -1,15 +1,17 @@
 //! What was found of types, in a file of its own: few questions need it.
 //!
-//! Every string is there once, and so are functions with their type arguments, which many places have in common. Places of which the code or the source text said something more are left out: source
-//! files may change while the module does not.
+//! Every string is there once, and so are functions with their type arguments, which many places have in common. What the
+//! source text said is kept as it was when it was first asked. Where there was no source, the place is left out: there may
+//! be one the next time.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use prost::Message;
 
 use super::{sealed, unsealed};
-use crate::types::{Language, Lazy, Parameter, Pointee, TypeName, TypedFrame};
+use crate::types::{Constructed, Language, Lazy, Parameter, Pointee, Received, TypeName, TypedFrame, Written};
 
 /// Bytes of a file. The types of more places are not kept.
 pub(super) const FILE_MAX: u64 = 32 << 20;
@@ -20,7 +22,7 @@ const FRAMES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Types {
     file: File,
-    strings: Vec<Arc<str>>,
+    strings: Vec<Option<Arc<str>>>,
     functions: Vec<Option<Arc<Known>>>,
     /// Where in the file the frames of a place are.
     places: HashMap<u64, u32>,
@@ -51,12 +53,39 @@ impl Types {
         let at = self.places.remove(&offset)? as usize;
         let place = std::mem::take(self.file.places.get_mut(at)?);
         let last = place.frames.len().checked_sub(1)?;
-        let aliases: Option<Arc<[Arc<str>]>> = place.aliases.iter().map(|&alias| self.string(alias)).collect();
+        let aliases: Arc<[Arc<str>]> = place.aliases.iter().map(|&alias| self.string(alias)).collect::<Option<_>>()?;
         let called = self.optional(place.called)?;
+        let constructed: Arc<[Constructed]> = place
+            .constructed
+            .iter()
+            .map(|kept| {
+                let class = self.type_name(kept.class)?;
+                let KeptConstructed { size, distance, line, column, .. } = *kept;
+                Some(Constructed { class, size, distance, line, column })
+            })
+            .collect::<Option<_>>()?;
+        let received = match place.received {
+            Some(KeptParameter { name, full, short, size, .. }) => Some(Received {
+                variable: self.string(name)?,
+                type_name: self.type_name(Some(KeptName { full, short }))?,
+                size,
+            }),
+            None => None,
+        };
         let mut frames = Vec::with_capacity(last + 1);
         for (at, frame) in place.frames.iter().enumerate() {
             let known = self.function(frame.function)?;
             let is_last = at == last;
+            let written: Option<Vec<Written>> = frame
+                .written
+                .iter()
+                .map(|kept| {
+                    let type_name = self.type_name(kept.type_name)?;
+                    let KeptWritten { size, is_array, is_more, is_result, .. } = *kept;
+                    Some(Written { type_name, size, is_array, is_more, is_result })
+                })
+                .collect();
+            let written = written.filter(|written| !written.is_empty()).map(Arc::from).unwrap_or_default();
             frames.push(TypedFrame {
                 name: known.name.clone(),
                 plain: known.plain.clone(),
@@ -68,11 +97,11 @@ impl Types {
                 line: frame.line,
                 column: frame.column,
                 inlined: !is_last,
-                aliases: if is_last { aliases.clone()? } else { Arc::new([]) },
-                constructed: Arc::new([]),
+                aliases: if is_last { aliases.clone() } else { Arc::default() },
+                constructed: if is_last { constructed.clone() } else { Arc::default() },
                 called: called.clone().filter(|_| is_last),
-                received: None,
-                written: Arc::new([]),
+                received: received.clone().filter(|_| is_last),
+                written,
                 returns: known.returns.clone(),
                 view: self.views.entry((frame.function, frame.file)).or_default().clone(),
             });
@@ -85,18 +114,16 @@ impl Types {
         if let Some(known) = self.functions.get(at)? {
             return Some(known.clone());
         }
-        let function = self.file.functions.get(at)?;
-        let type_name = |full, short| Some(TypeName::shared(self.string(full)?, self.string(short)?));
-        let parameter = |parameter: &KeptParameter| {
-            Some(Parameter {
-                name: self.string(parameter.name)?,
-                type_name: type_name(parameter.full, parameter.short)?,
-                size: parameter.size,
-                of_class: parameter.of_class,
-            })
-        };
-        let returns = match &function.returns {
-            Some(pointee) => Some(Pointee { type_name: type_name(pointee.full, pointee.short)?, size: pointee.size }),
+        let function = std::mem::take(self.file.functions.get_mut(at)?);
+        let mut parameters = Vec::with_capacity(function.parameters.len());
+        for &KeptParameter { name, full, short, size, of_class } in &function.parameters {
+            let type_name = self.type_name(Some(KeptName { full, short }))?;
+            parameters.push(Parameter { name: self.string(name)?, type_name, size, of_class });
+        }
+        let returns = match function.returns {
+            Some(KeptParameter { full, short, size, .. }) => {
+                Some(Pointee { type_name: self.type_name(Some(KeptName { full, short }))?, size })
+            }
             None => None,
         };
         let languages = [Language::Rust, Language::Cxx, Language::C, Language::Other];
@@ -105,7 +132,7 @@ impl Types {
             plain: self.optional(function.plain)?,
             scope: self.optional(function.scope)?,
             linkage: self.optional(function.linkage)?,
-            parameters: function.parameters.iter().map(parameter).collect::<Option<_>>()?,
+            parameters: parameters.into(),
             returns,
             language: languages.into_iter().find(|&known| known as u32 == function.language)?,
         });
@@ -113,21 +140,32 @@ impl Types {
         Some(known)
     }
 
-    fn string(&self, number: u32) -> Option<Arc<str>> {
-        self.strings.get(number as usize).cloned()
+    fn type_name(&mut self, name: Option<KeptName>) -> Option<TypeName> {
+        let KeptName { full, short } = name?;
+        Some(TypeName::shared(self.string(full)?, self.string(short)?))
+    }
+
+    fn string(&mut self, number: u32) -> Option<Arc<str>> {
+        let at = number as usize;
+        if let Some(known) = self.strings.get(at)? {
+            return Some(known.clone());
+        }
+        let text: Arc<str> = self.file.strings.get(at)?.as_str().into();
+        self.strings[at] = Some(text.clone());
+        Some(text)
     }
 
     /// Outer `None`: a number that leads nowhere.
-    fn optional(&self, number: Option<u32>) -> Option<Option<Arc<str>>> {
+    fn optional(&mut self, number: Option<u32>) -> Option<Option<Arc<str>>> {
         number.map_or(Some(None), |number| self.string(number).map(Some))
     }
 }
 
-/// Whether this follows from the module alone.
+/// Whether the next run would find nothing else: not where the source is missing that might say something.
 pub(crate) fn is_lasting(frames: &[TypedFrame]) -> bool {
-    let more =
-        |frame: &TypedFrame| !frame.constructed.is_empty() || frame.received.is_some() || !frame.written.is_empty();
-    !frames.iter().any(more)
+    let reads_source = |frame: &&TypedFrame| matches!(frame.language, Language::C | Language::Cxx);
+    let silent = frames.iter().filter(reads_source).filter(|frame| frame.written.is_empty());
+    silent.filter_map(|frame| frame.file.as_deref()).all(|file| Path::new(file).is_file())
 }
 
 pub(super) fn encode<'p>(fingerprint: &[u8], places: impl Iterator<Item = (u64, &'p [TypedFrame])>) -> Option<Vec<u8>> {
@@ -150,8 +188,35 @@ pub(super) fn encode<'p>(fingerprint: &[u8], places: impl Iterator<Item = (u64, 
                 file.functions.len() as u32 - 1
             });
             let source = frame.file.as_ref().map(|name| strings.number(name));
-            place.frames.push(KeptFrame { function: number, file: source, line: frame.line, column: frame.column });
+            let written = frame.written.iter().map(|written| KeptWritten {
+                type_name: Some(strings.type_name(&written.type_name)),
+                size: written.size,
+                is_array: written.is_array,
+                is_more: written.is_more,
+                is_result: written.is_result,
+            });
+            let written = written.collect();
+            let (line, column) = (frame.line, frame.column);
+            place.frames.push(KeptFrame { function: number, file: source, line, column, written });
         }
+        let constructed = frames.last()?.constructed.iter().map(|constructed| KeptConstructed {
+            class: Some(strings.type_name(&constructed.class)),
+            size: constructed.size,
+            distance: constructed.distance,
+            line: constructed.line,
+            column: constructed.column,
+        });
+        place.constructed = constructed.collect();
+        place.received = frames.last()?.received.as_ref().map(|received| {
+            let KeptName { full, short } = strings.type_name(&received.type_name);
+            KeptParameter {
+                name: strings.number(&received.variable),
+                full,
+                short,
+                size: received.size,
+                of_class: false,
+            }
+        });
         place.called = frames.last()?.called.as_ref().map(|called| strings.number(called));
         place.aliases = frames.last()?.aliases.iter().map(|alias| strings.number(alias)).collect();
         file.places.push(place);
@@ -181,6 +246,11 @@ impl Strings {
             self.texts.push(text.as_ref().to_owned());
             self.texts.len() as u32 - 1
         })
+    }
+
+    fn type_name(&mut self, name: &TypeName) -> KeptName {
+        let (full, short) = name.parts();
+        KeptName { full: self.number(full), short: self.number(short) }
     }
 
     fn function(&mut self, frame: &TypedFrame) -> KeptFunction {
@@ -213,12 +283,12 @@ impl Strings {
 
 /// The memory taken is bounded by a multiple of the length, which is bounded.
 pub(super) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> {
-    let mut file = File::decode(unsealed(bytes, FILE_MAX)?).ok()?;
+    let file = File::decode(unsealed(bytes, FILE_MAX)?).ok()?;
     let frames: usize = file.places.iter().map(|place| place.frames.len()).sum();
     if fingerprint.is_some_and(|made_from| file.fingerprint != made_from) || frames > FRAMES_MAX {
         return None;
     }
-    let strings = std::mem::take(&mut file.strings).into_iter().map(Arc::from).collect();
+    let strings = file.strings.iter().map(|_| None).collect();
     let places = file.places.iter().zip(0..).map(|(place, at)| (place.offset, at)).collect();
     let functions = file.functions.iter().map(|_| None).collect();
     Some(Types { file, strings, functions, places, views: HashMap::new() })
@@ -286,9 +356,49 @@ struct KeptPlace {
     aliases: Vec<u32>,
     #[prost(uint32, optional, tag = 4)]
     called: Option<u32>,
+    #[prost(message, repeated, tag = 5)]
+    constructed: Vec<KeptConstructed>,
+    #[prost(message, optional, tag = 6)]
+    received: Option<KeptParameter>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
+struct KeptName {
+    #[prost(uint32, tag = 1)]
+    full: u32,
+    #[prost(uint32, tag = 2)]
+    short: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct KeptConstructed {
+    #[prost(message, optional, tag = 1)]
+    class: Option<KeptName>,
+    #[prost(uint64, optional, tag = 2)]
+    size: Option<u64>,
+    #[prost(uint32, tag = 3)]
+    distance: u32,
+    #[prost(uint32, optional, tag = 4)]
+    line: Option<u32>,
+    #[prost(uint32, optional, tag = 5)]
+    column: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct KeptWritten {
+    #[prost(message, optional, tag = 1)]
+    type_name: Option<KeptName>,
+    #[prost(uint64, optional, tag = 2)]
+    size: Option<u64>,
+    #[prost(bool, tag = 3)]
+    is_array: bool,
+    #[prost(bool, tag = 4)]
+    is_more: bool,
+    #[prost(bool, tag = 5)]
+    is_result: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
 struct KeptFrame {
     #[prost(uint32, tag = 1)]
     function: u32,
@@ -298,6 +408,8 @@ struct KeptFrame {
     line: Option<u32>,
     #[prost(uint32, optional, tag = 4)]
     column: Option<u32>,
+    #[prost(message, repeated, tag = 5)]
+    written: Vec<KeptWritten>,
 }
 
 #[cfg(test)]

@@ -217,7 +217,6 @@ impl Rendering {
     /// Never empty.
     pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
         let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
-        let none: Arc<[Arc<str>]> = Arc::new([]);
         let called = answer.called.as_deref().map(|name| self.string(&String::from_utf8_lossy(name)));
         let mut raw = answer.frames;
         if raw.is_empty() {
@@ -227,7 +226,7 @@ impl Rendering {
         let frames = raw.into_iter().enumerate().map(|(at, frame)| {
             let mut frame = self.frame(frame, answer.symbol.as_deref().filter(|_| at == last));
             frame.inlined = at < last;
-            frame.aliases = if at == last { aliases.clone() } else { none.clone() };
+            frame.aliases = if at == last { aliases.clone() } else { Arc::default() };
             if at == last {
                 frame.constructed = answer.constructed.clone();
                 frame.received = answer.received.clone();
@@ -267,11 +266,11 @@ impl Rendering {
             line: frame.line,
             column: frame.column,
             inlined: false,
-            aliases: Arc::new([]),
-            constructed: Arc::new([]),
+            aliases: Arc::default(),
+            constructed: Arc::default(),
             called: None,
             received: None,
-            written: frame.written.into(),
+            written: if frame.written.is_empty() { Arc::default() } else { frame.written.into() },
             returns: frame.returns,
             view,
         }

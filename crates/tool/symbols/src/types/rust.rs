@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(crate) use name::{Type, arguments};
 pub(crate) use view::View;
-use view::is_allocator;
+use view::{Details, is_allocator};
 
 use super::{Confidence, Evidence, Language, Places, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame};
 
@@ -142,10 +142,10 @@ fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
     let mut library = frames.iter().enumerate().take_while(|(_, frame)| is_library(frame));
     library.find_map(|(at, frame)| {
         let view = frame.view().filter(|_| !frame.is_allocator())?;
-        let (mut shape, mut of, mut size) = allocates(view)?;
+        let (mut shape, mut of, mut size) = allocates(view, frame)?;
         let caller = frames.get(at + 1);
         if caller.is_some_and(|caller| !is_library(caller))
-            && let Some(element) = begins_vec(view, &of)
+            && let Some(element) = begins_vec(view, frame, &of)
         {
             (shape, size, of) = (Shape::Buffer, size::of(element), element.clone());
         }
@@ -164,46 +164,53 @@ fn is_library(frame: &TypedFrame) -> bool {
 }
 
 /// The element of a vector that is written out: `vec![a, b]` in a program begins with a box of an array.
-fn begins_vec<'t>(view: &View, of: &'t Type) -> Option<&'t Type> {
+fn begins_vec<'t>(view: &View, frame: &TypedFrame, of: &'t Type) -> Option<&'t Type> {
+    let begins = || view.is_in("alloc::boxed") && view.details(frame).function == "new_uninit";
     match of {
-        Type::Slice(element, Some(_)) if view.is_in("alloc::boxed") && view.function == "new_uninit" => Some(element),
+        Type::Slice(element, Some(_)) if begins() => Some(element),
         _ => None,
     }
 }
 
 /// What a function of a library allocates.
-fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
+fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64>)> {
+    /// Modules that do; a look before the name is taken apart.
+    const ALLOCATING: [&str; 4] = ["alloc", "hashbrown", "std", "smallvec"];
+    if !ALLOCATING.iter().any(|module| view.is_in(module)) {
+        return None;
+    }
+    let details = view.details(frame);
     // What is written inline for a callee says nothing about itself.
-    if view.function.starts_with('{') {
+    if details.function.starts_with('{') {
         return None;
     }
     let bytes = || Type::parse("u8");
     // What `Self` says, and else the argument of this name or at this position.
-    let of = |name: &str, position: usize| view.argument(name, position).map(|found| (found.of.clone(), found.size));
+    let of = |name: &str, position: usize| details.argument(name, position).map(|found| (found.of.clone(), found.size));
     let within = |wanted: &str| {
-        let own = view.own.as_ref().filter(|own| own.path().ends_with(wanted))?;
+        let own = details.own.as_ref().filter(|own| own.path().ends_with(wanted))?;
         let inner = own.arguments().iter().find(|argument| !is_allocator(argument) && argument.path() != "_")?;
-        Some((inner.clone(), view.size_of(inner)))
+        Some((inner.clone(), details.size_of(inner)))
     };
     if view.is_in("alloc::raw_vec") {
         let (of, size) = of("T", 0)?;
         return Some((Shape::Buffer, of, size));
     }
     if view.is_in("alloc::vec") {
-        let (of, size) = match &*view.function {
+        let (of, size) = match &*details.function {
             // `<I, T>`
-            "from_iter_in_place" => of("T", view.arguments.len().checked_sub(1)?),
+            "from_iter_in_place" => of("T", details.arguments.len().checked_sub(1)?),
             _ => within("Vec").or_else(|| of("T", 0)),
         }?;
         return Some((Shape::Buffer, of, size));
     }
     if view.is_in("alloc::slice") || view.is_in("alloc::collections::vec_deque") {
         // The elements of what these put together are not those of the result.
-        if matches!(&*view.function, "concat" | "join") {
+        if matches!(&*details.function, "concat" | "join") {
             return None;
         }
-        let (of, size) = match &view.own {
-            Some(Type::Slice(element, _)) => Some(((**element).clone(), view.size_of(element))),
+        let (of, size) = match &details.own {
+            Some(Type::Slice(element, _)) => Some(((**element).clone(), details.size_of(element))),
             _ => within("VecDeque").or_else(|| of("T", 0)),
         }?;
         return Some((Shape::Buffer, of, size));
@@ -212,10 +219,10 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
         let (of, size) = within("Box").or_else(|| of("T", 0))?;
         return Some(match of {
             Type::Slice(element, None) => {
-                let size = view.size_of(&element);
+                let size = details.size_of(&element);
                 (Shape::Buffer, *element, size)
             }
-            of if view.function.ends_with("_slice") || view.function.ends_with("_slice_in") => {
+            of if details.function.ends_with("_slice") || details.function.ends_with("_slice_in") => {
                 (Shape::Buffer, of, size)
             }
             of if is_text(&of) => (Shape::Buffer, bytes(), Some(1)),
@@ -230,16 +237,16 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
             let (of, size) = within(owner).or_else(|| of("T", 0))?;
             return match of {
                 Type::Slice(element, None) => {
-                    let size = view.size_of(&element);
+                    let size = details.size_of(&element);
                     Some((Shape::Counted(inner, Sliced::Yes), *element, size))
                 }
                 Type::Bounds(..) => None,
                 of if is_text(&of) => Some((Shape::Counted(inner, Sliced::Yes), bytes(), Some(1))),
-                of if view.function.contains("slice") || view.function.contains("from_iter_exact") => {
+                of if details.function.contains("slice") || details.function.contains("from_iter_exact") => {
                     Some((Shape::Counted(inner, Sliced::Yes), of, size))
                 }
                 // Layouts are not of any type.
-                _ if view.function.contains("layout") => None,
+                _ if details.function.contains("layout") => None,
                 of => Some((Shape::Counted(inner, Sliced::No), of, size)),
             };
         }
@@ -295,7 +302,8 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
         // there, and not what has such containers in it.
         let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();
         let same_container = physical.is_in("alloc::raw_vec") || physical.is_in("hashbrown::raw");
-        if !direct || !same_container && is_elementwise(physical) {
+        let elementwise = || places[current.place].last().is_some_and(|frame| is_elementwise(physical.details(frame)));
+        if !direct || !same_container && elementwise() {
             return chosen;
         }
         let caller = Candidate { shape: current.shape, ..caller };
@@ -306,8 +314,8 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
 
 /// True for what containers do to each of their elements, which may be containers: the caller's element is then the whole
 /// container of the callee.
-fn is_elementwise(view: &View) -> bool {
-    ["clone", "clone_from", "to_vec", "to_vec_in", "to_owned", "default", "from"].contains(&&*view.function)
+fn is_elementwise(details: &Details) -> bool {
+    ["clone", "clone_from", "to_vec", "to_vec_in", "to_owned", "default", "from"].contains(&&*details.function)
 }
 
 /// Whether no other type could have the same code: what says so is inlined into a function that has no type arguments, and
@@ -315,8 +323,10 @@ fn is_elementwise(view: &View) -> bool {
 fn is_sure(frames: &[TypedFrame], chosen: &Candidate) -> bool {
     let physical = frames.last();
     let alone = physical.is_some_and(|physical| physical.aliases.len() <= 1);
-    let generic = physical.and_then(TypedFrame::view).is_none_or(|view| view.generic || view.library);
-    if frames[chosen.frame].view().is_some_and(|view| view.function == "new_uninit" && chosen.shape == Shape::Buffer) {
+    let generic = |frame: &TypedFrame| frame.view().is_none_or(|view| view.library || view.details(frame).generic);
+    let generic = physical.is_none_or(generic);
+    let frame = &frames[chosen.frame];
+    if chosen.shape == Shape::Buffer && frame.view().is_some_and(|view| view.details(frame).function == "new_uninit") {
         return false;
     }
     let bytes = chosen.of.path() == "u8" && chosen.shape == Shape::Buffer;
@@ -334,7 +344,7 @@ fn alternatives(frames: &[TypedFrame], chosen: &Candidate) -> Vec<Type> {
         let symbol =
             TypedFrame { name: alias.clone(), plain: None, view: super::frame::Lazy::default(), ..physical.clone() };
         let view = View::new(&symbol);
-        if let Some((_, of, _)) = allocates(&view)
+        if let Some((_, of, _)) = allocates(&view, &symbol)
             && of != chosen.of
             && !others.contains(&of)
         {
@@ -375,14 +385,15 @@ fn container(places: Places<'_>, chosen: &Candidate) -> Option<Arc<str>> {
     let inner = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
     let views = inner.map_while(|(place, frame)| {
         let view = frame.view()?;
-        (view.library || frame.is_allocator()).then_some((place, view))
+        (view.library || frame.is_allocator()).then_some((place, frame, view))
     });
-    let named = views.filter(|(place, _)| *place >= chosen.place).filter_map(|(_, view)| called(view));
-    named.last().map(Into::into)
+    // From the outside, since taking names apart takes time.
+    let views: Vec<_> = views.filter(|(place, ..)| *place >= chosen.place).collect();
+    views.into_iter().rev().find_map(|(_, frame, view)| called(view, frame)).map(Into::into)
 }
 
 /// `HashMap<K, V>::insert`
-fn called(view: &View) -> Option<String> {
+fn called(view: &View, frame: &TypedFrame) -> Option<String> {
     /// Modules, what they define, and how many arguments of it are shown.
     const CONTAINERS: [(&str, &str, usize); 22] = [
         ("std::collections::hash::map", "HashMap", 2),
@@ -409,21 +420,23 @@ fn called(view: &View) -> Option<String> {
         ("bytes::bytes_mut", "BytesMut", 0),
     ];
     let &(_, name, count) = CONTAINERS.iter().find(|(module, ..)| view.is_in(module))?;
-    let shown: Vec<String> = match &view.own {
+    let details = view.details(frame);
+    let shown: Vec<String> = match &details.own {
         Some(own) if own.last().is_some_and(|last| last.name == name) => {
             own.arguments().iter().take(count).map(|argument| argument.spelled(false)).collect()
         }
         _ => {
-            let all = view.arguments.iter().filter(|argument| !is_allocator(&argument.of));
+            let all = details.arguments.iter().filter(|argument| !is_allocator(&argument.of));
             all.take(count).map(|argument| argument.of.spelled(false)).collect()
         }
     };
     let arguments = if shown.is_empty() { String::new() } else { format!("<{}>", shown.join(", ")) };
-    Some(format!("{name}{arguments}::{}", view.function))
+    Some(format!("{name}{arguments}::{}", details.function))
 }
 
 fn evidence(frame: &TypedFrame) -> Evidence {
-    let name: Arc<str> = frame.view().and_then(called).map_or_else(|| frame.name.clone(), Into::into);
+    let name: Arc<str> =
+        frame.view().and_then(|view| called(view, frame)).map_or_else(|| frame.name.clone(), Into::into);
     match (frame.inlined, frame.plain.is_some()) {
         (true, _) => Evidence::Inlined(name),
         (false, true) => Evidence::Function(name),

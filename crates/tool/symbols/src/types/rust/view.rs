@@ -1,8 +1,8 @@
 //! What a function of Rust says about types: where it is defined, of which type it is a method, its arguments.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::name::{self, Type};
+use super::name::{self, Of, Segment, Type};
 use crate::demangle;
 use crate::types::{Language, TypedFrame};
 
@@ -11,14 +11,20 @@ use crate::types::{Language, TypedFrame};
 pub(crate) struct View {
     /// Where it is defined, `alloc::vec::spec_from_iter`: by its source file, else by its name.
     pub(crate) module: String,
+    /// Whether it is part of std or of a library of containers: it allocates for its caller.
+    pub(crate) library: bool,
+    details: OnceLock<Details>,
+}
+
+/// What only some functions are asked for.
+#[derive(Debug)]
+pub(crate) struct Details {
     /// `Self` with its arguments, where the name tells them.
     pub(crate) own: Option<Type>,
     /// Its own name: `push`.
     pub(crate) function: String,
     /// All type arguments, those of the type around it first.
     pub(crate) arguments: Vec<Argument>,
-    /// Whether it is part of std or of a library of containers: it allocates for its caller.
-    pub(crate) library: bool,
     /// Whether there may be others of the same code that differ in types only.
     pub(crate) generic: bool,
 }
@@ -52,30 +58,59 @@ const RUNNERS: [&str; 3] = ["std::sys::backtrace", "std::panicking", "std::rt"];
 
 impl View {
     pub(crate) fn new(frame: &TypedFrame) -> Self {
-        let function = Type::parse(&frame.name);
-        let (of, mut segments) = match function {
-            Type::Path { of, segments } => (of, segments),
-            _ => (None, Vec::new()),
+        let by_name = || {
+            let (of, segments) = parts(frame);
+            let (own, as_trait) = around(of, segments)?;
+            Some(home(&own, as_trait.as_ref()))
         };
-        let legacy = frame.linkage.as_deref().is_some_and(|linkage| demangle::is_legacy_rust(linkage.as_bytes()));
-        let last = segments.pop();
-        let own = match of {
-            Some(of) => Some((of.own, of.as_trait)),
-            None if segments.is_empty() => None,
-            None => Some((Type::Path { of: None, segments }, None)),
-        };
-        let by_name = own.as_ref().map(|(own, as_trait)| home(own, as_trait.as_ref())).unwrap_or_default();
-        let module = frame.file.as_deref().and_then(module_of_file).unwrap_or(by_name);
+        let module = frame.file.as_deref().and_then(module_of_file).or_else(by_name).unwrap_or_default();
         let krate = module.split("::").next().unwrap_or_default();
         let library = LIBRARIES.contains(&krate) && !RUNNERS.iter().any(|runner| module.starts_with(runner));
-        let own = own.map(|(own, _)| own);
+        Self { module, library, details: OnceLock::new() }
+    }
+
+    /// True if it is defined in this module, or in one below.
+    pub(crate) fn is_in(&self, module: &str) -> bool {
+        self.module.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    }
+
+    /// The rest, of the same frame.
+    pub(crate) fn details(&self, frame: &TypedFrame) -> &Details {
+        self.details.get_or_init(|| Details::new(frame))
+    }
+}
+
+/// The name as a path, which begins with a type or not.
+fn parts(frame: &TypedFrame) -> (Option<Box<Of>>, Vec<Segment>) {
+    match Type::parse(&frame.name) {
+        Type::Path { of, segments } => (of, segments),
+        _ => (None, Vec::new()),
+    }
+}
+
+/// What a function is in, and the trait that it is of, by the parts of its name.
+fn around(of: Option<Box<Of>>, mut segments: Vec<Segment>) -> Option<(Type, Option<Type>)> {
+    segments.pop();
+    match of {
+        Some(of) => Some((of.own, of.as_trait)),
+        None if segments.is_empty() => None,
+        None => Some((Type::Path { of: None, segments }, None)),
+    }
+}
+
+impl Details {
+    fn new(frame: &TypedFrame) -> Self {
+        let (of, segments) = parts(frame);
+        let legacy = frame.linkage.as_deref().is_some_and(|linkage| demangle::is_legacy_rust(linkage.as_bytes()));
+        let last = segments.last().cloned();
+        let own = around(of, segments).map(|(own, _)| own);
         let arguments = match &frame.plain {
             Some(plain) => named(plain, frame),
             // Only the symbol: of the type around it, then its own.
             None if legacy => Vec::new(),
             None => {
-                let around = own.iter().flat_map(inner_arguments);
-                let all = around.chain(last.iter().flat_map(|last| &last.arguments));
+                let outer = own.iter().flat_map(inner_arguments);
+                let all = outer.chain(last.iter().flat_map(|last| &last.arguments));
                 all.map(|of| Argument { name: None, of: of.clone(), size: None }).collect()
             }
         };
@@ -89,7 +124,7 @@ impl View {
             (None, Some(plain)) => plain.split('<').next().unwrap_or_default().to_owned(),
             (None, None) => String::new(),
         };
-        Self { module, own: own.filter(|_| told), function, arguments, library, generic }
+        Self { own: own.filter(|_| told), function, arguments, generic }
     }
 
     /// The argument of this name, or, where names are not known, the one at this position that is no allocator.
@@ -104,11 +139,6 @@ impl View {
     /// The size of a type, if it is an argument.
     pub(crate) fn size_of(&self, wanted: &Type) -> Option<u64> {
         self.arguments.iter().find(|argument| argument.of == *wanted).and_then(|argument| argument.size)
-    }
-
-    /// True if it is defined in this module, or in one below.
-    pub(crate) fn is_in(&self, module: &str) -> bool {
-        self.module.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     }
 }
 
