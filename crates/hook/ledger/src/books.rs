@@ -89,6 +89,8 @@ pub(crate) struct Books {
     /// The serial that came next at the latest restart.
     restarted: u64,
     meter: Meter,
+    /// The latest peaks, the image's and the session's: their epochs, and the serial that came next.
+    peaks: [(u64, u64); 2],
     counts: Counts,
     /// When the image ended, in epochs of the session.
     ended: Option<u64>,
@@ -102,6 +104,7 @@ impl Books {
             serials: 0,
             restarted: 0,
             meter: Meter::new(),
+            peaks: [(0, 0); 2],
             counts: Counts::NONE,
             ended: None,
         }
@@ -146,6 +149,7 @@ impl Books {
         if let Some(block) = displaced {
             self.lose(over, block);
         }
+        self.note_peaks(over);
         self.serials += 1;
         if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
             *latest = self.serials;
@@ -208,6 +212,29 @@ impl Books {
             self.sites.move_block(block.stack, to, block.size, is_counted, &self.meter, over);
         }
         Ok(())
+    }
+
+    /// Counts a live block as one of another site, at the peaks too: it always was. On error nothing has changed.
+    pub(crate) fn stamp_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
+        self.move_block(over, block, to)?;
+        if !block.set_aside && !block.inherited {
+            self.note_peaks(over);
+            // Live now, it was live at a peak before which it was allocated.
+            let was_live = self.peaks.map(|(_, next)| block.serial.0 < next);
+            let shares = [was_live[0], was_live[1] && self.ended.is_none()];
+            self.sites.move_shares(block.stack, to, block.size, shares, &self.meter, over);
+        }
+        Ok(())
+    }
+
+    /// Takes note of peaks since the latest allocation, or by it.
+    #[inline(always)]
+    fn note_peaks(&mut self, over: &impl Over) {
+        for ((seen, next), epoch) in self.peaks.iter_mut().zip([self.meter.epoch, over.epoch()]) {
+            if *seen != epoch {
+                (*seen, *next) = (epoch, self.serials);
+            }
+        }
     }
 
     /// A call returned no block although one was asked for.

@@ -199,6 +199,16 @@ impl Ledger {
         Ok(true)
     }
 
+    /// As [`Ledger::move_block`], of a block that has been one of that site from the beginning: only now is it known. So
+    /// what it had at the peaks, the other site has.
+    pub fn stamp_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
+        let Some(block) = self.register.get(key) else { return Ok(false) };
+        let to = to.or_root();
+        self.books.stamp_block(session, block, to)?;
+        self.register.insert(key, Block { stack: to, ..block })?;
+        Ok(true)
+    }
+
     /// A call returned no block although one was asked for.
     pub fn fail(&mut self) {
         self.books.fail();

@@ -235,6 +235,33 @@ impl Sites {
         }
     }
 
+    /// What a block of `from` has to do with its shares in the peaks is that of `to`. Both have rows.
+    pub(crate) fn move_shares(
+        &mut self,
+        from: StackId,
+        to: StackId,
+        size: Bytes,
+        [in_image, in_session]: [bool; 2],
+        image: &Meter,
+        over: &impl Over,
+    ) {
+        // From now on the shares are what `peaks` says.
+        let _ = (self.settled(from, image, over).is_some(), self.settled(to, image, over).is_some());
+        let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { return };
+        let shares: [(bool, fn(&mut Peaks) -> &mut Amount); 2] =
+            [(in_image, |peaks| &mut peaks.image), (in_session, |peaks| &mut peaks.session)];
+        for (_, share) in shares.into_iter().filter(|(is_in, _)| *is_in) {
+            // A block that came to `from` after the peak has its share elsewhere.
+            let given = self.peaks.get_mut(from).map(share).filter(|from| from.blocks > 0 && from.bytes >= size.0);
+            if let Some(from) = given {
+                (from.blocks, from.bytes) = (from.blocks - 1, from.bytes - size.0);
+                if let Some(to) = self.peaks.get_mut(to).map(share) {
+                    (to.blocks, to.bytes) = (to.blocks.wrapping_add(1), to.bytes.wrapping_add(size.0));
+                }
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

@@ -545,3 +545,67 @@ fn a_restart_counts_anew() {
     allocate(&mut ledger, &mut session, 6, 500, 2);
     assert_eq!(held(&ledger, &session), [(1, 0, 100, 100, 100), (2, 1, 500, 500, 500), (3, 1, 5, 5, 5)]);
 }
+
+/// What a block is said to be it always was: at the peaks that it was part of, too.
+#[test]
+fn stamped_blocks_are_so_at_the_peaks() {
+    /// A block: its image, its site, its size.
+    type Known = std::collections::BTreeMap<u64, (usize, StackId, u64)>;
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut below = |end: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % end
+    };
+    for _ in 0..if cfg!(miri) { 2 } else { 200 } {
+        let (mut session, mut ledgers) = (Session::new(), [Ledger::new(), Ledger::new()]);
+        // All blocks ever, those that are live, and those that were at the peaks of the images and of the session.
+        let (mut all, mut now) = (Known::new(), Vec::new());
+        let mut peaks: [(u64, Vec<u64>); 3] = Default::default();
+        for step in 1..80_u64 {
+            match below(4) {
+                0 if !now.is_empty() => {
+                    let block = now.swap_remove(below(now.len() as u64) as usize);
+                    let image = all[&block].0;
+                    ledgers[image].free(&mut session, A, Key(block));
+                }
+                1 | 2 if !now.is_empty() => {
+                    let block = now[below(now.len() as u64) as usize];
+                    let (image, site, _) = all.get_mut(&block).unwrap();
+                    *site = StackId(if below(2) == 0 { StackId::MAX.0 - below(3) as u32 } else { below(3) as u32 + 1 });
+                    assert_eq!(ledgers[*image].stamp_block(&session, Key(block), *site), Ok(true));
+                }
+                _ => {
+                    let (image, site, size) = (below(2) as usize, StackId(below(3) as u32 + 1), below(1000));
+                    let ledger = &mut ledgers[image];
+                    let _ = ledger.allocate(&mut session, Time(step), A, Key(step), Bytes(size), site).unwrap();
+                    all.insert(step, (image, site, size));
+                    now.push(step);
+                }
+            }
+            for (number, (peak, blocks)) in peaks.iter_mut().enumerate() {
+                let own: Vec<u64> = now.iter().copied().filter(|block| number == 2 || all[block].0 == number).collect();
+                let bytes = own.iter().map(|block| all[block].2).sum();
+                if bytes > *peak {
+                    (*peak, *blocks) = (bytes, own);
+                }
+            }
+        }
+        for (number, ledger) in ledgers.iter().enumerate() {
+            let share = |peak: &[u64], site| {
+                let of = peak.iter().map(|block| all[block]).filter(|known| (known.0, known.1) == (number, site));
+                of.fold((0, 0), |sum, known| (sum.0 + known.2, sum.1 + 1))
+            };
+            for site in [1, 2, 3, StackId::MAX.0, StackId::MAX.0 - 1, StackId::MAX.0 - 2].map(StackId) {
+                let held = ledger.site(&session, site).map_or([(0, 0); 2], |site| {
+                    [
+                        (site.bytes_at_peak.0, site.blocks_at_peak.0),
+                        (site.bytes_at_session_peak.0, site.blocks_at_session_peak.0),
+                    ]
+                });
+                assert_eq!(held, [share(&peaks[number].1, site), share(&peaks[2].1, site)], "{site:?}");
+            }
+        }
+    }
+}

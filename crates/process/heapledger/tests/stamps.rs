@@ -86,7 +86,7 @@ fn token(number: u64) -> Token {
 fn blocks_are_of_what_owns_them() {
     let ledger = start();
     expect(Box::new(token(1)), "stamps::Token", 1);
-    expect(Box::<dyn Shape>::from(Box::new(token(1)) as Box<dyn Shape>), "dyn stamps::Shape", 1);
+    expect(Box::new(token(1)) as Box<dyn Shape>, "dyn stamps::Shape", 1);
     expect(Box::<[Token]>::from(vec![token(1); 3]), "[stamps::Token]", 1);
     expect(Box::<str>::from("text"), "str", 1);
     expect(Box::pin(token(1)), "stamps::Token", 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::{ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
-use crate::allocators::is_allocator;
+use crate::allocators::{is_allocator, is_of_standard_library};
 use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
 
@@ -112,6 +112,17 @@ impl<'r, 'a> Names<'r, 'a> {
         let mut frames = self.frames(stacks, stack);
         let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
         frames.drain(..allocators.min(frames.len() - 1));
+        frames
+    }
+
+    /// The [useful frames](Self::useful_frames) without the functions of a language's standard library in which they end:
+    /// the first one is the program's own code. If there are no others, all of them stay.
+    pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
+        let mut frames = self.useful_frames(stacks, stack);
+        let is_own = |frame: &Frame| frame.location.as_ref().is_none_or(|at| !is_of_standard_library(&at.file));
+        if let Some(first) = frames.iter().position(is_own) {
+            frames.drain(..first);
+        }
         frames
     }
 

@@ -10,7 +10,7 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason,
-    ImageId, Live, LiveBlock, Recording, Sample, Site, Time, Timeline,
+    ImageId, Live, LiveBlock, NodeCache, NodeKind, Recording, Sample, Site, StackTree, Time, Timeline,
 };
 
 use crate::error::Error;
@@ -145,7 +145,7 @@ pub(crate) fn replay(
         let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
         while let Some(time) = player.next_time()
             && is_due(time)
-            && !span.is_over(session.live())
+            && (!span.is_over(session.live()) || player.goes_on_with_a_stamp())
         {
             if player.needs_chunk() {
                 match player.load_chunk(&mut buffer) {
@@ -225,7 +225,9 @@ struct Player<'r> {
     threads: Vec<bool>,
     /// Who allocated the blocks that are live, and when: only where some are put down to another stack later, or where
     /// that is asked for.
-    calls: Option<HashMap<Serial, (ThreadId, Time)>>,
+    calls: Option<HashMap<Serial, Called>>,
+    /// The image's stacks, where blocks are put down to another one.
+    tree: Option<StackTree>,
     /// What the ledger took when it was last looked at, in bytes.
     memory: u64,
     /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
@@ -253,6 +255,7 @@ impl<'r> Player<'r> {
             return Ok(None);
         }
         let recorded = recording.image_counts(image).copied().unwrap_or_default();
+        let has_moves = recording.event_chunks(image).any(|chunk| chunk.head().moves > 0);
         let mut player = Player {
             image,
             span,
@@ -281,8 +284,8 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: (span.wants_blocks || recording.event_chunks(image).any(|chunk| chunk.head().moves > 0))
-                .then(HashMap::new),
+            calls: (span.wants_blocks || has_moves).then(HashMap::new),
+            tree: has_moves.then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
@@ -321,6 +324,14 @@ impl<'r> Player<'r> {
     fn restart(&mut self, begins: Time) {
         self.ledger.restart(ledger::Time(begins.0));
         note(&mut self.timeline, begins, self.ledger.live());
+    }
+
+    /// Whether what comes next says what a block is that there is.
+    fn goes_on_with_a_stamp(&self) -> bool {
+        let Some(&Event { kind: EventKind::Move { block, stack }, .. }) = self.events.get(self.position) else {
+            return false;
+        };
+        self.is_stamp(self.calls.as_ref().and_then(|calls| calls.get(&block)), stack)
     }
 
     fn events_left(&self) -> u64 {
@@ -374,7 +385,7 @@ impl<'r> Player<'r> {
         while let Some(&event) = self.events.get(self.position)
             && self.span.until.is_none_or(|until| event.time <= until)
             && is_due(event.time)
-            && !self.span.is_over(session.live())
+            && (!self.span.is_over(session.live()) || self.goes_on_with_a_stamp())
         {
             self.position += 1;
             if let Some(ahead) = self.events.get(self.position + AHEAD) {
@@ -451,13 +462,31 @@ impl<'r> Player<'r> {
             EventKind::Failed { .. } => self.ledger.fail(),
             EventKind::Move { block, stack } => {
                 if let Some(live) = self.ledger.get(Key::from(block)) {
-                    let call = self.calls.as_ref().and_then(|calls| calls.get(&block).copied());
-                    let stack = group(Origin { image, serial: block, call, size: live.size, stack });
-                    self.ledger.move_block(session, Key::from(block), stack)?;
+                    let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
+                    let is_stamp = self.is_stamp(call, stack);
+                    let by = call.map(|call| (call.thread, call.time));
+                    let to = group(Origin { image, serial: block, call: by, size: live.size, stack });
+                    let (ledger, key) = (&mut self.ledger, Key::from(block));
+                    let _ = if is_stamp {
+                        ledger.stamp_block(session, key, to)
+                    } else {
+                        ledger.move_block(session, key, to)
+                    }?;
+                    if let Some(call) = self.calls.as_mut().and_then(|calls| calls.get_mut(&block)) {
+                        call.stack = stack;
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a block is put down to a stack because the program says what it is: then it always was.
+    fn is_stamp(&self, call: Option<&Called>, to: StackId) -> bool {
+        let node =
+            |stack| self.tree.as_ref().and_then(|tree| tree.get(stack)).filter(|node| node.kind == NodeKind::Stamp);
+        let Some(to) = node(to) else { return false };
+        call.is_none_or(|call| node(call.stack).map_or(call.stack, |from| from.parent) == to.parent)
     }
 
     fn allocate(
@@ -533,22 +562,32 @@ impl<'r> Player<'r> {
         }
         let block = |(key, block): (Key, ledger::Block)| {
             let serial = Serial(key.0);
-            let call = self.calls.as_ref().and_then(|calls| calls.get(&serial).copied());
+            let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
+            let call = call.map(|call| (call.thread, call.time));
             ReplayedBlock { serial, size: block.size, group: block.stack, call }
         };
         self.ledger.blocks().map(block).collect()
     }
 }
 
+/// The call that allocated a live block.
+#[derive(Clone, Copy)]
+struct Called {
+    thread: ThreadId,
+    time: Time,
+    /// The stack to which the block is put down.
+    stack: StackId,
+}
+
 /// Keeps by whom and when the blocks that are live were allocated.
-fn note_call(calls: &mut HashMap<Serial, (ThreadId, Time)>, event: &Event) {
+fn note_call(calls: &mut HashMap<Serial, Called>, event: &Event) {
     if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
         event.kind
     {
         calls.remove(&old);
     }
-    if let EventKind::Alloc { serial, .. } | EventKind::Realloc { serial, .. } = event.kind {
-        calls.insert(serial, (event.thread, event.time));
+    if let EventKind::Alloc { serial, stack, .. } | EventKind::Realloc { serial, stack, .. } = event.kind {
+        calls.insert(serial, Called { thread: event.thread, time: event.time, stack });
     }
 }
 

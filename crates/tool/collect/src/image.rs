@@ -520,7 +520,7 @@ impl Image {
                     && let (_, Some(stamp)) = self.tree.stamps.parts(block.stack)
                 {
                     let to = self.stamped(shared, stack, stamp);
-                    self.move_to(shared, moment, key, to);
+                    self.move_to(shared, moment, key, to, Ledger::stamp_block);
                 }
             }
             Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
@@ -534,7 +534,7 @@ impl Image {
             (_, Some(stamp)) => self.stamped(shared, stack, stamp),
             (_, None) => stack,
         };
-        self.move_to(shared, moment, key, to);
+        self.move_to(shared, moment, key, to, Ledger::move_block);
     }
 
     /// The program says what the block at, or around, an address is.
@@ -544,7 +544,7 @@ impl Image {
             Some((key, block)) => {
                 let to = self.stamped(shared, block.stack, stamp);
                 if to != block.stack {
-                    self.move_to(shared, moment, key, to);
+                    self.move_to(shared, moment, key, to, Ledger::stamp_block);
                 }
             }
             // One that is in no total is a block all the same.
@@ -564,9 +564,16 @@ impl Image {
     }
 
     /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
-    fn move_to(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
+    fn move_to(
+        &mut self,
+        shared: &mut Shared,
+        moment: Moment,
+        key: Key,
+        stack: StackId,
+        how: fn(&mut Ledger, &heapledger_ledger::Session, Key, StackId) -> Result<bool, OutOfMemory>,
+    ) {
         let Some(block) = self.ledger.get(key) else { return };
-        match self.ledger.move_block(&shared.session, key, stack) {
+        match how(&mut self.ledger, &shared.session, key, stack) {
             Ok(_) if block.inherited || block.set_aside => {}
             Ok(_) => {
                 let kind = EventKind::Move { block: block.serial, stack };

@@ -34,7 +34,7 @@ struct SiteJson {
     confidence: String,
     /// What its code tells: `null` where that is nothing.
     inferred: Option<InferredJson>,
-    /// The function that wanted the memory.
+    /// The program's own function that wanted the memory.
     #[serde(flatten)]
     frame: FrameJson,
     /// The stamp among it.
@@ -98,7 +98,7 @@ fn of_site(
     with_stacks: bool,
 ) -> SiteJson {
     let labels = &mut question.labels;
-    let frame = labels.names.useful_frame(&profile.stacks, site.stack);
+    let frame = labels.names.own_frames(&profile.stacks, site.stack).swap_remove(0);
     let stack = with_stacks.then(|| labels.names.useful_frames(&profile.stacks, site.stack));
     SiteJson {
         amount: AmountJson::new(&site.amount, question.selection.moment),

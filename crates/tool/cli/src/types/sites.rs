@@ -1,6 +1,6 @@
 //! The sites of a type, with what tells the type.
 
-use heapledger_analysis::{Amount, Profile, TypeGroup, Typed};
+use heapledger_analysis::{Amount, Frame, Profile, TypeGroup, Typed};
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{SizeCheck, TypeName};
 
@@ -23,19 +23,17 @@ pub(super) fn add(
 ) {
     let (shown, rest) = group.sites.split_at(group.sites.len().min(rows));
     for (site, typed) in shown {
-        let frames = labels.names.useful_frames(&profile.stacks, site.stack);
-        let mut row = Row::default();
-        for frame in frames.iter().take(1) {
-            row = row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
-        }
+        let frames = labels.names.own_frames(&profile.stacks, site.stack);
+        let line = |row: Row, mark: &str, frame: &Frame| {
+            let place = labels.place(frame.function, frame.location.as_ref());
+            row.line(format!("{mark}{}", labels.function(frame.function)), place)
+        };
+        let (own, callers) = frames.split_at(1);
+        let mut row = own.iter().fold(Row::default(), |row, frame| line(row, "", frame));
         let said = labels.declared(&profile.stacks, site.stack);
-        row = said.into_iter().chain(told(labels, typed)).fold(row, |row, line| row.line("", line));
+        row = said.into_iter().chain(told(labels, typed)).fold(row, |row, said| row.line("", said));
         if with_stacks {
-            for frame in &frames[1.min(frames.len())..] {
-                let (name, place) =
-                    (labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()));
-                row = row.line(format!("← {name}"), place);
-            }
+            row = callers.iter().fold(row, |row, frame| line(row, "← ", frame));
         }
         table.push(1, row.cells(figures.row(&site.amount, &typed.certainty().to_string())));
     }

@@ -259,6 +259,9 @@ __attribute__((noinline)) static void step(long number) {
 #ifdef SCOPE
     HEAPLEDGER_SCOPE("scope");
 #endif
+#ifdef STAMP
+    HEAPLEDGER_STAMP((char *)(number * 16), "type");
+#endif
 #ifdef POOL
     heapledger_pool_alloc(&pool, (void *)(number * 16), 8);
 #endif
@@ -271,15 +274,16 @@ int main(int count, char **arguments) {
     );
     for compiler in ["gcc", "clang"] {
         let Some(compiler) = installed(compiler) else { continue };
-        let per_step = |what: &str| {
+        let per_step = |what: &[&str]| {
             let program = scratch.file("calls");
-            compile(&compiler, &source, &program, &["-O2", what]);
+            compile(&compiler, &source, &program, &[&["-O2"], what].concat());
             let [few, many] = ["1000", "101000"].map(|work| instructions(&valgrind, &program, work, &scratch));
             (many - few) as f64 / 100_000.0
         };
-        let without = per_step("-DNOTHING");
-        for what in ["-DSCOPE", "-DPOOL"] {
-            let more = per_step(what) - without;
+        let without = per_step(&[]);
+        for what in ["-DSCOPE", "-DPOOL", "-DSTAMP"] {
+            assert_eq!(per_step(&[what, "-DHEAPLEDGER_OFF"]), without, "{} {what}: off is off", compiler.display());
+            let more = per_step(&[what]) - without;
             println!("{} {what}: {more:.0} instructions", compiler.display());
             // With what the function has to save for it.
             assert!(more <= 16.0, "{} {what}: {more}", compiler.display());

@@ -19,9 +19,14 @@ fn told(told: &Value) -> Sums {
 
 /// What is stamped in a recording, by its sites.
 pub(crate) fn recorded(path: &Path) -> Sums {
+    recorded_with_peak(path).0
+}
+
+/// The same, and bytes of stamped blocks at the peaks of the images.
+fn recorded_with_peak(path: &Path) -> (Sums, u64) {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
-    let mut sums = Sums::new();
+    let (mut sums, mut at_peak) = (Sums::new(), 0);
     for image in file.images() {
         let tree = file.stack_tree(image.image, &mut NodeCache::default());
         assert_eq!(tree.damage().count(), 0);
@@ -31,12 +36,13 @@ pub(crate) fn recorded(path: &Path) -> Sums {
             assert!(stamp.file.is_some(), "{stamp:?}");
             let name = format!("{}|{}|{}", stamp.type_name, stamp.line, stamp.label.as_deref().unwrap_or(""));
             let live = site.live_end;
+            at_peak += site.live_at_image_peak.bytes.0;
             let figures = [site.allocations.0, site.bytes_allocated.0, live.blocks.0, live.bytes.0];
             let sum = sums.entry(name).or_default();
             *sum = std::array::from_fn(|at| sum[at] + figures[at] as i64);
         }
     }
-    sums
+    (sums, at_peak)
 }
 
 #[test]
@@ -54,7 +60,9 @@ fn stamped_blocks_are_what_the_program_says() {
         let line = [verb.as_ref(), "-o".as_ref(), output.as_os_str()].into_iter().chain(options.iter().map(OsStr::new));
         let done = heapledger(line.chain(files.iter().map(|file| file.as_os_str())));
         assert!(done.status.success(), "{done:?}");
-        recorded(&output)
+        let (sums, at_peak) = recorded_with_peak(&output);
+        assert!(at_peak >= 50_000_000, "{verb}: {at_peak}");
+        sums
     };
     let (sums, path) = (told(&truth), &*recording.path);
     let twice: Sums = sums.iter().map(|(stamp, sum)| (stamp.clone(), sum.map(|figure| 2 * figure))).collect();

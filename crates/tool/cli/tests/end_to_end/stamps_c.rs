@@ -1,10 +1,13 @@
 //! Stamps of C and C++ programs: the headers compile whatever the compiler and the standard, change nothing of the program,
-//! and are nothing where they are switched off.
+//! are nothing where they are switched off, and what they say is in the program's own ledger and in recordings.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Scratch, exited, headers, installed};
+use crate::c::libheapledger;
+use crate::harness::{Job, Scratch, exited, headers, installed};
+use crate::stamps::recorded;
 
 fn fixture(name: &str) -> PathBuf {
     headers().join("../fixtures/headers").join(name)
@@ -84,5 +87,93 @@ fn switched_off_there_is_no_symbol() {
         let (on, off) = (symbols(&[]), symbols(&[OFF]));
         assert!(on.iter().any(|line| line.ends_with("w heapledger_bridge_v1")), "{} {on:?}", compiler.display());
         assert_eq!(off, [""; 0], "{}", compiler.display());
+    }
+}
+
+/// What a C program says of its blocks, as its own ledger lists it.
+#[test]
+fn a_program_lists_its_usage_by_type() {
+    let scratch = Scratch::new();
+    let prefix = libheapledger(&scratch);
+    let program = scratch.file("program");
+    let options = [
+        "-O1".to_owned(),
+        "-Wl,--no-as-needed".to_owned(),
+        format!("-L{}", prefix.join("lib").display()),
+        "-lheapledger".to_owned(),
+        format!("-Wl,-rpath,{}", prefix.join("lib").display()),
+    ];
+    compile(Path::new("cc"), &options.each_ref().map(String::as_str), "stamps.c", &program);
+    let done = Command::new(&program).output().unwrap();
+    assert_eq!(done.status, exited(0), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    // Name, blocks, bytes.
+    let row = |name: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let line = line.unwrap_or_else(|| panic!("no {name} in\n{said}"));
+        let numbers = line.split_whitespace().map(|word| word.trim_end_matches('%').parse::<f64>().unwrap());
+        let numbers = numbers.collect::<Vec<_>>();
+        (numbers[0] as u64, numbers[2] as u64)
+    };
+    assert_eq!(row("struct node"), (1, 16), "{said}");
+    assert_eq!(row("[struct node]"), (1, 160), "{said}");
+    // A reallocation keeps it.
+    assert_eq!(row("char"), (1, 120), "{said}");
+    assert_eq!(row("late"), (1, 78), "{said}");
+    assert_eq!(row("tracked"), (1, 500), "{said}");
+    // Restamped, unknown, freed; freed twice.
+    assert!(said.contains("answers 0 1 0 1\n"), "{said}");
+
+    // The example, as docs/c.md shows it.
+    compile(Path::new("c++"), &options.each_ref().map(String::as_str), "../../examples/stamps.cpp", &program);
+    let said = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
+    let page = std::fs::read_to_string(headers().join("../docs/c.md")).unwrap();
+    assert!(page.contains(&format!("$ ./stamps\n{said}```")), "{said}");
+}
+
+/// The types that the macros give the blocks of a C++ program, without run-time type information, are in its recording.
+#[test]
+fn the_macros_tell_a_recording_the_types() {
+    let scratch = Scratch::new();
+    for (compiler, local, pair) in
+        [("g++", "main()::Local", "space::Pair<int, char>"), ("clang++", "Local", "space::Pair<int, char>")]
+    {
+        let Some(compiler) = installed(compiler) else { continue };
+        let program = scratch.file("program");
+        compile(&compiler, &["-std=c++17", "-O1", "-fno-rtti", "-fno-exceptions"], "stamps.cpp", &program);
+        let (outcome, recording) = Job::new([&program]).both(&scratch);
+        assert_eq!(outcome.text(), "7 1\n");
+        recording.assert_whole().assert_adds_up();
+        // Blocks and bytes, by type.
+        let mut types: BTreeMap<String, [i64; 2]> = BTreeMap::new();
+        for (stamp, [blocks, bytes, ..]) in recorded(&recording.path) {
+            let (name, place) = stamp.split_once('|').unwrap();
+            assert!(!place.starts_with('0') && place.ends_with('|'), "{stamp}");
+            let sum = types.entry(name.to_owned()).or_default();
+            *sum = [sum[0] + blocks, sum[1] + bytes];
+        }
+        let expected = [
+            // One and two, in rows of three integers.
+            (local, [2, 36]),
+            (pair, [1, 8]),
+            // Three pointers to functions; twelve integers in rows of four; four pointers.
+            ("void (*)(int)", [1, 24]),
+            ("int [4]", [1, 48]),
+            ("int*", [1, 32]),
+            ("const Point", [1, 8]),
+            ("Late", [1, 1]),
+            // One of them is placed in a block, which is stamped for it.
+            ("Pooled", [3, 4 + 12 + 4104]),
+            ("text", [1, 64]),
+            ("double", [1, 8]),
+            ("Kind", [1, 1]),
+            ("Derived", [5, 5 * 16]),
+            ("Base", [1, 8]),
+        ];
+        let spelled = |name: &str| name.replace(' ', "");
+        let found: BTreeMap<String, [i64; 2]> = types.iter().map(|(name, sums)| (spelled(name), *sums)).collect();
+        for (name, sums) in expected {
+            assert_eq!(found.get(&spelled(name)), Some(&sums), "{}: {name} of {types:#?}", compiler.display());
+        }
     }
 }

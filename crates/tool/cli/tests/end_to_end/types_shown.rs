@@ -113,3 +113,39 @@ fn stamps_are_types() {
         }
     }
 }
+/// A program that knows what it allocates: `growth`, in three rounds of four threads.
+#[test]
+fn types_of_a_rust_program() {
+    let scratch = Scratch::new();
+    let recording = Job::fixture("growth", "3").recorded(&scratch).1;
+    let answer = recording.ask("types", &["--total", "--function", "growth::round"]);
+    let (rounds, doublings) = (12, 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512 + 1024);
+    for (type_name, blocks, bytes) in [
+        ("growth::Wide", rounds, rounds * 512),
+        ("[u64]", rounds * 9, rounds * 8 * doublings),
+        ("[u8]", rounds * 2, rounds * (3000 + 11)),
+    ] {
+        let row = list(&answer).iter().find(|row| row["type"] == type_name);
+        let row = row.unwrap_or_else(|| panic!("no {type_name}: {answer:#}"));
+        assert_eq!((figures(row), row["confidence"].as_str()), ((blocks, bytes), Some("exact")), "{row:#}");
+        for site in list(&row["sites"]) {
+            assert_eq!(site["inferred"]["size_check"], "consistent", "{site:#}");
+            assert!(site["inferred"]["binary"]["path"].as_str().unwrap().ends_with("/growth"), "{site:#}");
+        }
+    }
+    assert_eq!(list(&answer).len(), 3, "{answer:#}");
+
+    // The same type selects its blocks elsewhere.
+    let top = recording.ask("top", &["--total", "--type", "growth::Wide", "--by", "type"]);
+    assert_eq!((figures(&top["total"]), list(&top["rows"]).len()), ((rounds, rounds * 512), 1));
+    let path = recording.path.to_str().unwrap();
+    let text = heapledger(["types", path, "--total", "--type", "Wide", "--stacks"]).text();
+    for part in ["exact  Wide\n", "exact  └─ growth::round  ", "512 bytes each: sizes agree", "← growth::main"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let lines = heapledger(["flame", path, "--total", "--by", "type,stack", "--collapsed", "-o", "-"]).text();
+    assert!(
+        lines.lines().any(|line| line.starts_with("Wide;") && line.ends_with(&format!(" {}", rounds * 512))),
+        "{lines}"
+    );
+}
