@@ -94,6 +94,10 @@
 //! ledger.print_types(std::io::stdout()).unwrap(); // type, blocks, bytes: allocates nothing
 //! ```
 //!
+//! # Misuse
+//!
+//! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.
+//!
 //! # What it costs
 //!
 //! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the stacks;
