@@ -4,6 +4,8 @@
 //! new one. What is damaged, or was made from other files than are there now, counts as not there; and a directory that
 //! cannot be written is only read. Whoever can write there can give wrong names, and nothing else.
 
+mod types;
+
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,6 +18,8 @@ use prost::Message;
 
 use crate::frame::{Frame, Function, NameSource};
 use crate::state::{BuildId, DebugInfo};
+use crate::types::TypedFrame;
+pub(crate) use types::{Types, is_lasting};
 
 /// Changes when the same files give other names.
 const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
@@ -52,13 +56,22 @@ pub(crate) fn fingerprint<'f>(files: impl Iterator<Item = &'f Path>) -> Vec<u8> 
 /// What is kept of a module; `None` if that is nothing, or was made from something else than `fingerprint`. Without one,
 /// there is nothing now to make names from, and the old ones serve.
 pub(crate) fn read(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
-    let file = File::open(path(directory, build_id)?).ok()?;
+    decode(&read_file(&path(directory, build_id)?, FILE_MAX)?, fingerprint)
+}
+
+/// The same of types.
+pub(crate) fn read_types(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> {
+    types::decode(&read_file(&types_path(directory, build_id)?, types::FILE_MAX)?, fingerprint)
+}
+
+fn read_file(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let file = File::open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).ok()?;
-    decode(&bytes, fingerprint)
+    file.take(most + 1).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Keeps what is known of a module, as far as there is room. Failing to is no error.
@@ -71,6 +84,22 @@ pub(crate) fn write<'p>(
 ) {
     let (Some(path), Some(bytes)) = (path(directory, build_id), encode(fingerprint, debug, places)) else { return };
     let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
+}
+
+/// The same of types.
+pub(crate) fn write_types<'p>(
+    directory: &Path,
+    build_id: &[u8],
+    fingerprint: &[u8],
+    places: impl Iterator<Item = (u64, &'p [TypedFrame])>,
+) {
+    let bytes = types::encode(fingerprint, places);
+    let (Some(path), Some(bytes)) = (types_path(directory, build_id), bytes) else { return };
+    let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
+}
+
+fn types_path(directory: &Path, build_id: &[u8]) -> Option<PathBuf> {
+    Some(path(directory, build_id)?.with_extension("types"))
 }
 
 fn path(directory: &Path, build_id: &[u8]) -> Option<PathBuf> {
@@ -159,11 +188,7 @@ fn encode<'p>(
 
 /// The memory taken is bounded by a multiple of the length, which is bounded.
 pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
-    let (checksum, message) = bytes.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
-    if bytes.len() as u64 > FILE_MAX || u32::from_le_bytes(*checksum) != crc32fast::hash(message) {
-        return None;
-    }
-    let file = Names::decode(message).ok()?;
+    let file = Names::decode(unsealed(bytes, FILE_MAX)?).ok()?;
     let frames: usize = file.places.iter().map(|place| place.frames.len()).sum();
     if fingerprint.is_some_and(|made_from| file.fingerprint != made_from) || frames > FRAMES_MAX {
         return None;
@@ -200,6 +225,13 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
 pub fn exercise(data: &[u8]) {
     let _ = decode(data, None);
     let _ = decode(&sealed(data), None);
+    types::exercise(&sealed(data));
+}
+
+/// The message in a file that is whole.
+fn unsealed(bytes: &[u8], most: u64) -> Option<&[u8]> {
+    let (checksum, message) = bytes.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+    (bytes.len() as u64 <= most && u32::from_le_bytes(*checksum) == crc32fast::hash(message)).then_some(message)
 }
 
 fn sealed(message: &[u8]) -> Vec<u8> {

@@ -27,6 +27,10 @@ pub(crate) struct Module {
     answers: HashMap<u64, Arc<[Frame]>>,
     typed: HashMap<u64, Arc<[TypedFrame]>>,
     rendering: Rendering,
+    /// Types that an earlier run found; outer `None`: not read yet.
+    kept_types: Option<Option<cache::Types>>,
+    /// Whether there are types that no earlier run had.
+    has_new_types: bool,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
     build_id: Box<[u8]>,
@@ -66,6 +70,8 @@ impl Module {
             answers: HashMap::new(),
             typed: HashMap::new(),
             rendering: Rendering::default(),
+            kept_types: None,
+            has_new_types: false,
             functions: HashMap::new(),
             files: HashSet::new(),
             build_id,
@@ -110,14 +116,25 @@ impl Module {
         if let Some(frames) = self.typed.get(&offset) {
             return frames.clone();
         }
-        self.open();
-        let answer = match &self.source {
-            Source::Image(image) => image.typed(offset, finder, &mut self.state.problems),
-            Source::Files(_) | Source::Nothing => TypedAnswer::default(),
-        };
-        let frames = self.rendering.frames(answer);
+        let frames = self.kept_types(finder).and_then(|kept| kept.take(offset)).unwrap_or_else(|| {
+            self.open();
+            let answer = match &self.source {
+                Source::Image(image) => image.typed(offset, finder, &mut self.state.problems),
+                Source::Files(_) | Source::Nothing => TypedAnswer::default(),
+            };
+            let frames = self.rendering.frames(answer);
+            self.has_new_types |= cache::is_lasting(&frames);
+            frames
+        });
         self.typed.insert(offset, frames.clone());
         frames
+    }
+
+    fn kept_types(&mut self, finder: &Finder) -> Option<&mut cache::Types> {
+        let directory = finder.options.cache.as_deref();
+        let fingerprint = (!self.fingerprint.is_empty()).then_some(&*self.fingerprint);
+        let read = || cache::read_types(directory?, &self.build_id, fingerprint);
+        self.kept_types.get_or_insert_with(read).as_mut()
     }
 
     /// Keeps the answers for the next run, if there are new ones, and nothing stood in the way of better ones.
@@ -125,12 +142,25 @@ impl Module {
         let is_lasting = |problem: &Problem| {
             matches!(problem, Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. })
         };
-        if !self.is_new || !matches!(self.source, Source::Image(_)) || !self.state.problems.iter().all(is_lasting) {
+        if !matches!(self.source, Source::Image(_)) || !self.state.problems.iter().all(is_lasting) {
             return;
         }
-        let places = self.answers.iter().chain(&self.kept).map(|(&offset, frames)| (offset, &**frames));
-        cache::write(directory, &self.build_id, &self.fingerprint, self.state.debug, places);
-        self.is_new = false;
+        if self.is_new {
+            let places = self.answers.iter().chain(&self.kept).map(|(&offset, frames)| (offset, &**frames));
+            cache::write(directory, &self.build_id, &self.fingerprint, self.state.debug, places);
+            self.is_new = false;
+        }
+        if self.has_new_types {
+            if let Some(Some(kept)) = &mut self.kept_types {
+                for offset in kept.offsets() {
+                    let frames = kept.take(offset);
+                    self.typed.extend(frames.map(|frames| (offset, frames)));
+                }
+            }
+            let places = self.typed.iter().map(|(&offset, frames)| (offset, &**frames));
+            cache::write_types(directory, &self.build_id, &self.fingerprint, places);
+            self.has_new_types = false;
+        }
     }
 
     /// Makes the tables.

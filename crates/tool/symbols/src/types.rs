@@ -19,8 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use entries::{Entries, Facts};
-pub(crate) use frame::Rendering;
 pub use frame::{Constructed, Language, Parameter, Pointee, Received, TypedFrame, Written};
+pub(crate) use frame::{Lazy, Rendering};
 pub use name::TypeName;
 pub(crate) use source::Sources;
 
@@ -170,8 +170,14 @@ impl Symbolizer {
     /// `stack` has the places innermost first, offsets as for [`frames`](Self::frames): inside the call. More than the
     /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
     pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
-        let nearest = &stack[..stack.len().min(PLACES_MAX)];
-        let places: Vec<_> = nearest.iter().map(|&(module, offset)| self.typed_frames(module, offset)).collect();
+        let mut places = Vec::new();
+        for &(module, offset) in stack.iter().take(PLACES_MAX) {
+            places.push(self.typed_frames(module, offset));
+            // In Rust, nothing beyond the function that asks a library for memory is of interest.
+            if places.last().and_then(|frames| frames.last()).is_some_and(rust::asks) {
+                break;
+            }
+        }
         conclude(&places, sizes)
     }
 }

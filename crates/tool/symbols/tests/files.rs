@@ -615,3 +615,36 @@ fn hint_names_the_package() {
         assert_eq!(hint, "libc.so.6: install the debug symbols of libc6 (libc6-dbg or libc6-dbgsym)");
     }
 }
+
+#[test]
+fn types_of_earlier_runs() {
+    let Some(split) = Split::new(&[]) else { return };
+    let cache = split.scratch.path("cache/symbols");
+    let kept = cache.join(BuildId(split.build_id.as_slice().into()).to_string()).with_extension("types");
+    let debug = split.scratch.path(&split.by_build_id());
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    split.move_debug(&split.by_build_id());
+    let ask = || {
+        let mut subject = Subject::with(&split.program, Options { cache: Some(cache.clone()), ..split.options() });
+        subject.build_id = split.build_id.clone();
+        let typed = |offset| subject.symbolizer.typed_frames(subject.module(), offset);
+        let all = (split.inlined - 16..split.inlined + 16).map(typed);
+        // What the source says is not kept.
+        all.filter(|frames| frames.iter().all(|frame| frame.written.is_empty() && frame.received.is_none()))
+            .collect::<Vec<_>>()
+    };
+    let fresh = ask();
+    assert!(fresh.iter().any(|frames| frames.len() == 2 && frames[0].plain.as_deref() == Some("inner")), "{fresh:#?}");
+    let written = fs::read(&kept).unwrap();
+    assert_eq!(ask(), fresh);
+    assert_eq!(fs::read(&kept).unwrap(), written, "written again, although there was nothing new");
+    for damage in [&b""[..], &written[..written.len() / 2], &[0xff; 5000]] {
+        fs::write(&kept, damage).unwrap();
+        assert_eq!(ask(), fresh);
+    }
+    // The files may go.
+    let elsewhere = split.scratch.path("elsewhere");
+    fs::rename(&split.program, &elsewhere).unwrap();
+    fs::remove_file(&debug).unwrap();
+    assert_eq!(ask(), fresh);
+}

@@ -37,6 +37,15 @@ impl TypeName {
         Self { full: full.into(), short: short.into() }
     }
 
+    pub(crate) fn shared(full: Arc<str>, short: Arc<str>) -> Self {
+        Self { full, short }
+    }
+
+    /// In full, and short.
+    pub(crate) fn parts(&self) -> (&Arc<str>, &Arc<str>) {
+        (&self.full, &self.short)
+    }
+
     /// The normal spelling, relative to the source: the same whichever mangling and level of debug information it comes
     /// from. Of Rust it is that of [`std::any::type_name`], but closures have their number.
     pub fn full(&self) -> &str {

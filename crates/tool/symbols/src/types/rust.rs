@@ -16,7 +16,7 @@ pub(crate) use name::{Type, arguments};
 pub(crate) use view::View;
 use view::is_allocator;
 
-use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame};
+use super::{Confidence, Evidence, Language, Places, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame};
 
 /// How an allocation is made of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,7 @@ struct Candidate {
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is Rust.
 pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
-    let Some(first) = places.iter().enumerate().find_map(|(place, frames)| first_in(place, frames)) else {
-        return SiteType::unknown();
-    };
+    let Some(first) = first(places) else { return SiteType::unknown() };
     let decided = decide(places, first.clone());
     let mut chosen = decided.unwrap_or_else(|| first.clone());
     let mut check = check(&chosen, sizes);
@@ -127,13 +125,50 @@ fn last(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// The first frame of a place that says what it allocates.
+/// The first frame that says what it allocates, before any that is not of a library: whoever asks for memory himself does
+/// not say for what.
+fn first(places: Places<'_>) -> Option<Candidate> {
+    for (place, frames) in places.iter().enumerate() {
+        let found = first_in(place, frames);
+        if found.is_some() || !frames.iter().all(is_library) {
+            return found;
+        }
+    }
+    None
+}
+
+/// The same of one place.
 fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
-    let mut views = frames.iter().enumerate().map_while(|(at, frame)| Some((at, frame, frame.view()?)));
-    views.find_map(|(at, frame, view)| {
-        let (shape, of, size) = allocates(view).filter(|_| view.library && !frame.is_allocator())?;
+    let mut library = frames.iter().enumerate().take_while(|(_, frame)| is_library(frame));
+    library.find_map(|(at, frame)| {
+        let view = frame.view().filter(|_| !frame.is_allocator())?;
+        let (mut shape, mut of, mut size) = allocates(view)?;
+        let caller = frames.get(at + 1);
+        if caller.is_some_and(|caller| !is_library(caller))
+            && let Some(element) = begins_vec(view, &of)
+        {
+            (shape, size, of) = (Shape::Buffer, size::of(element), element.clone());
+        }
         Some(Candidate { shape, of, size, place, frame: at })
     })
+}
+
+/// True for functions of Rust that allocate for themselves.
+pub(crate) fn asks(frame: &TypedFrame) -> bool {
+    frame.language == Language::Rust && !is_library(frame)
+}
+
+/// True for functions that allocate for their caller.
+fn is_library(frame: &TypedFrame) -> bool {
+    frame.is_allocator() || frame.view().is_some_and(|view| view.library)
+}
+
+/// The element of a vector that is written out: `vec![a, b]` in a program begins with a box of an array.
+fn begins_vec<'t>(view: &View, of: &'t Type) -> Option<&'t Type> {
+    match of {
+        Type::Slice(element, Some(_)) if view.is_in("alloc::boxed") && view.function == "new_uninit" => Some(element),
+        _ => None,
+    }
 }
 
 /// What a function of a library allocates.
@@ -147,7 +182,7 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
     let of = |name: &str, position: usize| view.argument(name, position).map(|found| (found.of.clone(), found.size));
     let within = |wanted: &str| {
         let own = view.own.as_ref().filter(|own| own.path().ends_with(wanted))?;
-        let inner = own.arguments().iter().find(|argument| !is_allocator(argument))?;
+        let inner = own.arguments().iter().find(|argument| !is_allocator(argument) && argument.path() != "_")?;
         Some((inner.clone(), view.size_of(inner)))
     };
     if view.is_in("alloc::raw_vec") {
@@ -163,6 +198,10 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
         return Some((Shape::Buffer, of, size));
     }
     if view.is_in("alloc::slice") || view.is_in("alloc::collections::vec_deque") {
+        // The elements of what these put together are not those of the result.
+        if matches!(&*view.function, "concat" | "join") {
+            return None;
+        }
         let (of, size) = match &view.own {
             Some(Type::Slice(element, _)) => Some(((**element).clone(), view.size_of(element))),
             _ => within("VecDeque").or_else(|| of("T", 0)),
@@ -178,11 +217,6 @@ fn allocates(view: &View) -> Option<(Shape, Type, Option<u64>)> {
             }
             of if view.function.ends_with("_slice") || view.function.ends_with("_slice_in") => {
                 (Shape::Buffer, of, size)
-            }
-            // So `vec![a, b]` begins.
-            Type::Slice(element, Some(_)) if view.function == "new_uninit" => {
-                let size = size::of(&element);
-                (Shape::Buffer, *element, size)
             }
             of if is_text(&of) => (Shape::Buffer, bytes(), Some(1)),
             Type::Bounds(..) => return None,
@@ -253,12 +287,10 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
     let mut chosen = None;
     let mut current = first;
     loop {
-        let physical = places[current.place].last()?.view()?;
-        if !physical.library {
-            return chosen;
-        }
         let next = current.place + 1;
-        let caller = first_in(next, places.get(next)?)?;
+        let physical = places[current.place].last().and_then(TypedFrame::view).filter(|physical| physical.library);
+        let caller = places.get(next).and_then(|frames| first_in(next, frames));
+        let (Some(physical), Some(caller)) = (physical, caller) else { return chosen };
         // Only what the physical function was called for: the container that it is a part of, called by the innermost function
         // there, and not what has such containers in it.
         let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();

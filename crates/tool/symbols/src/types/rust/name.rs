@@ -344,6 +344,9 @@ impl<'t> Parser<'t> {
             }
             self.spaces();
             if !self.take("+") {
+                // Which comes first of those without methods differs from compiler to compiler.
+                let principal = bounds.len().min(1);
+                bounds[principal..].sort_by_key(|bound| bound.spelled(true));
                 return Some(bounds);
             }
         }
@@ -465,12 +468,12 @@ impl<'t> Parser<'t> {
         loop {
             if self.rest().starts_with('<') && !segments.is_empty() {
                 self.at += 1;
-                self.impl_or_arguments(&mut segments, nesting)?;
+                self.impl_or_arguments(&mut of, &mut segments, nesting)?;
             } else {
                 segments.push(Segment { name: self.segment()?, arguments: Vec::new() });
                 if self.rest().starts_with('<') {
                     self.at += 1;
-                    self.impl_or_arguments(&mut segments, nesting)?;
+                    self.impl_or_arguments(&mut of, &mut segments, nesting)?;
                 } else if self.rest().starts_with('(') {
                     self.at += 1;
                     self.call(&mut segments, nesting)?;
@@ -487,18 +490,31 @@ impl<'t> Parser<'t> {
         Some(Type::Path { of, segments })
     }
 
-    /// Behind an opening bracket: arguments of the last segment, or, in legacy names, `<impl Trait for T>`.
-    fn impl_or_arguments(&mut self, segments: &mut Vec<Segment>, nesting: usize) -> Option<()> {
-        if self.rest().starts_with("impl ") {
-            let start = self.at;
-            let length = closing(self.rest())?;
-            self.at += length + 1;
-            segments.push(Segment { name: format!("<{}>", &self.text[start..start + length]), arguments: Vec::new() });
+    /// Behind an opening bracket: arguments of the last segment; or `impl Trait for T>`, which is the same as `<T as Trait>`
+    /// at the beginning.
+    fn impl_or_arguments(
+        &mut self,
+        of: &mut Option<Box<Of>>,
+        segments: &mut Vec<Segment>,
+        nesting: usize,
+    ) -> Option<()> {
+        if !self.take("impl ") {
+            let (arguments, _) = self.list(">", nesting)?;
+            segments.last_mut()?.arguments.extend(arguments);
             return Some(());
         }
-        let (arguments, _) = self.list(">", nesting)?;
-        segments.last_mut()?.arguments.extend(arguments);
-        Some(())
+        let first = self.parse(nesting + 1)?;
+        self.spaces();
+        let (own, as_trait) = match self.take("for ") {
+            true => (self.parse(nesting + 1)?, Some(first)),
+            false => (first, None),
+        };
+        segments.clear();
+        match own {
+            Type::Path { of: None, segments: own } if as_trait.is_none() => *segments = own,
+            own => *of = Some(Box::new(Of { own, as_trait })),
+        }
+        self.take(">").then_some(())
     }
 
     /// `Fn(A) -> B`, behind the bracket.
@@ -533,26 +549,6 @@ impl<'t> Parser<'t> {
         self.at += length;
         (length > 0).then(|| rest[..length].to_owned())
     }
-}
-
-/// Position of the bracket that closes one before `text`.
-fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut before) = (1usize, b' ');
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'<' => depth += 1,
-            b'>' if before == b'-' => {}
-            b'>' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => {}
-        }
-        before = byte;
-    }
-    None
 }
 
 /// `{closure_env#0}`, `{async_block_env#0}`, `{{closure}}`: all are closures.
@@ -622,6 +618,19 @@ mod tests {
         check("(u8, &str)", "(u8, &str)", "(u8, &str)");
         check("fn(&'a u8) -> ()", "fn(&u8)", "fn(&u8)");
         check("unsafe extern \"C\" fn(*mut u8)", "unsafe extern \"C\" fn(*mut u8)", "unsafe extern \"C\" fn(*mut u8)");
+        for bounds in [
+            "dyn app::Shape + core::marker::Sync + core::marker::Send",
+            "dyn app::Shape + core::marker::Send + core::marker::Sync",
+        ] {
+            check(bounds, "dyn app::Shape + core::marker::Send + core::marker::Sync", "dyn Shape + Send + Sync");
+        }
+        let inner = "<alloc::boxed::Box<u8> as core::convert::From<u8>>::from::Inner";
+        check(inner, inner, "<Box<u8> as From<u8>>::from::Inner");
+        check(
+            "alloc::boxed::convert::<impl core::convert::From<u8> for alloc::boxed::Box<u8>>::from::Inner",
+            inner,
+            "<Box<u8> as From<u8>>::from::Inner",
+        );
         check("<app::Foo as app::Bar>::Inner", "<app::Foo as app::Bar>::Inner", "<Foo as Bar>::Inner");
     }
 

@@ -80,6 +80,8 @@ impl View {
             }
         };
         let generic = !arguments.is_empty();
+        // What is the same for all types has a symbol without them: `RawVecInner<_>`.
+        let arguments: Vec<Argument> = arguments.into_iter().filter(|argument| argument.of.path() != "_").collect();
         // Legacy names have `T` where the type should be, and what has no linkage name has only a scope.
         let told = !legacy && frame.linkage.is_some();
         let function = match (last, &frame.plain) {
