@@ -481,8 +481,36 @@ enum {
     HEAPLEDGER_SITES = 1,
     HEAPLEDGER_BLOCKS = 2,
     HEAPLEDGER_TYPES = 3,
-    HEAPLEDGER_DYNAMIC_TYPES = 4
+    HEAPLEDGER_DYNAMIC_TYPES = 4,
+    HEAPLEDGER_MISUSES = 5
 };
+
+/* A thing that the program did to its allocator. `kind` says what: */
+enum {
+    HEAPLEDGER_DOUBLE_FREE = 1, /* the second free was not passed on to the allocator, unless it was a reallocation */
+    HEAPLEDGER_NO_BLOCK = 2,    /* `first` bytes into a block, which the rest describes, a free that was passed on */
+    HEAPLEDGER_MISMATCH = 3,    /* freed by what does not go with what allocated it */
+    HEAPLEDGER_WRONG_SIZE = 4,  /* freed with the size `first` */
+    HEAPLEDGER_OVERWRITE = 5    /* the bytes from `first` to `last`, counted from the block's beginning, were written */
+};
+
+typedef struct heapledger_misuse {
+    uint32_t size;
+    uint32_t kind;
+    uint64_t address;
+    uint64_t bytes; /* requested, of the block */
+    uint64_t first;
+    uint64_t last;
+    uint64_t times;              /* how often this was found: with the same stacks, of whichever blocks */
+    const char *allocated_by;    /* "malloc"; or null, as the others, where there was no such call */
+    const char *freed_by;        /* the call that did it */
+    const char *freed_before_by; /* of a double free: the first */
+    heapledger_where allocated_at;
+    heapledger_where freed_at;
+    heapledger_where freed_before_at;
+} heapledger_misuse;
+
+typedef int heapledger_each_misuse(const heapledger_misuse *misuse, void *data);
 
 /* For the functions below. */
 typedef struct heapledger_calls {
@@ -496,6 +524,8 @@ typedef struct heapledger_calls {
     int (*sites)(size_t count, heapledger_each_site *each, void *data);
     int (*print)(int what, int descriptor, size_t count);
     int (*census_by_vtable)(heapledger_each_dynamic_type *each, void *data);
+    int (*check)(void);
+    int (*misuses)(heapledger_each_misuse *each, void *data);
 } heapledger_calls;
 
 HEAPLEDGER_INLINE const heapledger_calls *heapledger_ledger(void) {
@@ -553,7 +583,25 @@ HEAPLEDGER_INLINE int heapledger_census_by_vtable(heapledger_each_dynamic_type *
     return ledger->census_by_vtable(each, data);
 }
 
-/* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES, which allocates).
+/* Starts the checks, for the rest of the process's life: from now on blocks that are freed twice are found, and writes within
+ * 16 bytes behind a block. They need no ledger. Blocks that are allocated before are not checked; C++'s operators are not told
+ * from malloc and free. `heapledger check` finds more, in programs that know nothing of it. */
+HEAPLEDGER_INLINE int heapledger_check(void) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, check) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->check();
+}
+
+/* Looks behind every live block, and calls back with all that the checks have found up to now. Not in a signal handler. */
+HEAPLEDGER_INLINE int heapledger_misuses(heapledger_each_misuse *each, void *data) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, misuses) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->misuses(each, data);
+}
+
+/* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES and HEAPLEDGER_MISUSES, which allocate).
  * `count`: of sites, at most 64. Stacks as addresses. */
 HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
     const heapledger_calls *ledger = heapledger_ledger();

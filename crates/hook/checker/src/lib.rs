@@ -1,8 +1,8 @@
-//! The hook library of `heapledger check`: it starts the checks, in every process that it is loaded into, and writes what
-//! they find to files beside itself, for the command to read.
+//! The hook library of `heapledger check`: it starts the checks, in every process that it is loaded into, and writes
+//! what they find to files beside itself, for the command to read.
 //!
-//! It also defines C++'s operators `new` and `delete`, which go on to the program's own, so that the checks know through which of
-//! them a block came and went.
+//! It also defines C++'s operators `new` and `delete`, which go on to the program's own, so that the checks know
+//! through which of them a block came and went.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 

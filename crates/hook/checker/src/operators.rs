@@ -1,8 +1,8 @@
 //! C++'s operators `new` and `delete`, in front of the program's own.
 //!
-//! Each is a thunk that says through which operator the call comes, and jumps on to the next definition with the arguments as
-//! they were: no frame of ours is on the stack when that throws. Where the program defines an operator itself, in its
-//! executable, ours are not called, and [`are_in_effect`] says so.
+//! Each is a thunk that says through which operator the call comes, and jumps on to the next definition with the
+//! arguments as they were: no frame of ours is on the stack when that throws. Where the program defines an operator
+//! itself, in its executable, ours are not called, and [`are_in_effect`] says so.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};

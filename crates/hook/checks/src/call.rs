@@ -1,5 +1,7 @@
 //! Entry points, as far as they have to fit together.
 
+use core::ffi::CStr;
+
 /// By what a block was allocated or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -55,17 +57,22 @@ impl Call {
 
     /// Its name in the source: `operator new[]`.
     pub fn name(self) -> &'static str {
+        self.c_name().to_str().unwrap_or("")
+    }
+
+    /// The same for C.
+    pub fn c_name(self) -> &'static CStr {
         match self {
-            Call::Malloc => "malloc",
-            Call::Calloc => "calloc",
-            Call::Realloc => "realloc",
-            Call::Aligned => "aligned_alloc",
-            Call::New => "operator new",
-            Call::NewArray => "operator new[]",
-            Call::Free => "free",
-            Call::FreeSized => "free_sized",
-            Call::Delete => "operator delete",
-            Call::DeleteArray => "operator delete[]",
+            Call::Malloc => c"malloc",
+            Call::Calloc => c"calloc",
+            Call::Realloc => c"realloc",
+            Call::Aligned => c"aligned_alloc",
+            Call::New => c"operator new",
+            Call::NewArray => c"operator new[]",
+            Call::Free => c"free",
+            Call::FreeSized => c"free_sized",
+            Call::Delete => c"operator delete",
+            Call::DeleteArray => c"operator delete[]",
         }
     }
 

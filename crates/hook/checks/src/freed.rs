@@ -68,7 +68,8 @@ impl Table {
         // Addresses are multiples of 16.
         let place = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2());
         let _guard = self.lock.lock();
-        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only; zeroes are integers.
+        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only; zeroes are
+        // integers.
         let places = unsafe { self.places.load(Ordering::Acquire).as_mut() }?;
         places.get_mut(place).map(run)
     }

@@ -1,11 +1,12 @@
-//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function or with the wrong size,
-//! pointers that are no blocks, and writes past a block's end.
+//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function or with the wrong
+//! size, pointers that are no blocks, and writes past a block's end.
 //!
-//! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement, which makes each block
-//! [some bytes](CANARY) longer and writes a canary there, and an observer, which keeps the live blocks in a register and the
-//! ones that were freed last in a table, each with its stacks. Whether a pointer is a block the register says; no memory
-//! before a pointer is read. The program sees the results that it would see without: a block that is freed a second time
-//! is the exception, since the allocator would end the program or go wrong; that free is not passed on.
+//! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement, which makes each
+//! block [some bytes](CANARY) longer and writes a canary there, and an observer, which keeps the live blocks in a
+//! register and the ones that were freed last in a table, each with its stacks. Whether a pointer is a block the
+//! register says; no memory before a pointer is read. The program sees the results that it would see without: a block
+//! that is freed a second time is the exception, since the allocator would end the program or go wrong; that free is
+//! not passed on.
 //!
 //! - [`report`]: what was found.
 //! - [`operator_new`], [`operator_delete`]: for whoever sees C++'s operators, which the hook table does not.
@@ -67,17 +68,16 @@ impl core::error::Error for Error {}
 
 static CONTROL: Lock = Lock::new();
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+static WATCHES_FORKS: AtomicBool = AtomicBool::new(false);
 
 /// Starts the checks in the hook table of this artefact, for the rest of the process's life. Blocks that were allocated
-/// before are not known: until the program has freed them all, pointers that are no blocks are not told from these, so
-/// frees of what is not known are not reported at all.
+/// before are not checked, and frees of pointers that nothing is known of are not reported: they may be such blocks.
 ///
 /// # Errors
 ///
 /// See [`Error`].
 pub fn start() -> Result<(), Error> {
-    // What there is already is not known.
-    observe::miss();
+    observe::begin_late();
     // SAFETY: the tables are static; their functions keep the contracts of `Replacement` and `Observer`.
     start_with(|| unsafe {
         hooks::install_replacement(&raw const REPLACEMENT)?;
@@ -120,7 +120,10 @@ fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), 
         return Err(Error::OutOfMemory);
     }
     // Registered after the handlers that close the thread's gate: before a fork ours come first, and after it last.
-    capture::watch_forks(before_fork, after_fork, after_fork);
+    // Once.
+    if !WATCHES_FORKS.swap(true, Ordering::Relaxed) {
+        capture::watch_forks(before_fork, after_fork, after_fork);
+    }
     install().map_err(Error::Hooks)?;
     IS_RUNNING.store(true, Ordering::Release);
     Ok(())
@@ -139,7 +142,8 @@ pub fn look() {
                 if !observe::is_padded(block.stamp) {
                     return None;
                 }
-                // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out first.
+                // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out
+                // first.
                 let bytes = unsafe { observe::overwritten(&block) }?;
                 Some((block, bytes))
             });

@@ -1,7 +1,7 @@
 //! What the hook table tells: blocks come and go, and whoever frees one is looked at.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapledger_core::hooks::{Caller, Observer, Pointer};
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
@@ -31,13 +31,20 @@ pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
 pub(crate) static FREED: freed::Table = freed::Table::new();
 /// Calls that could not be seen to: in signal handlers that interrupted a hook.
 static MISSED: AtomicU64 = AtomicU64::new(0);
+/// Whether every block of the program was seen: the checks have run from the beginning.
+static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
 
 const PADDED: u32 = 1 << 8;
 
-/// Calls of the allocator that were not looked at. From the first one on, frees of what is not known say nothing, and are not
-/// reported.
+/// Calls of the allocator that were not looked at. From the first one on, frees of what is not known say nothing, and
+/// are not reported.
 pub fn missed() -> u64 {
     MISSED.load(Ordering::Relaxed)
+}
+
+/// There are blocks that were allocated before: what is not known may be one of these.
+pub(crate) fn begin_late() {
+    KNOWS_ALL.store(false, Ordering::Relaxed);
 }
 
 pub(crate) fn miss() {
@@ -267,7 +274,7 @@ impl Free {
         } else if let Some(block) = REGISTER.block_at(self.address) {
             let inside = Some(self.address - block.key.address());
             self.report(Kind::NotABlock { inside }, block.size.0, allocated_by(block.stamp), block.stack);
-        } else {
+        } else if KNOWS_ALL.load(Ordering::Relaxed) {
             self.report(Kind::NotABlock { inside: None }, 0, None, StackId::ROOT);
         }
     }

@@ -31,8 +31,8 @@ static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 /// Calls the table below.
 macro_rules! below {
     ($name:ident($($argument:expr),*)) => {
-        // SAFETY: the table is set before the first call, stays, and is complete; the arguments are the program's own, but for
-        // sizes that are larger.
+        // SAFETY: the table is set before the first call, stays, and is complete; the arguments are the program's own,
+        // but for sizes that are larger.
         unsafe { (*BELOW.load(Ordering::Acquire)).$name.unwrap_unchecked()($($argument),*) }
     };
 }

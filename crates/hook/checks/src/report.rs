@@ -18,8 +18,8 @@ pub const REPORTS_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A block was freed that had been freed before, by this call, at this stack. The second free was not passed on to the
-    /// allocator, unless it was a reallocation.
+    /// A block was freed that had been freed before, by this call, at this stack. The second free was not passed on to
+    /// the allocator, unless it was a reallocation.
     DoubleFree {
         /// What freed it first.
         first: Call,
@@ -92,8 +92,8 @@ pub fn frames(stack: StackId) -> impl Iterator<Item = u64> {
     .map(|node| node.address)
 }
 
-/// Called with each thing that is found, its number from 0, and how often it was found up to now; in the thread that did
-/// it, within its call of the allocator, one at a time.
+/// Called with each thing that is found, its number from 0, and how often it was found up to now; in the thread that
+/// did it, within its call of the allocator, one at a time.
 pub type Listener = fn(&Report, usize, u64);
 
 struct Reports {

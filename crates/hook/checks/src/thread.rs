@@ -1,5 +1,5 @@
-//! What a thread remembers from one function of ours to the next: through which operator of C++ a call comes, which block
-//! has just been made longer, which free is not to be passed on.
+//! What a thread remembers from one function of ours to the next: through which operator of C++ a call comes, which
+//! block has just been made longer, which free is not to be passed on.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

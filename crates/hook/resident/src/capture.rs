@@ -10,8 +10,8 @@ use crate::control;
 
 pub use crate::library::watch_forks;
 
-/// Makes ready what [`with_stack`] needs. Its fork handlers come before those that are registered after it has returned.
-/// Idempotent.
+/// Makes ready what [`with_stack`] needs. Its fork handlers come before those that are registered after it has
+/// returned. Idempotent.
 ///
 /// # Errors
 ///

@@ -10,16 +10,18 @@ use std::{mem, ptr};
 use heapledger_core::Bytes;
 use heapledger_inspect::{Block, Ledger, Options, Order, Site, Stack, Stacks};
 
+use crate::misuses;
+
 /// Done.
-const OK: c_int = 0;
+pub(crate) const OK: c_int = 0;
 /// There is nothing of the kind that was asked for.
 const NOTHING: c_int = 1;
 /// It runs already, or does not run.
-const STATE: c_int = 2;
+pub(crate) const STATE: c_int = 2;
 /// Another process observes the program, and has the answers.
-const ELSEWHERE: c_int = 3;
+pub(crate) const ELSEWHERE: c_int = 3;
 /// It could not be done: an argument that makes no sense, no memory, or a descriptor that does not take it.
-const FAILED: c_int = 4;
+pub(crate) const FAILED: c_int = 4;
 
 /// Sites that can be asked for at once.
 const SITES_MAX: usize = 64;
@@ -60,12 +62,17 @@ struct CTotals {
 /// `heapledger_where`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-struct Where {
+pub(crate) struct Where {
     frames: [u64; FRAMES],
     frames_count: u32,
     reserved: u32,
     context: [u8; CONTEXT],
     heap: [u8; HEAP],
+}
+
+impl Where {
+    pub(crate) const NONE: Where =
+        Where { frames: [0; FRAMES], frames_count: 0, reserved: 0, context: [0; CONTEXT], heap: [0; HEAP] };
 }
 
 /// `heapledger_block`.
@@ -125,6 +132,8 @@ pub(crate) struct Calls {
     sites: unsafe extern "C" fn(usize, Option<EachSite>, *mut c_void) -> c_int,
     print: extern "C" fn(c_int, c_int, usize) -> c_int,
     census_by_vtable: unsafe extern "C" fn(Option<EachType>, *mut c_void) -> c_int,
+    check: extern "C" fn() -> c_int,
+    misuses: unsafe extern "C" fn(Option<misuses::Each>, *mut c_void) -> c_int,
 }
 
 pub(crate) static CALLS: Calls = Calls {
@@ -138,6 +147,8 @@ pub(crate) static CALLS: Calls = Calls {
     sites,
     print,
     census_by_vtable,
+    check: misuses::check,
+    misuses: misuses::misuses,
 };
 
 /// # Safety
@@ -267,17 +278,17 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
         1 => ledger.print_sites(to, count, Order::BytesLive),
         2 => ledger.print_blocks(to),
         3 => ledger.print_types(to),
-        4 => return print_census(ledger, to),
+        4 => return print_text(to, || ledger.census_by_vtable().to_string()),
+        5 => return print_text(to, misuses::text),
         _ => return FAILED,
     };
     if printed.is_ok() { OK } else { FAILED }
 }
 
 /// Unlike the rest that is printed, this allocates.
-fn print_census(ledger: Ledger, to: BorrowedFd<'_>) -> c_int {
+fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
     let Ok(to) = to.try_clone_to_owned() else { return FAILED };
-    let table = ledger.census_by_vtable().to_string();
-    if File::from(to).write_all(table.as_bytes()).is_ok() { OK } else { FAILED }
+    if File::from(to).write_all(text().as_bytes()).is_ok() { OK } else { FAILED }
 }
 
 /// # Safety
@@ -325,8 +336,8 @@ fn c_site(site: &Site) -> CSite {
 }
 
 /// Where something was allocated, in C's terms. Allocates nothing.
-fn place(stack: Stack) -> Where {
-    let mut at = Where { frames: [0; FRAMES], frames_count: 0, reserved: 0, context: [0; CONTEXT], heap: [0; HEAP] };
+pub(crate) fn place(stack: Stack) -> Where {
+    let mut at = Where::NONE;
     for (place, frame) in at.frames.iter_mut().zip(stack.frames()) {
         *place = frame.address;
         at.frames_count += 1;

@@ -7,6 +7,7 @@
 
 mod at_exit;
 mod calls;
+mod misuses;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, serve};

@@ -110,6 +110,10 @@
 //! assert_eq!((block.type_name(), block.stamp.unwrap().label), (Some("[u32]"), Some("rows of a page")));
 //! ```
 //!
+//! # Misuse
+//!
+//! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.
+//!
 //! # What it costs
 //!
 //! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the stacks;

@@ -5,6 +5,7 @@
 
 mod block;
 mod census;
+mod checks;
 mod modules;
 mod print;
 mod site;
@@ -22,6 +23,7 @@ use heapledger_resident::{LEDGER, control, query};
 
 pub use block::{Block, LiveBlocks};
 pub use census::{DynamicType, VtableCensus};
+pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;

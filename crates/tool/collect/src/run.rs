@@ -28,9 +28,9 @@ pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<Ex
     run_with(&launch, &Library::place(library, hooks)?)
 }
 
-/// Runs a command with the preload library and with the hook library of these bytes, which writes files whose names end with
-/// `.reports` into the directory that it is in. Their texts come back, a file for each process that has written one; all
-/// else is as in [`run`].
+/// Runs a command with the preload library and with the hook library of these bytes, which writes files whose names end
+/// with `.reports` into the directory that it is in. Their texts come back, a file for each process that has written
+/// one; all else is as in [`run`].
 ///
 /// # Errors
 ///

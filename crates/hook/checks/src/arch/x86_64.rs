@@ -19,7 +19,8 @@ global_asm!(
 pub(crate) fn word<const OFFSET: usize>() -> usize {
     const { assert!(OFFSET < 56 && OFFSET.is_multiple_of(8)) };
     let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence of the x86-64 TLS ABI.
+    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence of the x86-64 TLS
+    // ABI.
     unsafe {
         asm!(
             "mov {word}, qword ptr [rip + heapledger_checks@GOTTPOFF]",

@@ -1,7 +1,7 @@
 //! What the checks have written in the processes, with names instead of addresses.
 //!
-//! The files come from memory that the program can have written over, and are believed in nothing: what makes no sense is left
-//! out.
+//! The files come from memory that the program can have written over, and are believed in nothing: what makes no sense
+//! is left out.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -337,7 +337,8 @@ fn module(path: &str) -> ModuleRef<'_> {
 
 fn segments(path: &str) -> Option<Vec<[u64; 3]>> {
     let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
-    // SAFETY: mapped for reading; a file that is cut off meanwhile would end the command, as it would where symbols are read.
+    // SAFETY: mapped for reading; a file that is cut off meanwhile would end the command, as it would where symbols are
+    // read.
     let bytes = unsafe { Mmap::map(&file) }.ok()?;
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
     let endian = elf.endian();

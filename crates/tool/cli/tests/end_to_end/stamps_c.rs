@@ -124,8 +124,23 @@ fn a_program_lists_its_usage_by_type() {
     // Restamped, unknown, freed; freed twice.
     assert!(said.contains("answers 0 1 0 1\n"), "{said}");
 
+    // The checks of the library.
+    let options = [&options[..], &["-fno-builtin".to_owned(), "-O0".to_owned()]].concat();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    compile(Path::new("cc"), &options, "misuses.c", &program);
+    let done = Command::new(&program).output().unwrap();
+    let expected = "\
+1: 100 bytes, 0 to 0, 2 times; malloc, free, free; 1 1 1
+5: 10 bytes, 10 to 10, 1 times; malloc, free, once; 1 1 0
+5: 20 bytes, 25 to 25, 1 times; malloc, live, once; 1 0 0
+3 misuses, answers 0 2
+";
+    assert_eq!((done.status, String::from_utf8_lossy(&done.stdout)), (exited(0), expected.into()), "{done:?}");
+    let told = String::from_utf8(done.stderr).unwrap();
+    assert!(told.starts_with("double free of a block of 100 bytes, 2 times\n  freed by free at\n    drop\n"), "{told}");
+
     // The example, as docs/c.md shows it.
-    compile(Path::new("c++"), &options.each_ref().map(String::as_str), "../../examples/stamps.cpp", &program);
+    compile(Path::new("c++"), &options, "../../examples/stamps.cpp", &program);
     let said = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
     let page = std::fs::read_to_string(headers().join("../docs/c.md")).unwrap();
     assert!(page.contains(&format!("$ ./stamps\n{said}```")), "{said}");

@@ -1,0 +1,102 @@
+//! The checks of `heapledger.h`: C's view of [`Checks`].
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use heapledger_inspect::{Call, Checks, ChecksError, Misuse, MisuseKind, Stack};
+
+use crate::calls::{ELSEWHERE, FAILED, OK, STATE, Where, place};
+
+/// `heapledger_misuse`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CMisuse {
+    size: u32,
+    kind: u32,
+    address: u64,
+    bytes: u64,
+    first: u64,
+    last: u64,
+    times: u64,
+    allocated_by: *const c_char,
+    freed_by: *const c_char,
+    freed_before_by: *const c_char,
+    allocated_at: Where,
+    freed_at: Where,
+    freed_before_at: Where,
+}
+
+pub(crate) type Each = unsafe extern "C" fn(*const CMisuse, *mut c_void) -> c_int;
+
+/// All of it, for people. Looks behind every live block.
+pub(crate) fn text() -> String {
+    let checks = Checks::get();
+    checks.look();
+    checks.misuses().map(|misuse| misuse.to_string()).collect()
+}
+
+pub(crate) extern "C" fn check() -> c_int {
+    if crate::is_recorded() {
+        return ELSEWHERE;
+    }
+    match Checks::start() {
+        Ok(_) => OK,
+        Err(ChecksError::Running) => STATE,
+        Err(_) => FAILED,
+    }
+}
+
+/// # Safety
+///
+/// `each` may be called with a misuse and `data`.
+pub(crate) unsafe extern "C" fn misuses(each: Option<Each>, data: *mut c_void) -> c_int {
+    let Some(each) = each else { return FAILED };
+    let checks = Checks::get();
+    if !checks.is_running() {
+        return STATE;
+    }
+    checks.look();
+    for misuse in checks.misuses() {
+        let misuse = c_misuse(&misuse);
+        // SAFETY: the caller's contract.
+        if unsafe { each(&misuse, data) } != 0 {
+            break;
+        }
+    }
+    OK
+}
+
+fn c_misuse(misuse: &Misuse) -> CMisuse {
+    let by = |call: Option<(Call, Stack)>| call.map_or(ptr::null(), |(call, _)| call.c_name().as_ptr());
+    let at = |call: Option<(Call, Stack)>| call.map_or(Where::NONE, |(_, stack)| place(stack));
+    let (kind, first, last) = match &misuse.kind {
+        MisuseKind::DoubleFree(..) => (1, 0, 0),
+        MisuseKind::NotABlock(inside) => (2, inside.map_or(0, |inside| inside.0), 0),
+        MisuseKind::Mismatch => (3, 0, 0),
+        MisuseKind::WrongSize(said) => (4, said.0, 0),
+        MisuseKind::Overwrite(bytes) => {
+            let size = misuse.size.0;
+            (5, size.saturating_add(bytes.start), size.saturating_add(bytes.end).saturating_sub(1))
+        }
+        _ => (0, 0, 0),
+    };
+    let before = match misuse.kind {
+        MisuseKind::DoubleFree(call, stack) => Some((call, stack)),
+        _ => None,
+    };
+    CMisuse {
+        size: size_of::<CMisuse>() as u32,
+        kind,
+        address: misuse.address,
+        bytes: misuse.size.0,
+        first,
+        last,
+        times: misuse.times,
+        allocated_by: by(misuse.allocated),
+        freed_by: by(misuse.freed),
+        freed_before_by: by(before),
+        allocated_at: at(misuse.allocated),
+        freed_at: at(misuse.freed),
+        freed_before_at: at(before),
+    }
+}

@@ -1,0 +1,105 @@
+//! Misuse of the global allocator, found in the program itself.
+
+use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::hint::black_box;
+
+use heapledger::{Allocator, Bytes, Call, Checks, ChecksError, Ledger, MisuseKind, Options};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator::system();
+
+fn main() {
+    let before = Box::new([1_u8; 50]);
+    let checks = Checks::start().unwrap();
+    assert_eq!(Checks::start().unwrap_err(), ChecksError::Running);
+    // Beside the ledger.
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    // Of before: not checked, and no misuse.
+    drop(before);
+    what_is_allowed();
+    checks.look();
+    assert_eq!(checks.misuses().count(), 0);
+
+    // From one place, not from three.
+    for _ in 0..black_box(3) {
+        free_twice();
+    }
+    write_past_the_end(40, &[40, 43]);
+    let live = live_and_overwritten();
+    assert_eq!(checks.misuses().count(), 2);
+    checks.look();
+    std::thread::spawn(free_twice).join().unwrap();
+
+    let found: Vec<_> = checks.misuses().collect();
+    assert_eq!(found.len(), 4, "{found:#?}");
+    let [twice, overwritten, at_look, in_thread] = &found[..] else { unreachable!() };
+    for (misuse, times) in [(twice, 3), (in_thread, 1)] {
+        assert!(matches!(misuse.kind, MisuseKind::DoubleFree(Call::Free, _)), "{misuse}");
+        assert_eq!((misuse.size, misuse.times), (Bytes(100), times), "{misuse}");
+        let text = misuse.to_string();
+        assert!(text.starts_with("double free of a block of 100 bytes"), "{text}");
+        assert_eq!(text.matches("free_twice").count(), 3, "{text}");
+    }
+    assert_ne!(twice.thread, in_thread.thread);
+    assert_eq!(overwritten.kind, MisuseKind::Overwrite(0..4), "{overwritten}");
+    assert_eq!(overwritten.freed.map(|(call, _)| call), Some(Call::Free));
+    assert!(overwritten.to_string().contains("bytes 40 to 43\n"), "{overwritten}");
+    assert!(at_look.freed.is_none() && at_look.kind == MisuseKind::Overwrite(2..3), "{at_look}");
+    assert!(at_look.to_string().contains("live_and_overwritten"), "{at_look}");
+    assert_eq!(at_look.address, live as u64);
+    assert_eq!(checks.beyond(), 0);
+    ledger.stop();
+    println!("the checks found what was done, and nothing else");
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 8).unwrap()
+}
+
+fn what_is_allowed() {
+    for size in 1..300_usize {
+        // SAFETY: each block is used within its size, and freed once.
+        unsafe {
+            let block = black_box(alloc(layout(size)));
+            block.write_bytes(1, size);
+            let block = black_box(realloc(block, layout(size), size * 3));
+            block.write_bytes(2, size * 3);
+            dealloc(block, layout(size * 3));
+            let wide = Layout::from_size_align(size, 128).unwrap();
+            let block = black_box(std::alloc::alloc_zeroed(wide));
+            assert!(block.addr().is_multiple_of(128) && (0..size).all(|at| block.add(at).read() == 0));
+            block.write_bytes(3, size);
+            dealloc(block, wide);
+        }
+    }
+}
+
+#[inline(never)]
+fn free_twice() {
+    // SAFETY: none; that is what is tested. The second free is not passed on.
+    unsafe {
+        let block = black_box(alloc(layout(100)));
+        dealloc(block, layout(100));
+        dealloc(black_box(block), layout(100));
+    }
+}
+
+#[inline(never)]
+fn write_past_the_end(size: usize, at: &[usize]) {
+    // SAFETY: the checks have made the block longer.
+    unsafe {
+        let block = black_box(alloc(layout(size)));
+        at.iter().for_each(|&at| block.add(at).write_volatile(1));
+        dealloc(block, layout(size));
+    }
+}
+
+#[inline(never)]
+fn live_and_overwritten() -> *mut u8 {
+    // SAFETY: the checks have made the block longer.
+    unsafe {
+        let block = black_box(alloc(layout(24)));
+        block.add(26).write_volatile(1);
+        block
+    }
+}
