@@ -19,7 +19,7 @@ use prost::Message;
 use crate::frame::{Frame, Function, NameSource};
 use crate::state::{BuildId, DebugInfo};
 use crate::types::TypedFrame;
-pub(crate) use types::{Types, is_lasting};
+pub(crate) use types::Types;
 
 /// Changes when the same files give other names.
 const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");

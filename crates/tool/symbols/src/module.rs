@@ -122,9 +122,8 @@ impl Module {
                 Source::Image(image) => image.typed(offset, finder, &mut self.state.problems),
                 Source::Files(_) | Source::Nothing => TypedAnswer::default(),
             };
-            let frames = self.rendering.frames(answer);
-            self.has_new_types |= cache::is_lasting(&frames);
-            frames
+            self.has_new_types = true;
+            self.rendering.frames(answer)
         });
         self.typed.insert(offset, frames.clone());
         frames

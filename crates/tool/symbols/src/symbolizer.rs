@@ -24,7 +24,7 @@ pub struct Options {
     /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
     /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
     pub debuginfod: Option<fn(&str)>,
-    /// A directory in which names are kept from run to run, by build id: at most 4 MiB of a module, and 256 MiB in all. Made
+    /// A directory in which names and types are kept from run to run, by build id: at most 4 and 32 MiB of a module, and 256 MiB in all. Made
     /// if it is not there. It is written when the symbolizer is dropped.
     pub cache: Option<PathBuf>,
 }

@@ -224,3 +224,90 @@ fn rust_at_each_level() {
         }
     }
 }
+
+/// Scores a truth program in C or C++, built with these options.
+fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
+    let scratch = Scratch::new();
+    let program = c_program(&scratch, compiler, name, options)?;
+    Some(recorded_score(&scratch, &program, name))
+}
+
+/// A truth program in C or C++.
+fn c_program(scratch: &Scratch, compiler: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = headers().join("../fixtures/types").join(name);
+    let program = scratch.file(&format!("{name}.truth"));
+    let mut command = Command::new(installed(compiler)?);
+    command.arg(if name.ends_with(".c") { "-std=gnu11" } else { "-std=c++17" }).arg("-I").arg(headers());
+    run(command.args(options).arg(source).arg("-o").arg(&program).current_dir(scratch.path()))?;
+    Some(program)
+}
+
+fn recorded_score(scratch: &Scratch, program: &Path, name: &str) -> Score {
+    let (_, recording) = Job::new([program]).both(scratch);
+    recording.assert_whole();
+    score(&recording.path, if name.ends_with(".c") { Language::C } else { Language::Cxx })
+}
+
+#[test]
+fn cxx_with_debug_information() {
+    if let Some(score) = c_score("g++", "objects.cpp", &["-g", "-O2"]) {
+        score.assert_at_least(970, "objects.cpp");
+    }
+}
+
+#[test]
+fn c_with_debug_information() {
+    for compiler in ["gcc", "clang"] {
+        if let Some(score) = c_score(compiler, "c_sites.c", &["-g", "-O2"]) {
+            score.assert_at_least(970, "c_sites.c");
+            assert_eq!(score.exact, 0, "{score:?}");
+        }
+    }
+}
+
+const CXX_AND_C: [&str; 3] = ["objects.cpp", "containers.cpp", "c_sites.c"];
+
+/// Both compilers, at both ends of optimisation, and with debug information in other forms.
+#[test]
+#[ignore = "builds each program a dozen times, for five minutes or so: .ci/run full"]
+fn cxx_and_c_however_built() {
+    const WAYS: [&[&str]; 7] = [
+        &["-g", "-O0"],
+        &["-g", "-O2"],
+        &["-g", "-O2", "-gdwarf-4"],
+        &["-g", "-O2", "-fdebug-types-section"],
+        &["-g", "-O2", "-gsplit-dwarf"],
+        &["-g", "-O2", "-flto"],
+        &["-g", "-O1", "-fPIE", "-fno-plt"],
+    ];
+    for name in CXX_AND_C {
+        let compilers = if name.ends_with(".c") { ["gcc", "clang"] } else { ["g++", "clang++"] };
+        for compiler in compilers {
+            // Debian's clang has no plug-in for the linker.
+            let ways = WAYS.into_iter().filter(|way| !compiler.starts_with("clang") || !way.contains(&"-flto"));
+            for options in ways {
+                let Some(score) = c_score(compiler, name, options) else { return };
+                score.assert_at_least(970, &format!("{compiler} {name} {options:?}"));
+            }
+        }
+    }
+}
+
+/// Debug information that `dwz` has compressed, with what several files have in common in a file of its own.
+#[test]
+#[ignore = "builds each program, for half a minute: .ci/run full"]
+fn cxx_and_c_with_debug_information_in_common() {
+    let Some(dwz) = installed("dwz") else { return };
+    let scratch = Scratch::new();
+    let programs = CXX_AND_C.map(|name| {
+        let compiler = if name.ends_with(".c") { "gcc" } else { "g++" };
+        c_program(&scratch, compiler, name, &["-g", "-O2"])
+    });
+    let Some(programs) = programs.into_iter().collect::<Option<Vec<_>>>() else { return };
+    let common = scratch.file("common.debug");
+    let Some(()) = run(Command::new(dwz).arg("-m").arg(&common).args(&programs)) else { return };
+    assert!(common.exists());
+    for (name, program) in CXX_AND_C.into_iter().zip(&programs) {
+        recorded_score(&scratch, program, name).assert_at_least(970, &format!("{name}, dwz -m"));
+    }
+}

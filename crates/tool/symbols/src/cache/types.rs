@@ -1,8 +1,8 @@
 //! What was found of types, in a file of its own: few questions need it.
 //!
 //! Every string is there once, and so are functions with their type arguments, which many places have in common. What the
-//! source text said is kept as it was when it was first asked. Where there was no source, the place is left out: there may
-//! be one the next time.
+//! source text said is kept as it was when it was first asked; where there was no source then, and is one now, a place is
+//! as if it had not been kept.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,6 +28,8 @@ pub(crate) struct Types {
     places: HashMap<u64, u32>,
     /// By the function and the source file.
     views: HashMap<(u32, Option<u32>), Lazy>,
+    /// Whether source files that were not there are there now.
+    there: HashMap<Arc<str>, bool>,
 }
 
 /// What frames in a function have in common.
@@ -76,6 +78,12 @@ impl Types {
         for (at, frame) in place.frames.iter().enumerate() {
             let known = self.function(frame.function)?;
             let is_last = at == last;
+            let source = self.optional(frame.file)?;
+            if let Some(source) = source.as_ref().filter(|_| frame.lacks_source)
+                && *self.there.entry(source.clone()).or_insert_with(|| Path::new(&**source).is_file())
+            {
+                return None;
+            }
             let written: Option<Vec<Written>> = frame
                 .written
                 .iter()
@@ -93,7 +101,7 @@ impl Types {
                 linkage: known.linkage.clone(),
                 parameters: known.parameters.clone(),
                 language: known.language,
-                file: self.optional(frame.file)?,
+                file: source,
                 line: frame.line,
                 column: frame.column,
                 inlined: !is_last,
@@ -161,17 +169,19 @@ impl Types {
     }
 }
 
-/// Whether the next run would find nothing else: not where the source is missing that might say something.
-pub(crate) fn is_lasting(frames: &[TypedFrame]) -> bool {
-    let reads_source = |frame: &&TypedFrame| matches!(frame.language, Language::C | Language::Cxx);
-    let silent = frames.iter().filter(reads_source).filter(|frame| frame.written.is_empty());
-    silent.filter_map(|frame| frame.file.as_deref()).all(|file| Path::new(file).is_file())
+/// True for a frame of a language whose source is looked at, if that is not there.
+fn lacks_source(frame: &TypedFrame, there: &mut HashMap<Arc<str>, bool>) -> bool {
+    let Some(file) = frame.file.as_ref().filter(|_| matches!(frame.language, Language::C | Language::Cxx)) else {
+        return false;
+    };
+    !*there.entry(file.clone()).or_insert_with(|| Path::new(&**file).is_file())
 }
 
 pub(super) fn encode<'p>(fingerprint: &[u8], places: impl Iterator<Item = (u64, &'p [TypedFrame])>) -> Option<Vec<u8>> {
     let mut file = File { fingerprint: fingerprint.to_vec(), ..File::default() };
     let mut strings = Strings::default();
     let mut functions: HashMap<FunctionKey, u32> = HashMap::new();
+    let mut there = HashMap::new();
     let mut count = 0;
     for (offset, frames) in places {
         if frames
@@ -197,7 +207,8 @@ pub(super) fn encode<'p>(fingerprint: &[u8], places: impl Iterator<Item = (u64, 
             });
             let written = written.collect();
             let (line, column) = (frame.line, frame.column);
-            place.frames.push(KeptFrame { function: number, file: source, line, column, written });
+            let lacks_source = lacks_source(frame, &mut there);
+            place.frames.push(KeptFrame { function: number, file: source, line, column, written, lacks_source });
         }
         let constructed = frames.last()?.constructed.iter().map(|constructed| KeptConstructed {
             class: Some(strings.type_name(&constructed.class)),
@@ -291,7 +302,7 @@ pub(super) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> 
     let strings = file.strings.iter().map(|_| None).collect();
     let places = file.places.iter().zip(0..).map(|(place, at)| (place.offset, at)).collect();
     let functions = file.functions.iter().map(|_| None).collect();
-    Some(Types { file, strings, functions, places, views: HashMap::new() })
+    Some(Types { file, strings, functions, places, views: HashMap::new(), there: HashMap::new() })
 }
 
 /// Asks a file for all that is in it.
@@ -410,6 +421,8 @@ struct KeptFrame {
     column: Option<u32>,
     #[prost(message, repeated, tag = 5)]
     written: Vec<KeptWritten>,
+    #[prost(bool, tag = 6)]
+    lacks_source: bool,
 }
 
 #[cfg(test)]
