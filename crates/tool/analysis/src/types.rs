@@ -114,7 +114,7 @@ impl Typed {
         let name = match by {
             TypeBy::Block => None,
             TypeBy::Element => site.element.clone(),
-            TypeBy::Container => site.container.as_deref().map(TypeName::plain),
+            TypeBy::Container => site.container.as_deref().map(|called| TypeName::plain(container(called))),
         };
         name.or_else(|| site.block.clone()).unwrap_or_else(|| TypeName::plain(UNKNOWN_TYPE))
     }
@@ -171,6 +171,24 @@ pub fn types(profile: &Profile, names: &mut Names<'_, '_>, by: TypeBy, metric: M
     }
     groups.sort_by(|a, b| by_amount(&a.amount, &b.amount).then_with(|| a.name.full().cmp(b.name.full())));
     groups
+}
+
+/// The container of which something was called: `Vec<u8>` of `Vec<u8>::push`. What is no member is itself.
+fn container(called: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut last = None;
+    for (at, character) in called.char_indices() {
+        match character {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && called[at..].starts_with("::") => last = Some(at),
+            _ => {}
+        }
+    }
+    let around = last.map_or("", |at| &called[..at]);
+    let name = around.rsplit("::").next().unwrap_or_default();
+    let is_type = around.ends_with('>') || name.starts_with(char::is_uppercase) || name == "string";
+    if is_type { around } else { called }
 }
 
 /// The types of a session that were asked for.
@@ -253,5 +271,26 @@ impl Names<'_, '_> {
             self.types_mut().sizes = Some(sizes);
         }
         self.types_mut().sizes.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_are_those_of_what_was_called() {
+        for (called, of) in [
+            ("HashMap<Key, Vec<Token>>::insert", "HashMap<Key, Vec<Token>>"),
+            ("std::map<int, std::vector<long>>::operator[]", "std::map<int, std::vector<long>>"),
+            ("String::push_str", "String"),
+            ("std::string::append", "std::string"),
+            ("Vec<Token>", "Vec<Token>"),
+            ("std::make_unique<a::B>", "std::make_unique<a::B>"),
+            ("mpsc::channel", "mpsc::channel"),
+            ("", ""),
+        ] {
+            assert_eq!(container(called), of);
+        }
     }
 }

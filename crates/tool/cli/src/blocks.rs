@@ -95,8 +95,9 @@ fn print_stacks(
     let mut table = Tree::new([""]);
     let mut functions = Vec::new();
     for (at, &stack) in stacks.iter().enumerate() {
-        functions.push(labels.names.useful_frame(&found.stacks, stack).function);
-        let row = stack_row(labels, &found.stacks, stack, Depth::Stack(FRAMES_MAX));
+        let frames = labels.names.own_frames(&found.stacks, stack);
+        functions.extend(frames.first().map(|frame| frame.function));
+        let row = stack_row(labels, &found.stacks, stack, &frames, Depth::Stack(FRAMES_MAX));
         table.push(0, row.cells([format!("#{}", at + 1)]));
     }
     out.line("")?;

@@ -148,16 +148,22 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
     if depth == Depth::Function {
         return line(labels, Row::default(), &rank.frame);
     }
-    stack_row(labels, stacks, rank.largest, depth)
+    let frames = labels.names.useful_frames(stacks, rank.largest);
+    stack_row(labels, stacks, rank.largest, &frames, depth)
 }
 
 fn line(labels: &Labels<'_, '_>, row: Row, frame: &Frame) -> Row {
     row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
 }
 
-/// The row of a stack.
-pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId, depth: Depth) -> Row {
-    let frames = labels.names.useful_frames(stacks, stack);
+/// The row of a stack, as far as it consists of these frames.
+pub(crate) fn stack_row(
+    labels: &Labels<'_, '_>,
+    stacks: &Stacks,
+    stack: NodeId,
+    frames: &[Frame],
+    depth: Depth,
+) -> Row {
     let row = frames.first().map_or_else(Row::default, |frame| line(labels, Row::default(), frame));
     let callers = &frames[1.min(frames.len())..];
     let row = match depth {
@@ -178,20 +184,23 @@ pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: Nod
         }
         Depth::Function => return row,
         Depth::Callers if callers.is_empty() => row,
-        Depth::Callers => {
-            let (mut names, mut at) = (Vec::new(), 0);
-            while at < callers.len() && names.len() < CALLERS {
-                let rest = callers[at..].iter().map(|frame| frame.function);
-                let (name, length) = labels.unnamed(rest).unwrap_or_else(|| (labels.function(callers[at].function), 1));
-                names.push(name);
-                at += length;
-            }
-            let more = if at < callers.len() { " ← …" } else { "" };
-            row.line("", format!("← {}{more}", names.join(" ← ")))
-        }
+        Depth::Callers => row.line("", callers_in_line(labels, callers)),
     };
     let declared = labels.declared(stacks, stack);
     declared.into_iter().fold(row, |row, said| row.line("", said))
+}
+
+/// `← inner ← outer`, as far as a line goes.
+pub(crate) fn callers_in_line(labels: &Labels<'_, '_>, callers: &[Frame]) -> String {
+    let (mut names, mut at) = (Vec::new(), 0);
+    while at < callers.len() && names.len() < CALLERS {
+        let rest = callers[at..].iter().map(|frame| frame.function);
+        let (name, length) = labels.unnamed(rest).unwrap_or_else(|| (labels.function(callers[at].function), 1));
+        names.push(name);
+        at += length;
+    }
+    let more = if at < callers.len() { " ← …" } else { "" };
+    format!("← {}{more}", names.join(" ← "))
 }
 
 /// An amount for JSON.

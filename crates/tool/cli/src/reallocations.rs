@@ -58,8 +58,9 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
             count(site.chain_max),
             bytes(site.size_max.0),
         ];
-        table.push(0, stack_row(labels, &found.stacks, *stack, Depth::Callers).cells(cells));
-        functions.push(labels.names.useful_frame(&found.stacks, *stack).function);
+        let frames = labels.names.useful_frames(&found.stacks, *stack);
+        table.push(0, stack_row(labels, &found.stacks, *stack, &frames, Depth::Callers).cells(cells));
+        functions.extend(frames.first().map(|frame| frame.function));
     }
     out.line("")?;
     out.tree(&table)?;

@@ -23,6 +23,7 @@ blocks    share    bytes    share  confidence
         "allocations    share     bytes    share  confidence
          11  100.0 %  12.7 KiB  100.0 %     unknown  [unknown]
          10   90.9 %   9.8 KiB   76.9 %     unknown  ├─ server+0x20
+                                                     │  ← server+0x10
           1    9.1 %   2.9 KiB   23.1 %              └─ … 1 more site
          11  100.0 %  12.7 KiB  100.0 %              [totals]"
     );
@@ -57,6 +58,7 @@ blocks    share    bytes    share  confidence
      1  100.0 %  2.9 KiB  100.0 %     stamped  └─ server+0x50
                                                   of heap arena
                                                   stamped Page at src/pages.rs:8: spare
+                                                  ← [2 in libx.so] ← server+0x10
      1  100.0 %  2.9 KiB  100.0 %              [totals]
 
 2.9 KiB  stamped by  the program

@@ -6,6 +6,7 @@ use heapledger_symbols::{SizeCheck, TypeName};
 
 use crate::format::counted;
 use crate::label::Labels;
+use crate::ranks::callers_in_line;
 use crate::types::Figures;
 
 /// Candidates that are shown.
@@ -34,6 +35,8 @@ pub(super) fn add(
         row = said.into_iter().chain(told(labels, typed)).fold(row, |row, said| row.line("", said));
         if with_stacks {
             row = callers.iter().fold(row, |row, frame| line(row, "← ", frame));
+        } else if !callers.is_empty() {
+            row = row.line("", callers_in_line(labels, callers));
         }
         table.push(1, row.cells(figures.row(&site.amount, &typed.certainty().to_string())));
     }

@@ -1,12 +1,12 @@
 //! Which binaries told the types of blocks, and which could not.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use heapledger_analysis::{Amount, Profile, TypeGroup};
 use heapledger_recording::ModuleId;
 use heapledger_reports::{Row, Tree};
-use heapledger_symbols::BuildId;
+use heapledger_symbols::{BuildId, DebugInfo};
 
 use crate::error::Result;
 use crate::format::{bytes, counted};
@@ -52,10 +52,12 @@ pub(super) fn print(
     let mut sums: Vec<(Source, Amount)> = sums.into_iter().collect();
     sums.sort_by_key(|(source, amount)| (kind(*source), Reverse(amount.bytes), *source));
     let mut table = Tree::new(["", ""]);
+    let mut helped = HashSet::new();
     for of_kind in sums.chunk_by(|(a, _), (b, _)| kind(*a) == kind(*b)) {
         let (shown, rest) = of_kind.split_at(of_kind.len().min(SHOWN_MAX));
         for (source, amount) in shown {
-            table.push(0, row(question, *source).cells([bytes(amount.bytes.0), words(*source).to_owned()]));
+            table
+                .push(0, row(question, *source, &mut helped).cells([bytes(amount.bytes.0), words(*source).to_owned()]));
         }
         if !rest.is_empty() {
             let mut amount = Amount::default();
@@ -85,7 +87,8 @@ fn words(source: Source) -> &'static str {
     }
 }
 
-fn row(question: &Question<'_, '_>, source: Source) -> Row {
+/// `helped`: the binaries of which it was said what would help.
+fn row(question: &Question<'_, '_>, source: Source, helped: &mut HashSet<ModuleId>) -> Row {
     let (module, is_unknown) = match source {
         Source::Stamps => return Row::new("the program"),
         Source::Binary(module) => (module, false),
@@ -101,9 +104,11 @@ fn row(question: &Question<'_, '_>, source: Source) -> Row {
             _ => format!("build id {id}"),
         });
     }
-    said.extend(names.module_state(module).map(|state| names_from(&state).to_owned()));
+    let state = names.module_state(module);
+    let needs_help = is_unknown || state.as_ref().is_some_and(|state| state.debug < DebugInfo::Full);
+    said.extend(state.map(|state| names_from(&state).to_owned()));
     let row = Row::new(names.module_path(module)).note(said.join(", "));
-    match names.hint(module).filter(|_| is_unknown) {
+    match names.hint(module).filter(|_| needs_help && helped.insert(module)) {
         Some(hint) => row.line("", hint),
         None => row,
     }
