@@ -180,8 +180,8 @@ pub(crate) fn decode(contents: &[u8], rows: u32, nodes: &mut Vec<Node>) -> Resul
 pub struct NodeTable {
     /// In ascending order of ids, each once.
     nodes: Vec<Node>,
-    /// Where ids are dense: for each id from the first on, its place in `nodes` plus one; 0 for none. Else empty.
-    places: Vec<u32>,
+    /// Of the ids that programs give out, and of those from [`StackId::PROGRAM_END`] on.
+    runs: [Run; 2],
     damage: Vec<Damage>,
 }
 
@@ -205,7 +205,9 @@ impl NodeTable {
             nodes.drain(..foreign);
             damage.push(Damage { offset, reason: Reason::Invalid("a node with an id of another image") });
         }
-        let mut table = NodeTable { places: places(&nodes), nodes, damage };
+        let (lower, upper) = nodes.split_at(nodes.partition_point(|node| node.id < StackId::PROGRAM_END));
+        let runs = [Run::new(lower, 0), Run::new(upper, lower.len() as u32)];
+        let mut table = NodeTable { runs, nodes, damage };
         if table.cut_cycles(base) {
             table.damage.push(Damage { offset, reason: Reason::Invalid("a stack is its own caller") });
         }
@@ -228,11 +230,12 @@ impl NodeTable {
     }
 
     fn place(&self, id: StackId) -> Option<usize> {
-        if self.places.is_empty() {
+        let run = &self.runs[usize::from(id >= StackId::PROGRAM_END)];
+        if run.places.is_empty() {
             return self.nodes.binary_search_by_key(&id, |node| node.id).ok();
         }
-        let from_first = id.0.checked_sub(self.nodes.first()?.id.0)?;
-        (*self.places.get(from_first as usize)? as usize).checked_sub(1)
+        let from_first = id.0.checked_sub(run.first.0)?;
+        (*run.places.get(from_first as usize)? as usize).checked_sub(1)
     }
 
     /// Puts one node of each cycle under the root. Returns whether there was any.
@@ -260,18 +263,30 @@ impl NodeTable {
     }
 }
 
-/// The direct table from ids to places, unless it would be much larger than the nodes themselves.
-fn places(nodes: &[Node]) -> Vec<u32> {
-    let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Vec::new() };
-    let span = (last.id.0 - first.id.0) as usize + 1;
-    if span > nodes.len() * 4 {
-        return Vec::new();
+/// Nodes with ids that are dense.
+#[derive(Debug)]
+struct Run {
+    first: StackId,
+    /// For each id from the first on, its place among all nodes plus one; 0 for none. Empty where ids are not dense.
+    places: Vec<u32>,
+}
+
+impl Run {
+    /// Nodes in the order of their ids, before which there are so many others.
+    fn new(nodes: &[Node], before: u32) -> Run {
+        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else {
+            return Run { first: StackId::ROOT, places: Vec::new() };
+        };
+        let span = (last.id.0 - first.id.0) as usize + 1;
+        // A table that would be much larger than the nodes themselves is none.
+        let mut places = vec![0; if span > nodes.len() * 4 { 0 } else { span }];
+        if !places.is_empty() {
+            for (place, node) in (before + 1..).zip(nodes) {
+                places[(node.id.0 - first.id.0) as usize] = place;
+            }
+        }
+        Run { first: first.id, places }
     }
-    let mut places = vec![0; span];
-    for (place, node) in (1..).zip(nodes) {
-        places[(node.id.0 - first.id.0) as usize] = place;
-    }
-    places
 }
 
 /// Node tables already unpacked; see [`Recording::stack_tree`](crate::Recording::stack_tree).

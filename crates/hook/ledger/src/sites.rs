@@ -248,7 +248,8 @@ impl Sites {
         // From now on the shares are what `peaks` says.
         let _ = (self.settled(from, image, over).is_some(), self.settled(to, image, over).is_some());
         let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { return };
-        let shares: [(bool, fn(&mut Peaks) -> &mut Amount); 2] =
+        type Share = fn(&mut Peaks) -> &mut Amount;
+        let shares: [(bool, Share); 2] =
             [(in_image, |peaks| &mut peaks.image), (in_session, |peaks| &mut peaks.session)];
         for (_, share) in shares.into_iter().filter(|(is_in, _)| *is_in) {
             // A block that came to `from` after the peak has its share elsewhere.

@@ -94,6 +94,22 @@
 //! ledger.print_types(std::io::stdout()).unwrap(); // type, blocks, bytes: allocates nothing
 //! ```
 //!
+//! # What the blocks are
+//!
+//! [`stamp!`] says it: the type, the place in the source, and a label. [`stamped`] does for what a function returns, and
+//! [`OwnsBlocks`] is what a type of your own implements to be stamped. Without the feature `stamps` all of it is nothing.
+//!
+//! ```
+//! # use heapledger::{Allocator, Ledger, Options, stamp};
+//! # #[global_allocator]
+//! # static ALLOCATOR: Allocator = Allocator::system();
+//! # let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let rows = stamp!(vec![0_u32; 100], "rows of a page");
+//! let block = ledger.block_at(rows.as_ptr()).unwrap();
+//! # #[cfg(feature = "stamps")]
+//! assert_eq!((block.type_name(), block.stamp.unwrap().label), (Some("[u32]"), Some("rows of a page")));
+//! ```
+//!
 //! # Misuse
 //!
 //! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.
