@@ -585,7 +585,8 @@ HEAPLEDGER_INLINE int heapledger_census_by_vtable(heapledger_each_dynamic_type *
 
 /* Starts the checks, for the rest of the process's life: from now on blocks that are freed twice are found, and writes within
  * 16 bytes behind a block. They need no ledger. Blocks that are allocated before are not checked; C++'s operators are not told
- * from malloc and free. `heapledger check` finds more, in programs that know nothing of it. */
+ * from malloc and free. HEAPLEDGER_FAILED with an allocator that has operators of its own, such as jemalloc.
+ * `heapledger check` finds more, in programs that know nothing of it. */
 HEAPLEDGER_INLINE int heapledger_check(void) {
     const heapledger_calls *ledger = heapledger_ledger();
     if (ledger == NULL || ledger->size < offsetof(heapledger_calls, check) + sizeof(void (*)(void)))

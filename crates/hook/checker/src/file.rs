@@ -10,6 +10,7 @@
 //!
 //! times NUMBER COUNT
 //! end BEYOND MISSED
+//! unchecked
 //! ```
 
 use core::ffi::CStr;
@@ -22,6 +23,8 @@ use heapledger_core::arch::{self, nr, syscall};
 use heapledger_core::print::Printer;
 use heapledger_core::{StackId, sys};
 
+use crate::object::Object;
+
 const PATH_MAX: usize = 1024;
 
 /// The directory, ending with `/`.
@@ -30,33 +33,11 @@ static LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// Tells the images of one process apart.
 static IMAGE: AtomicU64 = AtomicU64::new(0);
 
-#[repr(C)]
-struct DlInfo {
-    file: *const u8,
-    base: *const u8,
-    symbol: *const u8,
-    address: *const u8,
-}
-
-unsafe extern "C" {
-    /// Does not allocate.
-    fn dladdr(address: *const u8, info: *mut DlInfo) -> i32;
-}
-
 /// Finds the directory that this library was loaded from. Whether there is one.
 pub(crate) fn find() -> bool {
-    let mut info = DlInfo {
-        file: core::ptr::null(),
-        base: core::ptr::null(),
-        symbol: core::ptr::null(),
-        address: core::ptr::null(),
-    };
-    // SAFETY: an address of this library, and a structure of the type that the function fills.
-    if unsafe { dladdr((&raw const LENGTH).cast(), &raw mut info) } == 0 || info.file.is_null() {
-        return false;
-    }
+    let Some(object) = Object::of((&raw const LENGTH).expose_provenance()) else { return false };
     // SAFETY: the loader's text, which ends with NUL and stays.
-    let path = unsafe { CStr::from_ptr(info.file.cast()) }.to_bytes();
+    let path = unsafe { CStr::from_ptr(object.file) }.to_bytes();
     let Some(slash) = path.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash < PATH_MAX - 64) else {
         return false;
     };
@@ -172,6 +153,15 @@ fn maps(out: &mut Printer) -> core::fmt::Result {
     }
     sys::close(fd as i32);
     Ok(())
+}
+
+/// This process is not checked.
+pub(crate) fn refuse() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = writeln!(out, "unchecked");
+    out.finish();
+    sys::close(fd);
 }
 
 /// How often each thing was found, once the process ends. Nothing where nothing was found.

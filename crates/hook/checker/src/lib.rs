@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 mod file;
+mod object;
 mod operators;
 
 use core::ffi::c_int;
@@ -27,6 +28,11 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *const Hooks) -> c_int {
     if !file::find() {
+        return 1;
+    }
+    if heapledger_loader::has_allocator_other_ways() {
+        // A block that goes unseen would be taken for a live one.
+        file::refuse();
         return 1;
     }
     if !operators::are_in_effect() {

@@ -73,6 +73,9 @@ static WATCHES_FORKS: AtomicBool = AtomicBool::new(false);
 /// Starts the checks in the hook table of this artefact, for the rest of the process's life. Blocks that were allocated
 /// before are not checked, and frees of pointers that nothing is known of are not reported: they may be such blocks.
 ///
+/// Every block of the allocator has to come and go through the hook table: a free that goes unseen would have the memory
+/// behind the block read when it is gone.
+///
 /// # Errors
 ///
 /// See [`Error`].

@@ -31,7 +31,7 @@ pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
 pub(crate) static FREED: freed::Table = freed::Table::new();
 /// Calls that could not be seen to: in signal handlers that interrupted a hook.
 static MISSED: AtomicU64 = AtomicU64::new(0);
-/// Whether every block of the program was seen: the checks have run from the beginning.
+/// Whether the checks have run since before the first block.
 static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
 
 const PADDED: u32 = 1 << 8;
@@ -42,7 +42,7 @@ pub fn missed() -> u64 {
     MISSED.load(Ordering::Relaxed)
 }
 
-/// There are blocks that were allocated before: what is not known may be one of these.
+/// There are blocks from before.
 pub(crate) fn begin_late() {
     KNOWS_ALL.store(false, Ordering::Relaxed);
 }
@@ -204,6 +204,10 @@ unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Call
 ///
 /// It is live, and has one.
 pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
+    // If a free has not been seen, it may not be live after all.
+    if missed() != 0 {
+        return None;
+    }
     // SAFETY: the canary is behind the usable bytes.
     let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
     let slop = block.usable.0 - block.size.0;

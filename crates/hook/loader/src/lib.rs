@@ -48,6 +48,20 @@ pub enum Scope {
 
 /// The address of a symbol, 0 when nobody defines it.
 pub fn lookup(scope: Scope, name: &CStr) -> usize {
+    find(scope, name).map_or(0, |(address, _)| address)
+}
+
+/// Whether the allocator after this library has other ways to a block than the malloc family, or from one: C++'s operators
+/// of its own (jemalloc, tcmalloc), or functions of other names. Whoever watches the family does not see these.
+pub fn has_allocator_other_ways() -> bool {
+    let object = |name| find(Scope::Next, name).map(|(_, object)| object);
+    let malloc = object(c"malloc");
+    let has_operators = malloc.is_some() && [c"_Znwm", c"_ZdlPv"].iter().any(|name| object(name) == malloc);
+    has_operators || [c"mallocx", c"tc_malloc", c"mi_malloc"].iter().any(|name| object(name).is_some())
+}
+
+/// A symbol's address, and the object that defines it.
+fn find(scope: Scope, name: &CStr) -> Option<(usize, *const LinkMap)> {
     // SAFETY: the dynamic linker's own list, complete before any of our code runs.
     let mut map = unsafe { _r_debug.map };
     let mut is_searching = scope == Scope::All;
@@ -56,14 +70,14 @@ pub fn lookup(scope: Scope, name: &CStr) -> usize {
         if is_searching {
             let found = Symbols::of(object).and_then(|symbols| symbols.find(name));
             if let Some(address) = found {
-                return address;
+                return Some((address, map));
             }
         } else if core::ptr::eq(object.dynamic, &raw const _DYNAMIC) {
             is_searching = true;
         }
         map = object.next;
     }
-    0
+    None
 }
 
 /// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name; 0

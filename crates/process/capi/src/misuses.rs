@@ -39,6 +39,9 @@ pub(crate) extern "C" fn check() -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
     }
+    if heapledger_family::next::has_allocator_other_ways() {
+        return FAILED;
+    }
     match Checks::start() {
         Ok(_) => OK,
         Err(ChecksError::Running) => STATE,

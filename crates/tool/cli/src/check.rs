@@ -86,6 +86,10 @@ fn print(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
         let calls = counted(findings.missed, "call", "calls");
         writeln!(out, "\n{calls} in signal handlers not looked at; frees of what is no block not reported after that")?;
     }
+    if findings.unchecked > 0 {
+        let processes = counted(findings.unchecked, "process", "processes");
+        writeln!(out, "\n{processes} not checked: of an allocator with operators of its own not every block is seen")?;
+    }
     if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {
         writeln!(out, "hint: {}", escape(hint))?;
     }
@@ -110,8 +114,15 @@ struct FindingsJson<'a> {
     beyond: u64,
     /// Calls that were not looked at.
     missed: u64,
+    /// Processes that were not checked.
+    unchecked: u64,
 }
 
 fn json(findings: &Findings) -> FindingsJson<'_> {
-    FindingsJson { misuses: &findings.misuses, beyond: findings.beyond, missed: findings.missed }
+    FindingsJson {
+        misuses: &findings.misuses,
+        beyond: findings.beyond,
+        missed: findings.missed,
+        unchecked: findings.unchecked,
+    }
 }

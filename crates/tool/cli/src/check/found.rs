@@ -26,6 +26,8 @@ pub(crate) struct Findings {
     pub(crate) misuses: Vec<Misuse>,
     pub(crate) beyond: u64,
     pub(crate) missed: u64,
+    /// Processes that ran without checks: their allocators have ways of their own.
+    pub(crate) unchecked: u64,
     /// How to get better names.
     pub(crate) hint: Option<String>,
 }
@@ -207,6 +209,7 @@ impl Findings {
                         findings.beyond = findings.beyond.saturating_add(beyond.parse().unwrap_or(0));
                         findings.missed = findings.missed.saturating_add(missed.parse().unwrap_or(0));
                     }
+                    ["unchecked"] => findings.unchecked += 1,
                     _ => {}
                 }
             }

@@ -1,12 +1,13 @@
 //! `heapledger check`: finds each kind of misuse, with the stacks that belong to it, and nothing else; and what it checks goes
 //! on as it would have.
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program};
+use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program, shared_library};
 
 /// The fixture under the checks: how it ended, and what was found.
 fn checked(arguments: &[&str]) -> (Outcome, Value) {
@@ -189,6 +190,19 @@ fn programs_that_people_use_are_the_same_and_clean() {
     for job in jobs {
         let (bare, checked) = (job.bare(), job.launched("check", &[]).outcome());
         assert_eq!(bare, checked);
+    }
+    // Allocators with operators of their own, of which nobody is told.
+    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        if let Some(library) = shared_library(library) {
+            let mut preload = OsString::from("LD_PRELOAD=");
+            preload.push(&library);
+            let job = Job::fixture("operators", "50").variable("LD_PRELOAD", library);
+            assert_eq!(job.launched("check", &[]).outcome(), job.bare());
+            let words = ["check", "--", "/usr/bin/env"].map(OsString::from).into_iter();
+            let line = words.chain([preload, program("operators").into(), "5".into()]);
+            let told = String::from_utf8(heapledger(line).stderr).unwrap();
+            assert!(told.contains("\n1 process not checked: "), "{told}");
+        }
     }
     // It says its processes' numbers.
     let forks = Job::fixture("forks", "").launched("check", &[]).outcome();

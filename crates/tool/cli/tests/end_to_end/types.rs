@@ -213,17 +213,25 @@ fn rust_at_each_level() {
 
 /// Scores a truth program in C or C++, built with these options.
 fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
-    let compiler = installed(compiler)?;
     let scratch = Scratch::new();
+    let program = c_program(&scratch, compiler, name, options)?;
+    Some(recorded_score(&scratch, &program, name))
+}
+
+/// A truth program in C or C++.
+fn c_program(scratch: &Scratch, compiler: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = headers().join("../fixtures/types").join(name);
-    let program = scratch.file("truth");
-    let is_c = name.ends_with(".c");
-    let mut command = Command::new(compiler);
-    command.arg(if is_c { "-std=gnu11" } else { "-std=c++17" }).arg("-I").arg(headers());
+    let program = scratch.file(&format!("{name}.truth"));
+    let mut command = Command::new(installed(compiler)?);
+    command.arg(if name.ends_with(".c") { "-std=gnu11" } else { "-std=c++17" }).arg("-I").arg(headers());
     run(command.args(options).arg(source).arg("-o").arg(&program).current_dir(scratch.path()))?;
-    let (_, recording) = Job::new([program]).both(&scratch);
+    Some(program)
+}
+
+fn recorded_score(scratch: &Scratch, program: &Path, name: &str) -> Score {
+    let (_, recording) = Job::new([program]).both(scratch);
     recording.assert_whole();
-    Some(score(&recording.path, if is_c { Language::C } else { Language::Cxx }))
+    score(&recording.path, if name.ends_with(".c") { Language::C } else { Language::Cxx })
 }
 
 #[test]
@@ -243,32 +251,49 @@ fn c_with_debug_information() {
     }
 }
 
-/// Both compilers, at both ends of optimisation, and what linkers and other tools make of debug information.
+const CXX_AND_C: [&str; 3] = ["objects.cpp", "containers.cpp", "c_sites.c"];
+
+/// Both compilers, at both ends of optimisation, and with debug information in other forms.
 #[test]
-#[ignore = "builds each program many times, for two minutes or so: .ci/run"]
+#[ignore = "builds each program a dozen times, for five minutes or so: .ci/run full"]
 fn cxx_and_c_however_built() {
-    const WAYS: [&[&str]; 6] = [
+    const WAYS: [&[&str]; 7] = [
         &["-g", "-O0"],
         &["-g", "-O2"],
-        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
+        &["-g", "-O2", "-gdwarf-4"],
+        &["-g", "-O2", "-fdebug-types-section"],
         &["-g", "-O2", "-gsplit-dwarf"],
         &["-g", "-O2", "-flto"],
         &["-g", "-O1", "-fPIE", "-fno-plt"],
     ];
-    for name in ["objects.cpp", "containers.cpp", "c_sites.c"] {
-        for compiler in ["g++", "clang++"] {
-            let compiler = if name.ends_with(".c") {
-                compiler.replace("++", "cc").replace("clangcc", "clang")
-            } else {
-                compiler.to_owned()
-            };
-            for options in WAYS {
-                // Debian's clang has no plug-in for the linker.
-                let options =
-                    if compiler.starts_with("clang") && options.contains(&"-flto") { &["-g", "-O3"] } else { options };
-                let Some(score) = c_score(&compiler, name, options) else { return };
+    for name in CXX_AND_C {
+        let compilers = if name.ends_with(".c") { ["gcc", "clang"] } else { ["g++", "clang++"] };
+        for compiler in compilers {
+            // Debian's clang has no plug-in for the linker.
+            let ways = WAYS.into_iter().filter(|way| !compiler.starts_with("clang") || !way.contains(&"-flto"));
+            for options in ways {
+                let Some(score) = c_score(compiler, name, options) else { return };
                 score.assert_at_least(970, &format!("{compiler} {name} {options:?}"));
             }
         }
+    }
+}
+
+/// Debug information that `dwz` has compressed, with what several files have in common in a file of its own.
+#[test]
+#[ignore = "builds each program, for half a minute: .ci/run full"]
+fn cxx_and_c_with_debug_information_in_common() {
+    let Some(dwz) = installed("dwz") else { return };
+    let scratch = Scratch::new();
+    let programs = CXX_AND_C.map(|name| {
+        let compiler = if name.ends_with(".c") { "gcc" } else { "g++" };
+        c_program(&scratch, compiler, name, &["-g", "-O2"])
+    });
+    let Some(programs) = programs.into_iter().collect::<Option<Vec<_>>>() else { return };
+    let common = scratch.file("common.debug");
+    let Some(()) = run(Command::new(dwz).arg("-m").arg(&common).args(&programs)) else { return };
+    assert!(common.exists());
+    for (name, program) in CXX_AND_C.into_iter().zip(&programs) {
+        recorded_score(&scratch, program, name).assert_at_least(970, &format!("{name}, dwz -m"));
     }
 }

@@ -273,6 +273,7 @@ impl<'a> Entries<'a> {
                     let (target, class) = self.follow(unit, signature)?;
                     self.type_of(target.unit(), class)?.1
                 });
+                let size = size.or_else(|| self.size_elsewhere(unit, class));
                 Arc::new((spelled, size))
             }
         };
@@ -374,7 +375,8 @@ impl<'a> Entries<'a> {
     }
 
     pub(crate) fn spelled(&mut self, of: &Spot<'_, 'a>) -> Option<Spelled> {
-        self.type_of(of.unit(), of.offset)
+        let (name, size) = self.type_of(of.unit(), of.offset)?;
+        Some((name, size.or_else(|| self.size_elsewhere(of.unit(), of.offset))))
     }
 
     /// An entry, in a way that outlives the reference to its unit.

@@ -299,8 +299,8 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
         let evidence = Evidence::Function(site.frame.name.clone());
         return claim(&returned.type_name, returned.size, shape, evidence, Confidence::Probable);
     }
-    // A constructor's name, of which nothing else is known.
-    let found = constructed.iter().find(|found| found.size.is_none())?;
+    // A constructor's name, of which nothing else is known: there is a symbol table only.
+    let found = constructed.iter().find(|found| found.size.is_none()).filter(|_| site.frame.file.is_none())?;
     claim(&found.class, None, shape, Evidence::Constructor, Confidence::Probable)
 }
 

@@ -10,7 +10,7 @@ use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, Un
 
 use super::aftermath::Body;
 use super::frame::{Language, Parameter};
-use super::lookup::Names;
+use super::lookup::{Definitions, Names};
 use super::name::TypeName;
 use super::rust;
 use crate::demangle;
@@ -54,6 +54,8 @@ pub(crate) struct Entries<'a> {
     pub(super) constructors: HashMap<Key, Option<Arc<Spelled>>>,
     /// The types of a unit, by their names.
     pub(super) names: HashMap<Key, Arc<Names>>,
+    /// Classes with their sizes, by their names: of each file, once they are needed.
+    pub(super) definitions: HashMap<usize, Arc<Definitions>>,
     /// Units that are in C.
     c_units: HashMap<Key, bool>,
 }
@@ -252,9 +254,10 @@ impl<'a> Entries<'a> {
             }
             (tag, None) => {
                 let kind = match tag {
-                    gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type if is_closure(unit, offset) => "{lambda}",
+                    gimli::DW_TAG_structure_type if is_closure(unit, offset) => "{lambda}",
                     gimli::DW_TAG_structure_type => "{anonymous struct}",
-                    gimli::DW_TAG_class_type => "{anonymous class}",
+                    // What clang makes of one, even where nobody calls it. Hardly anybody writes such a class.
+                    gimli::DW_TAG_class_type => "{lambda}",
                     gimli::DW_TAG_union_type => "{anonymous union}",
                     gimli::DW_TAG_enumeration_type => "{anonymous enum}",
                     _ => return None,
@@ -501,6 +504,11 @@ impl<'a> Entries<'a> {
         Some(unit)
     }
 
+    /// Where the units of a file begin.
+    pub(super) fn units(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Vec<usize> {
+        self.headers(dwarf).offsets.clone()
+    }
+
     fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers> {
         let read = || {
             let mut headers = Headers::default();
@@ -613,6 +621,6 @@ pub(super) fn key(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> Option<
     Some((address(unit.dwarf), unit.header.debug_info_offset()?.0.checked_add(offset.0)?))
 }
 
-fn address(dwarf: &Dwarf<Metered<'_>>) -> usize {
+pub(super) fn address(dwarf: &Dwarf<Metered<'_>>) -> usize {
     (&raw const *dwarf).addr()
 }

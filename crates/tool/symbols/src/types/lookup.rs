@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gimli::{UnitOffset, UnitRef};
+use gimli::{Dwarf, UnitOffset, UnitRef};
 
 use super::aftermath::Spot;
 use super::cxx_name::{Path, Type};
-use super::entries::{Entries, Spelled, key, name_of};
+use super::entries::{Entries, Spelled, address, is_class, key, name_of};
 use super::frame::{Language, Written};
 use super::name::TypeName;
 use super::source::Text;
@@ -29,6 +29,9 @@ type Viewpoint = (UnitOffset, u32);
 /// The types of a unit, by their names without scopes.
 pub(crate) type Names = HashMap<Box<[u8]>, Vec<UnitOffset>>;
 
+/// Classes by hashes of their names without arguments: the unit, and where in it.
+pub(crate) type Definitions = HashMap<u64, Vec<(usize, UnitOffset)>>;
+
 impl<'a> Entries<'a> {
     /// What is written where a function allocates: the type, and its size if it was found.
     pub(crate) fn written(
@@ -40,7 +43,14 @@ impl<'a> Entries<'a> {
         text: &Text,
     ) -> Option<Written> {
         let (found, is_array, is_more, is_result) = match text {
-            Text::New { of, is_array } => (self.type_called(unit, function, language, of), *is_array, false, false),
+            Text::New { of, is_array } => {
+                let expression = of.strip_prefix("decltype(").and_then(|of| of.strip_suffix(')'));
+                let found = match expression {
+                    Some(expression) => self.expression(unit, (function, line), expression),
+                    None => self.type_called(unit, function, language, of),
+                };
+                (found, *is_array, false, false)
+            }
             Text::SizeOf { of, is_array, is_more } => {
                 let found = self
                     .expression(unit, (function, line), of)
@@ -97,9 +107,6 @@ impl<'a> Entries<'a> {
         let mut is_ambiguous = false;
         for &offset in names.get(last.name.as_bytes()).into_iter().flatten().take(SAME_NAME_MAX) {
             let entry = unit.entry(offset).ok()?;
-            if entry.attr_value(gimli::DW_AT_declaration).is_some() {
-                continue;
-            }
             if language == Language::C {
                 let is_tagged = entry.tag() != gimli::DW_TAG_typedef && entry.tag() != gimli::DW_TAG_base_type;
                 if kind.is_some() != is_tagged || kind.is_some_and(|kind| kind != entry.tag()) {
@@ -132,7 +139,71 @@ impl<'a> Entries<'a> {
                 }
             }
         }
-        best.filter(|_| !is_ambiguous).map(|(_, spelled)| spelled)
+        let found = best.filter(|_| !is_ambiguous).map(|(_, spelled)| spelled);
+        found.or_else(|| {
+            if is_ambiguous || language != Language::Cxx { None } else { self.class_elsewhere(unit, &parsed) }
+        })
+    }
+
+    /// A class that another unit defines: one of its own, as `-fdebug-types-section` makes them.
+    fn class_elsewhere(&mut self, unit: UnitRef<'_, Metered<'a>>, called: &Type) -> Option<Spelled> {
+        let definitions = self.definitions(unit.dwarf);
+        let plain = hash(called.path.last()?.name.as_bytes());
+        let mut found: Option<Spelled> = None;
+        for &(start, offset) in definitions.get(&plain).into_iter().flatten().take(SAME_NAME_MAX) {
+            let other = self.unit(unit.dwarf, start)?;
+            let spelled = self.type_of(UnitRef::new(unit.dwarf, &other), offset)?;
+            if !Type::parse(&spelled.0)?.can_be_called(called) {
+                continue;
+            }
+            if found.as_ref().is_some_and(|known| known.0 != spelled.0) {
+                return None;
+            }
+            found = Some(spelled);
+        }
+        found
+    }
+
+    /// The size of a class of which there is but a declaration here: compilers define classes with virtual functions once,
+    /// in the unit that has their vtables.
+    pub(crate) fn size_elsewhere(&mut self, unit: UnitRef<'_, Metered<'a>>, class: UnitOffset) -> Option<u64> {
+        let entry = unit.entry(class).ok()?;
+        if !is_class(entry.tag()) || entry.attr_value(gimli::DW_AT_declaration).is_none() {
+            return None;
+        }
+        let name = name_of(unit, &entry)?;
+        let full = self.scoped_name(unit, class)?;
+        for dwarf in [Some(unit.dwarf), unit.dwarf.sup()].into_iter().flatten() {
+            let definitions = self.definitions(dwarf);
+            for &(start, offset) in
+                definitions.get(&hash(plain(&name).as_bytes())).into_iter().flatten().take(SAME_NAME_MAX)
+            {
+                let other = self.unit(dwarf, start)?;
+                let other = UnitRef::new(dwarf, &other);
+                if self.scoped_name(other, offset).is_some_and(|other| other == full) {
+                    let size = other.entry(offset).ok()?.attr_value(gimli::DW_AT_byte_size);
+                    return size.and_then(|size| size.udata_value());
+                }
+            }
+        }
+        None
+    }
+
+    fn definitions(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Definitions> {
+        let key = address(dwarf);
+        if let Some(known) = self.definitions.get(&key) {
+            return known.clone();
+        }
+        let mut found = Definitions::new();
+        for start in self.units(dwarf) {
+            if let Some(unit) = self.unit(dwarf, start) {
+                // What could be read is good.
+                let _ = read_definitions(UnitRef::new(dwarf, &unit), start, &mut found);
+            }
+        }
+        let found = Arc::new(found);
+        self.definitions.insert(key, found.clone());
+        found
     }
 
     fn scoped_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
@@ -274,11 +345,43 @@ fn read_names(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {
             && let Ok(entry) = unit.entry(offset)
             && let Some(name) = name_of(unit, &entry)
         {
-            let plain = name.split('<').next().unwrap_or_default();
-            names.entry(plain.as_bytes().into()).or_default().push(offset);
+            names.entry(plain(&name).as_bytes().into()).or_default().push(offset);
         }
     }
     Ok(names)
+}
+
+fn read_definitions(unit: UnitRef<'_, Metered<'_>>, start: usize, found: &mut Definitions) -> gimli::Result<()> {
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() && found.len() < NAMES_MAX {
+        let offset = entries.next_offset();
+        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        let has = |name| abbreviation.attributes().iter().any(|attribute| attribute.name() == name);
+        if !is_class(abbreviation.tag()) || !has(gimli::DW_AT_byte_size) || !has(gimli::DW_AT_name) {
+            entries.skip_attributes(abbreviation.attributes())?;
+            continue;
+        }
+        for &attribute in abbreviation.attributes() {
+            let attribute = entries.read_attribute(attribute)?;
+            if attribute.name() == gimli::DW_AT_name
+                && let Ok(name) = unit.attr_string(attribute.value())
+            {
+                let plain = name.bytes().split(|&byte| byte == b'<').next().unwrap_or_default();
+                found.entry(hash(plain)).or_default().push((start, offset));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name without the arguments of a template.
+fn plain(name: &str) -> &str {
+    name.split('<').next().unwrap_or_default()
+}
+
+/// FNV-1a.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn read_variables(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {

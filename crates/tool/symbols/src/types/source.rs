@@ -212,10 +212,13 @@ fn of_new(text: &str) -> Option<Text> {
         }
         rest = behind;
     }
-    let end = type_end(rest);
+    let end = match rest.strip_prefix("decltype") {
+        Some(operand) if operand.starts_with('(') => "decltype".len() + closing(operand)? + 1,
+        _ => type_end(rest),
+    };
     let of = rest[..end].split_whitespace().collect::<Vec<_>>().join(" ");
     let is_array = rest[end..].trim_start().starts_with('[');
-    (!of.is_empty() && !of.starts_with("auto") && !of.starts_with("decltype")).then_some(Text::New { of, is_array })
+    (!of.is_empty() && !of.starts_with("auto")).then_some(Text::New { of, is_array })
 }
 
 /// Where a type in an expression ends: `const std::pair<int, X> *` before `(1)`.
@@ -436,6 +439,7 @@ mod tests {
         assert_eq!(at("x = @new (std::nothrow) const char *[n];", true).first().cloned(), new("const char *", true));
         assert_eq!(at("x = @new (place) X;", true).first().cloned(), new("X", false));
         assert_eq!(at("x = @new unsigned long long(3);", true).first().cloned(), new("unsigned long long", false));
+        assert_eq!(at("x = @new decltype(y.z)(3);", true).first().cloned(), new("decltype(y.z)", false));
         assert_eq!(at("x = new\n   P(3,4@);", true).first().cloned(), new("P", false));
         assert_eq!(at("y = new A(1); x = f(new B(2@));", true).first().cloned(), new("B", false));
         assert_eq!(at("@x = new auto(3);", true), [Text::Into("x".to_owned())]);
