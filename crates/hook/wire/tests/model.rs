@@ -62,6 +62,7 @@ enum Owned {
     Text(u64, u32, Vec<u8>),
     Ignored(u64),
     Moved(u64, u32),
+    Stamped(u64, u64),
     Annotation(u16, Vec<u64>),
 }
 
@@ -90,6 +91,7 @@ fn owned() -> impl Strategy<Value = Owned> {
             .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
         any::<u64>().prop_map(Owned::Ignored),
         (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Moved(a, k)),
+        any::<[u64; 2]>().prop_map(|[a, s]| Owned::Stamped(a, s)),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -170,6 +172,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
         Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
+        Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
@@ -326,4 +329,18 @@ fn a_wild_head_is_refused() {
     memory.ring.reset();
     let ring = &memory.ring;
     assert_eq!((ring.head(), ring.tail(), ring.is_closed(), ring.measured()), (0, 0, false, (0, 0)));
+}
+
+/// Texts are packed as far as there is room, whatever was there before.
+#[test]
+fn texts_are_packed_as_far_as_there_is_room() {
+    for (length, room) in [(0, 2), (1, 2), (8, 2), (9, 2), (16, 2), (17, 2), (3, 0)] {
+        let bytes: Vec<u8> = (1..=length).collect();
+        let mut words = vec![u64::MAX; room];
+        let packed = event::pack_some(bytes.iter().copied(), &mut words);
+        assert_eq!(packed.length, bytes.len().min(room * 8));
+        assert_eq!(packed.bytes().collect::<Vec<_>>(), bytes[..packed.length]);
+        let mut same = vec![0; room];
+        assert_eq!(event::pack(&bytes[..packed.length], &mut same).map(|count| &same[..count]), Some(packed.words));
+    }
 }

@@ -53,7 +53,8 @@ const LEFT_OUT: StackId = StackId(1);
 const STACKS_FIRST: u32 = 2;
 
 /// The blocks of a selection that are live at its moment; of [`Moment::Total`], at the end. A replay of all events up to
-/// then, and for the peak another one to find it. Memory: some 50 bytes for each block beside what replays take.
+/// then, and for the peak another one to find it. Memory: some 150 bytes for each block that
+/// is live at once.
 pub fn live_blocks(
     names: &mut Names<'_, '_>,
     selection: &Selection,

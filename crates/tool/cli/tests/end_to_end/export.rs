@@ -22,18 +22,28 @@ fn pprof(options: &[&str], file: &Path) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// The samples of `go tool pprof -raw`: four values, then locations.
-fn samples(raw: &str) -> Vec<([i64; 4], Vec<usize>)> {
+/// A sample of `go tool pprof -raw`.
+struct Sample {
+    values: [i64; 4],
+    locations: Vec<usize>,
+    /// The line below it.
+    labels: String,
+}
+
+fn samples(raw: &str) -> Vec<Sample> {
     let lines = raw.lines().skip_while(|line| !line.starts_with("alloc_objects/count ")).skip(1);
-    lines
-        .take_while(|line| *line != "Locations")
-        .map(|line| {
-            let (values, locations) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
-            let values: Vec<i64> = values.split_whitespace().map(|value| value.parse().unwrap()).collect();
-            let locations = locations.split_whitespace().map(|id| id.parse().unwrap()).collect();
-            (values.try_into().unwrap(), locations)
-        })
-        .collect()
+    let mut samples: Vec<Sample> = Vec::new();
+    for line in lines.take_while(|line| *line != "Locations") {
+        if !line.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
+            samples.last_mut().unwrap_or_else(|| panic!("{line}")).labels.push_str(line.trim());
+            continue;
+        }
+        let (values, locations) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        let values: Vec<i64> = values.split_whitespace().map(|value| value.parse().unwrap()).collect();
+        let locations = locations.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        samples.push(Sample { values: values.try_into().unwrap(), locations, labels: String::new() });
+    }
+    samples
 }
 
 #[test]
@@ -51,7 +61,7 @@ fn pprof_counts_what_we_count() {
         let file = exported(&scratch, &recording, &["--at", at]);
         let raw = pprof(&["-raw"], &file);
         let sums =
-            samples(&raw).iter().fold([0; 4], |sums, (values, _)| std::array::from_fn(|at| sums[at] + values[at]));
+            samples(&raw).iter().fold([0; 4], |sums, sample| std::array::from_fn(|at| sums[at] + sample.values[at]));
         let live = match at {
             "peak" => ["blocks_at_bytes_live_max", "bytes_live_max"],
             _ => ["blocks_live_end", "bytes_live_end"],
@@ -110,7 +120,7 @@ fn pprof_without_the_allocator() {
     let (_, recording) = Job::fixture("operators", "100").recorded(&scratch);
     let raw = pprof(&["-raw"], &exported(&scratch, &recording, &[]));
     assert!(!raw.contains("operator new"), "{raw}");
-    let mut stacks: Vec<_> = samples(&raw).into_iter().map(|(_, locations)| locations).collect();
+    let mut stacks: Vec<_> = samples(&raw).into_iter().map(|sample| (sample.locations, sample.labels)).collect();
     let all = stacks.len();
     stacks.sort();
     stacks.dedup();

@@ -287,7 +287,9 @@ fn cxx_and_c_however_built() {
             let ways = WAYS.into_iter().filter(|way| !compiler.starts_with("clang") || !way.contains(&"-flto"));
             for options in ways {
                 let Some(score) = c_score(compiler, name, options) else { return };
-                score.assert_at_least(970, &format!("{compiler} {name} {options:?}"));
+                // Clang's type units leave out what is around a class that is in another.
+                let is_apart = compiler == "clang++" && options.contains(&"-fdebug-types-section");
+                score.assert_at_least(if is_apart { 940 } else { 970 }, &format!("{compiler} {name} {options:?}"));
             }
         }
     }

@@ -1104,3 +1104,59 @@ fn checkpoints_are_written_on_the_way() {
     }
     assert_eq!(live, 600);
 }
+
+/// Blocks are stamped by threads that have not told of the stamp themselves, in a child of the program's too; a stamp of
+/// which nobody has told, or on no block, is counted, and ids of the collector's own are given out by no program.
+#[test]
+fn stamped_blocks_are_leaves_of_their_stacks() {
+    let mut bench = Bench::new();
+    let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
+    let mut other = bench.ring(parent, false, TID + 1, 32 << 10);
+    line.thread(0, TID, "main");
+    line.node(1, 0, NodeKind::Epoch, 0);
+    line.node(2, 1, NodeKind::Frame, 0x1010);
+    line.text(1, 0x7000, 0, 0, "Token\nsrc/a.rs:7");
+    line.malloc(2, 0x1000, 100, 2);
+    line.extended(3, &Extended::Stamped { address: 0x1000, stamp: 0x7000 });
+    line.malloc(4, 0x2000, 10_000, 2);
+    other.thread(5, TID + 1, "other");
+    other.extended(6, &Extended::Stamped { address: 0x2000 + 9_999, stamp: 0x7000 });
+    other.extended(7, &Extended::Stamped { address: 0x2000 + 10_000, stamp: 0x7000 });
+    other.extended(8, &Extended::Stamped { address: 0x1000, stamp: 0x7777 });
+    line.realloc(9, 0x1000);
+    line.realloc_returns(10, 0x3000, 200, 2);
+    line.extended(11, &Extended::Ignored { address: 0x5000 });
+    line.extended(12, &Extended::Stamped { address: 0x5000, stamp: 0x7000 });
+    line.extended(20, &Extended::Fork { sequence: 1 });
+    let fork = NewFork { parent, sequence: 1, node_base: 3 };
+    let FakeImage { id: child, own: mut child_line, .. } = bench.image(101, Some(fork));
+    child_line.thread(21, TID + 2, "child");
+    child_line.realloc(22, 0x2000);
+    child_line.realloc_returns(23, 0x6000, 300, 2);
+    bench.round();
+    // A program that gives out an id of ours has gone wild.
+    child_line.node(StackId::PROGRAM_END.0, 2, NodeKind::Frame, 0x1020);
+    for image in [parent, child] {
+        bench.end(image, ImageEndReason::Exit);
+    }
+    let (finished, bytes) = bench.finish();
+    assert_eq!(finished.footer.counts.stamps_unknown, 2);
+    assert!(finished.footer.counts.events_lost_unreadable > 0);
+    let recording = open(&bytes);
+    let stamp = |stack: StackId, image| {
+        let tree = recording.stack_tree(image, &mut NodeCache::default());
+        let node = *tree.get(stack).unwrap();
+        assert_eq!((node.kind, node.parent), (heapledger_recording::NodeKind::Stamp, StackId(2)));
+        recording.text(node.text().unwrap()).unwrap().stamp().type_name.into_owned()
+    };
+    // Nothing is left of the stack without stamp.
+    let [stamped] = recording.sites(parent).rows[..] else { panic!("{:?}", recording.sites(parent).rows) };
+    assert_eq!((stamped.allocations.0, stamped.live_end.bytes.0), (3, 10_200));
+    assert_eq!((stamped.live_at_image_peak.bytes.0, stamp(stamped.stack, parent)), (10_200, "Token".to_owned()));
+    // What the child has made of an inherited block is what that was, under a node of the child's own.
+    let own = *recording.sites(child).rows.iter().find(|site| site.allocations.0 > 0).unwrap();
+    assert_eq!((own.live_end.bytes.0, stamp(own.stack, child)), (300, "Token".to_owned()));
+    let moves =
+        events_of(&recording, parent).into_iter().filter(|(event, _)| matches!(event.kind, EventKind::Move { .. }));
+    assert_eq!(moves.count(), 3);
+}

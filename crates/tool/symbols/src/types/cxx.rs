@@ -120,7 +120,10 @@ fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
         return None;
     }
     let frame = &frames[asked];
-    let of = is_asked(frame)?;
+    let own = is_asked(frame)?;
+    let callers = &frames[asked + 1..];
+    let merged = of_callers(&own, frame.place, callers);
+    let of = merged.clone().unwrap_or_else(|| own.clone());
     let standard = frame.class().is_some_and(|class| is_allocator_class(&class.name)) || frame.is_in_std();
     let size = frame.size_of(&of).or_else(|| {
         let others = frames[asked + 1..].iter().take(3);
@@ -141,9 +144,25 @@ fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
         size,
         shape,
         evidence: Evidence::TemplateParameter("_Tp".into()),
-        confidence: if standard { Confidence::Exact } else { Confidence::SizeConsistent },
+        confidence: if standard && merged.is_none() { Confidence::Exact } else { Confidence::SizeConsistent },
         place: frame.place,
     })
+}
+
+/// What the functions that called an allocator's, or a container's, say it is asked for, if that is something else:
+/// compilers and linkers merge functions with the same code, but what is inlined into the callers is their own.
+fn of_callers(own: &Type, place: usize, callers: &[Frame<'_>]) -> Option<Type> {
+    let callers = || callers.iter().take_while(|frame| frame.is_in_std());
+    let asked = callers().take(4).filter_map(is_asked).last().filter(|asked| asked != own);
+    if asked.is_some() {
+        return asked;
+    }
+    let element =
+        |frame: &Frame<'_>| Some((frame.class()?.name.clone(), frame.class()?.arguments.as_ref()?.first()?.clone()));
+    let physical = callers().filter(|frame| frame.place == place).last().and_then(element);
+    let (class, of) = physical.filter(|(_, of)| of == own)?;
+    let outer = callers().filter(|frame| frame.place > place).filter_map(element);
+    outer.filter(|(other, _)| *other == class).map(|(_, of)| of).last().filter(|outer| *outer != of)
 }
 
 fn is_allocator_class(name: &str) -> bool {

@@ -577,7 +577,7 @@ impl<'t> Parser<'t> {
                     let behind = behind.strip_prefix("[abi:cxx11]").unwrap_or(behind);
                     behind.starts_with("::")
                 });
-            if is_function || self.is_parameters_of_function(&segments) {
+            if is_function || self.is_parameters_of_function() {
                 let parameters = self.parameters(depth)?;
                 segments.last_mut()?.parameters = Some(parameters);
                 if is_function {
@@ -595,7 +595,7 @@ impl<'t> Parser<'t> {
 
     /// Whether what follows a path is the parameters of a function of this name, and not those of a function type that has
     /// the path as its result: only where the text ends with it.
-    fn is_parameters_of_function(&self, _segments: &[Segment]) -> bool {
+    fn is_parameters_of_function(&self) -> bool {
         let rest = self.rest();
         let before = self.text[..self.at].chars().next_back();
         rest.starts_with('(')

@@ -42,6 +42,15 @@ impl<'a> Entries<'a> {
         line: u32,
         text: &Text,
     ) -> Option<Written> {
+        // Link-time optimisation puts the code of functions into units that have none of their names.
+        let mut from = self.spot(unit, function)?;
+        for _ in 0..ORIGINS_MAX {
+            let Some(origin) = from.unit().entry(from.offset).ok()?.attr_value(gimli::DW_AT_abstract_origin) else {
+                break;
+            };
+            from = self.go(&from, origin)?;
+        }
+        let (unit, function) = (from.unit(), from.offset);
         let (found, is_array, is_more, is_result) = match text {
             Text::New { of, is_array } => {
                 let expression = of.strip_prefix("decltype(").and_then(|of| of.strip_suffix(')'));

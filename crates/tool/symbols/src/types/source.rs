@@ -41,7 +41,7 @@ pub(crate) enum Text {
 }
 
 impl Sources {
-    /// What is written at a place; `None` where there is no such text, or it does not say.
+    /// What is written at a place, the surest first; nothing where there is no such text, or it does not say.
     pub(crate) fn text(&mut self, file: &str, line: u32, column: Option<u32>, is_cxx: bool) -> Vec<Text> {
         let Some(source) = self.source(file) else { return Vec::new() };
         source
