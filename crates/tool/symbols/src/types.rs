@@ -171,6 +171,7 @@ impl Symbolizer {
     /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
     pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
         let mut places = Vec::new();
+        let in_libc = stack.iter().take_while(|(module, _)| is_libc(module.path)).count();
         for &(module, offset) in stack.iter().take(PLACES_MAX) {
             places.push(self.typed_frames(module, offset));
             // In Rust, nothing beyond the function that asks a library for memory is of interest.
@@ -178,21 +179,33 @@ impl Symbolizer {
                 break;
             }
         }
-        conclude(&places, sizes)
+        conclude(&places, in_libc, sizes)
     }
+}
+
+/// Whether a module is the C library or its loader.
+fn is_libc(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    [&b"libc.so"[..], b"libc-", b"libc.musl-", b"libpthread", b"ld-"].iter().any(|start| name.starts_with(start))
 }
 
 /// Places looked at.
 const PLACES_MAX: usize = 64;
 
-/// Asks the rules of the language that allocates.
-fn conclude(places: Places<'_>, sizes: SiteSizes) -> SiteType {
+/// Asks the rules of the language that allocates. So many of the innermost places are in the C library.
+fn conclude(places: Places<'_>, in_libc: usize, sizes: SiteSizes) -> SiteType {
     let frames = places.iter().flat_map(|frames| frames.iter());
     let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
     // Functions without a name, between one that is known and the allocator, are a library's.
     let is_library = languages.peek() == Some(&Language::Other);
     let language = languages.find(|language| *language != Language::Other);
-    if is_library && let Some(found) = c::library_block(places) {
+    // What the C library needs for itself is called the same, whether or not its debug information is at hand.
+    let frames = places.iter().skip(in_libc).flat_map(|frames| frames.iter());
+    let is_libcs = in_libc > 0
+        && frames.map(|frame| frame.language).find(|&language| language != Language::Other) == Some(Language::Rust);
+    if (is_library || is_libcs)
+        && let Some(found) = c::library_block(places, in_libc)
+    {
         return found;
     }
     match language {

@@ -11,7 +11,7 @@ const WRAPPERS_MAX: usize = 8;
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C.
 pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
-    by_text(places, sizes).or_else(|| library_block(places)).unwrap_or_else(SiteType::unknown)
+    by_text(places, sizes).or_else(|| library_block(places, 0)).unwrap_or_else(SiteType::unknown)
 }
 
 /// What source text, variables and results say of the innermost function that says anything: those within it that return
@@ -91,16 +91,28 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     }
 }
 
-/// A block of a library's own: named after the innermost function that is meant for others, "C: opendir". Libraries
+/// A block of a library's own, "C: opendir": in the first `in_libc` places, which are a library's for sure, named after the
+/// outermost function that is meant for others; else, among functions without debug information, the innermost. Libraries
 /// without a symbol for it may be known by what their caller called.
-pub(crate) fn library_block(places: Places<'_>) -> Option<SiteType> {
+pub(crate) fn library_block(places: Places<'_>, in_libc: usize) -> Option<SiteType> {
+    // Of a library's own functions, what the program calls says most; a tail call may have taken its frame.
+    let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());
+    let called = caller.and_then(|frame| frame.called.as_deref()).map(|name| (in_libc - 1, name));
+    let outermost = places.iter().take(in_libc).enumerate().rev();
+    let frames = outermost.filter_map(|(place, frames)| Some((place, frames.last()?)));
+    let names = frames.filter(|(_, frame)| !is_allocator(frame));
+    let mut names = called.into_iter().chain(names.filter_map(|(place, frame)| Some((place, public_name(frame)?))));
+    if let Some((place, name)) = names.find(|(_, name)| !name.starts_with('_') && !name.contains("alloc")) {
+        return Some(named_after(place, name));
+    }
     let mut wrapper = None;
     for (place, frames) in places.iter().enumerate() {
         let frame = frames.last()?;
         if is_allocator(frame) {
             continue;
         }
-        let is_library = frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
+        let is_library =
+            place < in_libc || frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
         let called = || frame.called.as_deref().filter(|name| place > 0 && !name.starts_with('_'));
         let name = if is_library { public_name(frame) } else { called() };
         if let Some(name) = name {
