@@ -16,6 +16,7 @@ mod rust;
 mod source;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 pub(crate) use entries::{Entries, Facts};
@@ -24,6 +25,7 @@ pub(crate) use frame::{Lazy, Rendering};
 pub use name::TypeName;
 pub(crate) use source::Sources;
 
+use crate::cache::{self, Concluded};
 use crate::symbolizer::{ModuleRef, Symbolizer};
 
 /// What a site allocated, for checks against the size of a type. Sums, so every block must fit for the sum to fit.
@@ -169,16 +171,52 @@ impl Symbolizer {
     ///
     /// `stack` has the places innermost first, offsets as for [`frames`](Self::frames): inside the call. More than the
     /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
+    ///
+    /// Conclusions are in the cache too: the same question in a later run takes a few microseconds.
     pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
+        let stack = &stack[..stack.len().min(PLACES_MAX)];
+        let Some(&(innermost, _)) = stack.first().filter(|_| self.keeps()) else {
+            return self.conclude(stack, sizes).0;
+        };
+        let key = cache::site_key(stack, sizes);
+        let known = self.with(innermost, |module, finder| module.sites(finder).find(key));
+        if let Some(known) = known
+            && let Some(looked_at) = stack.get(..known.places as usize)
+            && self.made_from(looked_at) == Some(known.made_from)
+        {
+            return known.site;
+        }
+        let (site, places) = self.conclude(stack, sizes);
+        if let Some(made_from) = self.made_from(&stack[..places]) {
+            let concluded = Concluded { site: site.clone(), places: places as u32, made_from };
+            self.with(innermost, |module, finder| module.sites(finder).add(key, concluded));
+        }
+        site
+    }
+
+    /// The type, and how many places were looked at for it.
+    fn conclude(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> (SiteType, usize) {
         let mut places = Vec::new();
-        for &(module, offset) in stack.iter().take(PLACES_MAX) {
+        for &(module, offset) in stack {
             places.push(self.typed_frames(module, offset));
             // In Rust, nothing beyond the function that asks a library for memory is of interest.
             if places.last().and_then(|frames| frames.last()).is_some_and(rust::asks) {
                 break;
             }
         }
-        conclude(&places, sizes)
+        (conclude(&places, sizes), places.len())
+    }
+
+    /// What the modules of these places are made from: a hash. `None` if something stood in the way of better answers.
+    fn made_from(&self, places: &[(ModuleRef<'_>, u64)]) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        let mut last = None;
+        for &(module, _) in places {
+            if last.replace(module) != Some(module) {
+                self.with(module, |module, _| module.made_from().map(|files| files.hash(&mut hasher)))?;
+            }
+        }
+        Some(hasher.finish())
     }
 }
 
