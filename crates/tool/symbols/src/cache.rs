@@ -4,6 +4,8 @@
 //! new one. What is damaged, or was made from other files than are there now, counts as not there; and a directory that
 //! cannot be written is only read. Whoever can write there can give wrong names, and nothing else.
 
+mod records;
+mod sites;
 mod types;
 
 use std::collections::HashMap;
@@ -19,10 +21,11 @@ use prost::Message;
 use crate::frame::{Frame, Function, NameSource};
 use crate::state::{BuildId, DebugInfo};
 use crate::types::TypedFrame;
+pub(crate) use sites::{Concluded, Sites, key as site_key};
 pub(crate) use types::Types;
 
 /// Changes when the same files give other names.
-const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
+const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 2");
 /// Bytes of a file: some 50,000 addresses. The names of more are not kept.
 const FILE_MAX: u64 = 4 << 20;
 /// Frames in a file.
@@ -61,7 +64,12 @@ pub(crate) fn read(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>
 
 /// The same of types.
 pub(crate) fn read_types(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> {
-    types::decode(&read_file(&types_path(directory, build_id)?, types::FILE_MAX)?, fingerprint)
+    types::decode(&read_file(&path(directory, build_id)?.with_extension("types"), types::FILE_MAX)?, fingerprint)
+}
+
+/// The same of what was concluded about stacks, each of which says what it was made from.
+pub(crate) fn read_sites(directory: &Path, build_id: &[u8]) -> Option<Sites> {
+    sites::decode(&read_file(&path(directory, build_id)?.with_extension("sites"), sites::FILE_MAX)?)
 }
 
 fn read_file(path: &Path, most: u64) -> Option<Vec<u8>> {
@@ -86,20 +94,24 @@ pub(crate) fn write<'p>(
     let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
 }
 
-/// The same of types.
+/// The same of types. `lacking` are the source files that were not there.
 pub(crate) fn write_types<'p>(
     directory: &Path,
     build_id: &[u8],
     fingerprint: &[u8],
+    lacking: impl Iterator<Item = &'p Arc<str>>,
     places: impl Iterator<Item = (u64, &'p [TypedFrame])>,
 ) {
-    let bytes = types::encode(fingerprint, places);
-    let (Some(path), Some(bytes)) = (types_path(directory, build_id), bytes) else { return };
-    let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
+    let bytes = types::encode(fingerprint, lacking, places);
+    let (Some(path), Some(bytes)) = (path(directory, build_id), bytes) else { return };
+    let _ = replace(directory, &path.with_extension("types"), &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
 }
 
-fn types_path(directory: &Path, build_id: &[u8]) -> Option<PathBuf> {
-    Some(path(directory, build_id)?.with_extension("types"))
+/// The same of what was concluded about stacks.
+pub(crate) fn write_sites(directory: &Path, build_id: &[u8], lacking: &[Arc<str>], sites: &mut Sites) {
+    let Some(path) = path(directory, build_id) else { return };
+    let Some(bytes) = sites.encode(RULES.as_bytes(), lacking) else { return };
+    let _ = replace(directory, &path.with_extension("sites"), &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
 }
 
 fn path(directory: &Path, build_id: &[u8]) -> Option<PathBuf> {
@@ -226,6 +238,7 @@ pub fn exercise(data: &[u8]) {
     let _ = decode(data, None);
     let _ = decode(&sealed(data), None);
     types::exercise(&sealed(data));
+    sites::exercise(&sealed(data));
 }
 
 /// The message in a file that is whole.

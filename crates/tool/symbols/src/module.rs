@@ -31,6 +31,8 @@ pub(crate) struct Module {
     kept_types: Option<Option<cache::Types>>,
     /// Whether there are types that no earlier run had.
     has_new_types: bool,
+    /// What was concluded of stacks that begin here; `None`: what an earlier run did was not read yet.
+    sites: Option<cache::Sites>,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
     build_id: Box<[u8]>,
@@ -72,6 +74,7 @@ impl Module {
             rendering: Rendering::default(),
             kept_types: None,
             has_new_types: false,
+            sites: None,
             functions: HashMap::new(),
             files: HashSet::new(),
             build_id,
@@ -136,12 +139,48 @@ impl Module {
         self.kept_types.get_or_insert_with(read).as_mut()
     }
 
-    /// Keeps the answers for the next run, if there are new ones, and nothing stood in the way of better ones.
-    pub(crate) fn keep(&mut self, directory: &Path) {
-        let is_lasting = |problem: &Problem| {
-            matches!(problem, Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. })
+    /// What was concluded of stacks that begin here.
+    pub(crate) fn sites(&mut self, finder: &Finder) -> &mut cache::Sites {
+        let directory = finder.options.cache.as_deref();
+        let read = || directory.and_then(|directory| cache::read_sites(directory, &self.build_id));
+        self.sites.get_or_insert_with(|| read().unwrap_or_default())
+    }
+
+    /// What answers are made from; `None` if something stood in the way of better ones.
+    pub(crate) fn made_from(&self) -> Option<&[u8]> {
+        let is_lasting = |problem: &Problem| match problem {
+            Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. } => true,
+            problem => *problem == Problem::NotAFile,
         };
-        if !matches!(self.source, Source::Image(_)) || !self.state.problems.iter().all(is_lasting) {
+        self.state.problems.iter().all(is_lasting).then_some(&self.fingerprint)
+    }
+
+    /// Source files that are asked for what they say, and are not there, as far as `there` has not said so.
+    pub(crate) fn lacking(&mut self, there: &mut HashMap<Arc<str>, bool>) {
+        if let Some(Some(kept)) = &mut self.kept_types {
+            there.extend(kept.lacking().into_iter().map(|file| (file, false)));
+        }
+        for frame in self.typed.values().flat_map(|frames| frames.iter()) {
+            if let Some(file) = frame.file.as_ref().filter(|_| frame.has_source())
+                && !there.contains_key(file)
+            {
+                there.insert(file.clone(), Path::new(&**file).is_file());
+            }
+        }
+    }
+
+    /// Whether there is something to keep.
+    pub(crate) fn has_new(&self) -> bool {
+        self.is_new || self.has_new_types || self.sites.as_ref().is_some_and(cache::Sites::has_new)
+    }
+
+    /// Keeps the answers for the next run, if there are new ones, and nothing stood in the way of better ones. `lacking` are
+    /// the source files that were not there.
+    pub(crate) fn keep(&mut self, directory: &Path, lacking: &[Arc<str>]) {
+        if let Some(sites) = self.sites.as_mut().filter(|sites| sites.has_new()) {
+            cache::write_sites(directory, &self.build_id, lacking, sites);
+        }
+        if !matches!(self.source, Source::Image(_)) || self.made_from().is_none() {
             return;
         }
         if self.is_new {
@@ -157,7 +196,7 @@ impl Module {
                 }
             }
             let places = self.typed.iter().map(|(&offset, frames)| (offset, &**frames));
-            cache::write_types(directory, &self.build_id, &self.fingerprint, places);
+            cache::write_types(directory, &self.build_id, &self.fingerprint, lacking.iter(), places);
             self.has_new_types = false;
         }
     }

@@ -24,8 +24,9 @@ pub struct Options {
     /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
     /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
     pub debuginfod: Option<fn(&str)>,
-    /// A directory in which names and types are kept from run to run, by build id: at most 4 and 32 MiB of a module, and 256 MiB in all. Made
-    /// if it is not there. It is written when the symbolizer is dropped.
+    /// A directory in which names and types are kept from run to run, by build id: of a module, at most 4 MiB of names, 32 MiB
+    /// of types and 16 MiB of conclusions about stacks, and 256 MiB in all. Made if it is not there. It is written when the
+    /// symbolizer is dropped.
     pub cache: Option<PathBuf>,
 }
 
@@ -93,6 +94,11 @@ impl Symbolizer {
         hint::hint(&self.module_state(module), module, &self.finder.options)
     }
 
+    /// Whether answers are kept from run to run.
+    pub(crate) fn keeps(&self) -> bool {
+        self.finder.options.cache.is_some()
+    }
+
     /// Calls `ask` with the module, loading it first if this is the first time.
     pub(crate) fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &Finder) -> T) -> T {
         // Loading may take long, so not under the lock of the table.
@@ -119,11 +125,15 @@ impl Symbolizer {
 impl Drop for Symbolizer {
     fn drop(&mut self) {
         let Some(directory) = &self.finder.options.cache else { return };
-        for slot in lock(&self.modules).values().flatten() {
-            if let Some(module) = slot.module.get() {
-                lock(module).keep(directory);
-            }
+        let modules = lock(&self.modules);
+        let loaded = || modules.values().flatten().filter_map(|slot| slot.module.get()).map(lock);
+        if !loaded().any(|module| module.has_new()) {
+            return;
         }
+        let mut there = HashMap::new();
+        loaded().for_each(|mut module| module.lacking(&mut there));
+        let lacking: Vec<_> = there.into_iter().filter_map(|(file, is_there)| (!is_there).then_some(file)).collect();
+        loaded().for_each(|mut module| module.keep(directory, &lacking));
     }
 }
 

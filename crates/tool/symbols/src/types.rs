@@ -16,6 +16,7 @@ mod rust;
 mod source;
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 pub(crate) use entries::{Entries, Facts};
@@ -24,6 +25,7 @@ pub(crate) use frame::{Lazy, Rendering};
 pub use name::TypeName;
 pub(crate) use source::Sources;
 
+use crate::cache::{self, Concluded};
 use crate::symbolizer::{ModuleRef, Symbolizer};
 
 /// What a site allocated, for checks against the size of a type. Sums, so every block must fit for the sum to fit.
@@ -169,49 +171,105 @@ impl Symbolizer {
     ///
     /// `stack` has the places innermost first, offsets as for [`frames`](Self::frames): inside the call. More than the
     /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
+    ///
+    /// Conclusions are in the cache too: the same question in a later run takes a few microseconds.
     pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
+        let stack = &stack[..stack.len().min(PLACES_MAX)];
+        let Some(&(innermost, _)) = stack.first().filter(|_| self.keeps()) else {
+            return self.conclude(stack, sizes).0;
+        };
+        let key = cache::site_key(stack, sizes);
+        let known = self.with(innermost, |module, finder| module.sites(finder).find(key));
+        if let Some(known) = known
+            && let Some(looked_at) = stack.get(..known.places as usize)
+            && self.made_from(looked_at) == Some(known.made_from)
+        {
+            return known.site;
+        }
+        let (site, places) = self.conclude(stack, sizes);
+        if let Some(made_from) = self.made_from(&stack[..places]) {
+            let concluded = Concluded { site: site.clone(), places: places as u32, made_from };
+            self.with(innermost, |module, finder| module.sites(finder).add(key, concluded));
+        }
+        site
+    }
+
+    /// The type, and how many places were looked at for it.
+    fn conclude(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> (SiteType, usize) {
         let mut places = Vec::new();
-        let in_libc = stack.iter().take_while(|(module, _)| is_libc(module.path)).count();
-        for &(module, offset) in stack.iter().take(PLACES_MAX) {
+        for &(module, offset) in stack {
             places.push(self.typed_frames(module, offset));
             // In Rust, nothing beyond the function that asks a library for memory is of interest.
             if places.last().and_then(|frames| frames.last()).is_some_and(rust::asks) {
                 break;
             }
         }
-        conclude(&places, in_libc, sizes)
+        (conclude(&places, Below::of(stack, &places), sizes), places.len())
+    }
+
+    /// What the modules of these places are made from: a hash. `None` if something stood in the way of better answers.
+    fn made_from(&self, places: &[(ModuleRef<'_>, u64)]) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        let mut last = None;
+        for &(module, _) in places {
+            if last.replace(module) != Some(module) {
+                self.with(module, |module, _| module.made_from().map(|files| files.hash(&mut hasher)))?;
+            }
+        }
+        Some(hasher.finish())
     }
 }
 
-/// Whether a module is the C library or its loader.
-fn is_libc(path: &[u8]) -> bool {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    [&b"libc.so"[..], b"libc-", b"libc.musl-", b"libpthread", b"ld-"].iter().any(|start| name.starts_with(start))
+/// Where the innermost places of a stack are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Below {
+    /// How many of them are in the C library or its loader.
+    in_libc: usize,
+    /// Whether what asks the allocator is a shared library: its functions are called by names that others know.
+    is_shared: bool,
+}
+
+impl Below {
+    fn of(stack: &[(ModuleRef<'_>, u64)], places: Places<'_>) -> Self {
+        let starts = |name: &[u8]| {
+            [&b"libc.so"[..], b"libc-", b"libc.musl-", b"libpthread", b"ld-"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        };
+        let in_libc = stack.iter().take_while(|(module, _)| starts(file_name(module.path))).count();
+        let asks = places.iter().position(|frames| frames.iter().any(|frame| !frame.is_allocator()));
+        let is_shared = asks.is_some_and(|at| file_name(stack[at].0.path).windows(3).any(|part| part == b".so"));
+        Self { in_libc, is_shared }
+    }
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 /// Places looked at.
 const PLACES_MAX: usize = 64;
 
-/// Asks the rules of the language that allocates. So many of the innermost places are in the C library.
-fn conclude(places: Places<'_>, in_libc: usize, sizes: SiteSizes) -> SiteType {
+/// Asks the rules of the language that allocates.
+fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     let frames = places.iter().flat_map(|frames| frames.iter());
     let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
     // Functions without a name, between one that is known and the allocator, are a library's.
     let is_library = languages.peek() == Some(&Language::Other);
     let language = languages.find(|language| *language != Language::Other);
     // What the C library needs for itself is called the same, whether or not its debug information is at hand.
-    let frames = places.iter().skip(in_libc).flat_map(|frames| frames.iter());
-    let is_libcs = in_libc > 0
-        && frames.map(|frame| frame.language).find(|&language| language != Language::Other) == Some(Language::Rust);
+    let frames = places.iter().skip(below.in_libc).flat_map(|frames| frames.iter());
+    let calls = frames.map(|frame| frame.language).find(|&language| language != Language::Other);
+    let is_libcs = below.in_libc > 0 && calls == Some(Language::Rust);
     if (is_library || is_libcs)
-        && let Some(found) = c::library_block(places, in_libc)
+        && let Some(found) = c::library_block(places, below, calls)
     {
         return found;
     }
     match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),
-        Some(Language::C) => c::site_type(places, sizes),
+        Some(Language::C) => c::site_type(places, below, sizes),
         _ => SiteType::unknown(),
     }
 }

@@ -4,14 +4,15 @@
 
 use super::cxx_name::Type;
 use super::frame::{Language, TypedFrame};
-use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
+use super::{Below, Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
 /// Wrappers around an allocator within each other that are followed.
 const WRAPPERS_MAX: usize = 8;
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C.
-pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
-    by_text(places, sizes).or_else(|| library_block(places, 0)).unwrap_or_else(SiteType::unknown)
+pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
+    let known = by_text(places, sizes);
+    known.or_else(|| library_block(places, below, Some(Language::C))).unwrap_or_else(SiteType::unknown)
 }
 
 /// What source text, variables and results say of the innermost function that says anything: those within it that return
@@ -91,10 +92,15 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     }
 }
 
-/// A block of a library's own, "C: opendir": in the first `in_libc` places, which are a library's for sure, named after the
-/// outermost function that is meant for others; else, among functions without debug information, the innermost. Libraries
-/// without a symbol for it may be known by what their caller called.
-pub(crate) fn library_block(places: Places<'_>, in_libc: usize) -> Option<SiteType> {
+/// A block of a library's own, "C: opendir". Where a Rust program calls the C library, the outermost function of it that is
+/// meant for others has the name; else the innermost one of those without debug information. Libraries without a symbol
+/// for it may be known by what their caller called. What is in the program itself is no library's, except below Rust.
+pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Language>) -> Option<SiteType> {
+    let is_rust = caller == Some(Language::Rust);
+    if !below.is_shared && !is_rust {
+        return None;
+    }
+    let in_libc = if is_rust { below.in_libc } else { 0 };
     // Of a library's own functions, what the program calls says most; a tail call may have taken its frame.
     let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());
     let called = caller.and_then(|frame| frame.called.as_deref()).map(|name| (in_libc - 1, name));

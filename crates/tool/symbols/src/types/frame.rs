@@ -171,6 +171,11 @@ impl Language {
 }
 
 impl TypedFrame {
+    /// True if the text of its source is asked for the types of blocks.
+    pub(crate) fn has_source(&self) -> bool {
+        matches!(self.language, Language::C | Language::Cxx)
+    }
+
     /// True if this function only hands out memory: it says nothing about what for.
     pub(crate) fn is_allocator(&self) -> bool {
         const PREFIXES: [&str; 10] = [
