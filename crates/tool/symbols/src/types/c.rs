@@ -24,7 +24,7 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
         if !matches!(frame.language, Language::C | Language::Cxx) || frame.file.is_none() {
             return None;
         }
-        if let Some((of, evidence)) = said(frame) {
+        if let Some((of, evidence)) = said(frame, sizes) {
             return Some(answer(of, evidence, place, sizes));
         }
     }
@@ -39,7 +39,7 @@ struct Said<'f> {
     is_more: bool,
 }
 
-fn said(frame: &TypedFrame) -> Option<(Said<'_>, Evidence)> {
+fn said(frame: &TypedFrame, sizes: SiteSizes) -> Option<(Said<'_>, Evidence)> {
     let exact = frame.written.iter().find(|written| !written.is_result);
     if let Some(written) = exact {
         let is_array = Some(written.is_array).filter(|is_array| *is_array || written.is_more);
@@ -47,7 +47,9 @@ fn said(frame: &TypedFrame) -> Option<(Said<'_>, Evidence)> {
         return Some((said, Evidence::SourceText));
     }
     let guess = |type_name, size| Said { type_name, size, is_array: None, is_more: false };
-    if let Some(received) = &frame.received {
+    // A block cannot be smaller than what it holds: then the variable is another one, in the same register.
+    let fits = |size: Option<u64>| size.is_none_or(|size| size.saturating_mul(sizes.blocks) <= sizes.bytes);
+    if let Some(received) = frame.received.as_ref().filter(|received| fits(received.size)) {
         let evidence = Evidence::Variable(received.variable.clone());
         return Some((guess(&received.type_name, received.size), evidence));
     }

@@ -150,7 +150,13 @@ impl<'a> Entries<'a> {
         }
         let found = best.filter(|_| !is_ambiguous).map(|(_, spelled)| spelled);
         found.or_else(|| {
-            if is_ambiguous || language != Language::Cxx { None } else { self.class_elsewhere(unit, &parsed) }
+            match (language, kind) {
+                _ if is_ambiguous => None,
+                (Language::Cxx, _) => self.class_elsewhere(unit, &parsed),
+                // With its kind, it can be nothing else, in whichever unit it is.
+                (Language::C, Some(_)) => Some((called.into(), None)),
+                _ => None,
+            }
         })
     }
 
