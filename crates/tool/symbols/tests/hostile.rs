@@ -117,7 +117,8 @@ fn damaged_files() {
         "code.rs",
     ];
     // With a type that is found as long as nothing is damaged.
-    let variants: [(&str, &[&str], &[&str], Option<&str>); 8] = [
+    type Variant<'v> = (&'v str, &'v [&'v str], &'v [&'v str], Option<&'v str>);
+    let variants: [Variant<'_>; 8] = [
         ("cc", &c, &["-gdwarf-4"], None),
         ("cc", &c, &["-gdwarf-5"], None),
         ("cc", &c, &["-gdwarf-5", "-gz=zlib"], None),
