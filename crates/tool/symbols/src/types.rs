@@ -204,7 +204,7 @@ impl Symbolizer {
                 break;
             }
         }
-        (conclude(&places, sizes), places.len())
+        (conclude(&places, Below::of(stack, &places), sizes), places.len())
     }
 
     /// What the modules of these places are made from: a hash. `None` if something stood in the way of better answers.
@@ -220,23 +220,56 @@ impl Symbolizer {
     }
 }
 
+/// Where the innermost places of a stack are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Below {
+    /// How many of them are in the C library or its loader.
+    in_libc: usize,
+    /// Whether what asks the allocator is a shared library: its functions are called by names that others know.
+    is_shared: bool,
+}
+
+impl Below {
+    fn of(stack: &[(ModuleRef<'_>, u64)], places: Places<'_>) -> Self {
+        let starts = |name: &[u8]| {
+            [&b"libc.so"[..], b"libc-", b"libc.musl-", b"libpthread", b"ld-"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        };
+        let in_libc = stack.iter().take_while(|(module, _)| starts(file_name(module.path))).count();
+        let asks = places.iter().position(|frames| frames.iter().any(|frame| !frame.is_allocator()));
+        let is_shared = asks.is_some_and(|at| file_name(stack[at].0.path).windows(3).any(|part| part == b".so"));
+        Self { in_libc, is_shared }
+    }
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
 /// Places looked at.
 const PLACES_MAX: usize = 64;
 
 /// Asks the rules of the language that allocates.
-fn conclude(places: Places<'_>, sizes: SiteSizes) -> SiteType {
+fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     let frames = places.iter().flat_map(|frames| frames.iter());
     let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
     // Functions without a name, between one that is known and the allocator, are a library's.
     let is_library = languages.peek() == Some(&Language::Other);
     let language = languages.find(|language| *language != Language::Other);
-    if is_library && let Some(found) = c::library_block(places) {
+    // What the C library needs for itself is called the same, whether or not its debug information is at hand.
+    let frames = places.iter().skip(below.in_libc).flat_map(|frames| frames.iter());
+    let calls = frames.map(|frame| frame.language).find(|&language| language != Language::Other);
+    let is_libcs = below.in_libc > 0 && calls == Some(Language::Rust);
+    if (is_library || is_libcs)
+        && let Some(found) = c::library_block(places, below, calls)
+    {
         return found;
     }
     match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),
-        Some(Language::C) => c::site_type(places, sizes),
+        Some(Language::C) => c::site_type(places, below, sizes),
         _ => SiteType::unknown(),
     }
 }

@@ -4,14 +4,15 @@
 
 use super::cxx_name::Type;
 use super::frame::{Language, TypedFrame};
-use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
+use super::{Below, Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
 /// Wrappers around an allocator within each other that are followed.
 const WRAPPERS_MAX: usize = 8;
 
 /// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C.
-pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
-    by_text(places, sizes).or_else(|| library_block(places)).unwrap_or_else(SiteType::unknown)
+pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
+    let known = by_text(places, sizes);
+    known.or_else(|| library_block(places, below, Some(Language::C))).unwrap_or_else(SiteType::unknown)
 }
 
 /// What source text, variables and results say of the innermost function that says anything: those within it that return
@@ -91,16 +92,33 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     }
 }
 
-/// A block of a library's own: named after the innermost function that is meant for others, "C: opendir". Libraries
-/// without a symbol for it may be known by what their caller called.
-pub(crate) fn library_block(places: Places<'_>) -> Option<SiteType> {
+/// A block of a library's own, "C: opendir". Where a Rust program calls the C library, the outermost function of it that is
+/// meant for others has the name; else the innermost one of those without debug information. Libraries without a symbol
+/// for it may be known by what their caller called. What is in the program itself is no library's, except below Rust.
+pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Language>) -> Option<SiteType> {
+    let is_rust = caller == Some(Language::Rust);
+    if !below.is_shared && !is_rust {
+        return None;
+    }
+    let in_libc = if is_rust { below.in_libc } else { 0 };
+    // Of a library's own functions, what the program calls says most; a tail call may have taken its frame.
+    let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());
+    let called = caller.and_then(|frame| frame.called.as_deref()).map(|name| (in_libc - 1, name));
+    let outermost = places.iter().take(in_libc).enumerate().rev();
+    let frames = outermost.filter_map(|(place, frames)| Some((place, frames.last()?)));
+    let names = frames.filter(|(_, frame)| !is_allocator(frame));
+    let mut names = called.into_iter().chain(names.filter_map(|(place, frame)| Some((place, public_name(frame)?))));
+    if let Some((place, name)) = names.find(|(_, name)| !name.starts_with('_') && !name.contains("alloc")) {
+        return Some(named_after(place, name));
+    }
     let mut wrapper = None;
     for (place, frames) in places.iter().enumerate() {
         let frame = frames.last()?;
         if is_allocator(frame) {
             continue;
         }
-        let is_library = frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
+        let is_library =
+            place < in_libc || frame.file.is_none() && matches!(frame.language, Language::C | Language::Other);
         let called = || frame.called.as_deref().filter(|name| place > 0 && !name.starts_with('_'));
         let name = if is_library { public_name(frame) } else { called() };
         if let Some(name) = name {
