@@ -48,11 +48,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         typed += usize::from(symbolizer.site_type(&stack, sizes).block.is_some());
     }
     let took = begin.elapsed();
-    let peak = peak_kib()? / 1024;
     let problems = symbolizer.module_state(module).problems;
     drop(symbolizer);
-    println!("{count} sites in {:.0} ms, peak {peak} MiB, {typed} have a type", took.as_secs_f64() * 1000.0);
-    println!("until all is kept {:.0} ms", begin.elapsed().as_secs_f64() * 1000.0);
+    println!("{count} sites in {:.0} ms, {typed} have a type", took.as_secs_f64() * 1000.0);
+    println!("until all is kept {:.0} ms, peak {} MiB", begin.elapsed().as_secs_f64() * 1000.0, peak_kib()? / 1024);
     problems.iter().for_each(|problem| println!("{problem}"));
     Ok(())
 }

@@ -84,7 +84,11 @@ impl Module {
         };
         match kept {
             Some(kept) => (module.state.debug, module.kept) = (kept.debug, kept.places),
-            None => module.open(),
+            None => {
+                module.open();
+                // What there is to take names from is worth keeping in itself: the next run need not open the file for it.
+                module.is_new = matches!(module.source, Source::Image(_));
+            }
         }
         module
     }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,6 +19,54 @@ __attribute__((noinline)) void *outer(unsigned long size) { sink = inner(size + 
 int main(void) { return outer(7) != 0; }
 ";
 
+/// Everything that tells types: template parameters, a constructor, source text, a variable, results.
+const CXX: &str = "
+namespace std { template <class T> struct allocator { T *allocate(unsigned long n); }; }
+template <class T> inline __attribute__((always_inline)) T *std::allocator<T>::allocate(unsigned long n) {
+    return static_cast<T *>(operator new(n * sizeof(T)));
+}
+namespace app {
+template <class T, int N> struct Grid { T cells[N]; };
+struct Point { int x, y; Point(int x, int y) : x(x), y(y) {} };
+typedef Grid<Point *const, 3> Points;
+struct Open { int size; char rest[]; };
+}
+extern \"C\" void *malloc(unsigned long);
+void *volatile sink;
+extern \"C\" __attribute__((noinline)) int outer(int size) {
+    std::allocator<app::Points> points;
+    auto *grid = points.allocate(size);
+    sink = grid;
+    app::Point *point = new app::Point(size, 2);
+    sink = point;
+    auto *open = (app::Open *) malloc(sizeof(app::Open) + size);
+    sink = open;
+    return point->x;
+}
+";
+
+/// In the place of Rust's own library: the crate is called so.
+const RUST: &str = "
+#![no_std]
+#![allow(dead_code)]
+#[panic_handler] fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+extern \"C\" { fn malloc(size: usize) -> *mut u8; }
+pub mod raw_vec {
+    pub struct RawVec<T, A>(pub *mut T, pub A);
+    impl<T, A> RawVec<T, A> {
+        #[inline(always)] pub fn grow_one(&mut self) {
+            self.0 = unsafe { crate::malloc(core::mem::size_of::<T>()) }.cast();
+        }
+    }
+}
+pub mod vec {
+    pub struct Vec<T, A>(pub crate::raw_vec::RawVec<T, A>);
+    impl<T, A> Vec<T, A> { #[inline(always)] pub fn push(&mut self) { self.0.grow_one() } }
+}
+pub enum Token<'t> { Word(&'t str), Number([u64; 3]), None(Option<(u8, *const u16)>) }
+#[no_mangle] pub extern \"C\" fn outer(vec: &mut vec::Vec<Token<'static>, ()>) { vec.push(); vec.0.grow_one() }
+";
+
 struct Random(u64);
 
 impl Random {
@@ -30,29 +79,59 @@ impl Random {
     }
 }
 
-/// Asks all that can be asked.
-fn exercise(path: &Path, offsets: &[u64]) {
+/// Asks all that can be asked; gives the types that were found.
+fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
     let subject = Subject::with(path, Options { debug_dirs: vec!["/nowhere".into()], ..Options::default() });
     for &offset in offsets {
         assert!(!subject.frames(offset).is_empty());
         assert!(!subject.symbolizer.typed_frames(subject.module(), offset).is_empty());
-        let _ = subject.symbolizer.site_type(&[(subject.module(), offset)], SiteSizes::default());
     }
+    let stack: Vec<_> = offsets.iter().map(|&offset| (subject.module(), offset)).collect();
+    let sizes = SiteSizes { blocks: 1, bytes: 24 };
+    let types = (0..stack.len())
+        .flat_map(|at| {
+            let alone = subject.symbolizer.site_type(&stack[at..][..1], sizes).block;
+            [alone, subject.symbolizer.site_type(&stack[at..], sizes).block]
+        })
+        .flatten();
+    let types = types.map(|block| block.to_string()).collect();
     let _ = (subject.state().problems.iter().map(ToString::to_string).collect::<String>(), subject.hint());
+    types
 }
 
 #[test]
 fn damaged_files() {
     let scratch = Scratch::new();
-    scratch.write("code.c", SOURCE);
-    let variants: [&[&str]; 4] =
-        [&["-gdwarf-4"], &["-gdwarf-5"], &["-gdwarf-5", "-gz=zlib"], &["-gdwarf-4", "-gsplit-dwarf"]];
+    for (name, source) in [("code.c", SOURCE), ("code.cc", CXX), ("code.rs", RUST)] {
+        scratch.write(name, source);
+    }
+    // As few foreign parts as possible, so that most damage is of interest.
+    let c = ["-O2", "-nostdlib", "-shared", "-fPIC", "-Wl,--build-id=sha1", "code.c"];
+    let cxx = ["-O1", "-nostdlib", "-shared", "-fPIC", "-Wl,--build-id=sha1", "code.cc"];
+    let rust = [
+        "--crate-name=alloc",
+        "--crate-type=cdylib",
+        "-Clink-arg=-nostdlib",
+        "-Copt-level=1",
+        "-Cpanic=abort",
+        "code.rs",
+    ];
+    // With a type that is found as long as nothing is damaged.
+    type Variant<'v> = (&'v str, &'v [&'v str], &'v [&'v str], Option<&'v str>);
+    let variants: [Variant<'_>; 8] = [
+        ("cc", &c, &["-gdwarf-4"], None),
+        ("cc", &c, &["-gdwarf-5"], None),
+        ("cc", &c, &["-gdwarf-5", "-gz=zlib"], None),
+        ("cc", &c, &["-gdwarf-4", "-gsplit-dwarf"], None),
+        ("c++", &cxx, &["-gdwarf-4"], Some("app::Point")),
+        ("c++", &cxx, &["-gdwarf-5", "-fdebug-types-section"], Some("app::Grid<app::Point* const, 3>")),
+        ("rustc", &rust, &["-Cdebuginfo=2"], Some("[alloc::Token]")),
+        ("rustc", &rust, &["-Cdebuginfo=1"], Some("[alloc::Token]")),
+    ];
     let mut random = Random(0x1234_5678_9abc_def1);
-    for (index, flags) in variants.into_iter().enumerate() {
-        // As few foreign parts as possible, so that most damage is of interest.
+    for (index, (compiler, common, flags, expected)) in variants.into_iter().enumerate() {
         let name = format!("program{index}");
-        let common = ["-O2", "-nostdlib", "-shared", "-fPIC", "-Wl,--build-id=sha1", "-o", &name, "code.c"];
-        if !scratch.run("cc", &[&common[..], flags].concat()) {
+        if !scratch.run(compiler, &[common, flags, &["-o", &name]].concat()) {
             return;
         }
         let program = scratch.path(&name);
@@ -60,7 +139,8 @@ fn damaged_files() {
         let (start, size) = extent(&program, |name| name == "outer");
         let offsets: Vec<u64> =
             (start..start + size).step_by(4).chain([0, start - 1, u64::MAX - 1, u64::MAX]).collect();
-        exercise(&program, &offsets);
+        let types = exercise(&program, &offsets);
+        assert!(expected.is_none_or(|expected| types.contains(expected)), "{compiler} {flags:?}: {types:?}");
         // Where the debug information and the tables are.
         let elf = object::File::parse(&*good).unwrap();
         let ranges: Vec<(usize, usize)> = elf

@@ -330,10 +330,9 @@ impl<'a> Entries<'a> {
         nesting: usize,
         out: &mut Vec<Parameter>,
     ) {
-        let mut found: Vec<(Arc<str>, Option<Spelled>)> = Vec::new();
+        let mut found = Vec::new();
         let read = each_child(unit, offset, gimli::DW_TAG_template_type_parameter, |child| {
-            let name = name_of(unit, child).unwrap_or_else(|| "".into());
-            found.push((name, self.attr_type(unit, child, nesting)));
+            found.push(child.clone());
             found.len() < PARAMETERS_MAX
         });
         if read.is_none() {
@@ -342,11 +341,29 @@ impl<'a> Entries<'a> {
         // In Rust, the arguments in the name are the same, and spelled as elsewhere.
         let arguments = plain.filter(|_| language == Language::Rust).map(rust::arguments).unwrap_or_default();
         let spelled = arguments.len() == found.len();
-        for (at, (name, spelling)) in found.into_iter().enumerate() {
-            let Some((type_name, size)) = spelling else { continue };
-            let type_name = if spelled { arguments[at] } else { &*type_name };
-            out.push(Parameter { name, type_name: TypeName::new(language, type_name), size, of_class });
+        for (at, child) in found.iter().enumerate() {
+            let name = name_of(unit, child).unwrap_or_else(|| "".into());
+            let told = if spelled { Some((arguments[at], self.attr_size(unit, child))) } else { None };
+            let (type_name, size) = match told {
+                Some((argument, Some(size))) => (TypeName::new(language, argument), Some(size)),
+                told => {
+                    let Some((spelling, size)) = self.attr_type(unit, child, nesting) else { continue };
+                    (TypeName::new(language, told.map_or(&*spelling, |(argument, _)| argument)), size)
+                }
+            };
+            out.push(Parameter { name, type_name, size, of_class });
         }
+    }
+
+    /// The size of the type that `DW_AT_type` of an entry leads to, if it says that itself: without spelling it.
+    fn attr_size(
+        &mut self,
+        unit: UnitRef<'_, Metered<'a>>,
+        entry: &gimli::DebuggingInformationEntry<Metered<'a>>,
+    ) -> Option<u64> {
+        let (target, offset) = self.follow(unit, entry.attr_value(gimli::DW_AT_type)?)?;
+        let entry = target.unit().entry(offset).ok()?;
+        entry.attr_value(gimli::DW_AT_byte_size)?.udata_value()
     }
 
     /// Template parameters of a class.
