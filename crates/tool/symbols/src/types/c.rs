@@ -65,7 +65,7 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     let size = said.size.or_else(|| Type::parse(said.type_name.full())?.known_size()).filter(|&size| size > 0);
     let is_one = size.is_some_and(|size| size.checked_mul(blocks) == Some(bytes));
     let divides = size.is_some_and(|size| bytes % size == 0);
-    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(!is_one) };
+    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(size.is_some() && !is_one) };
     let check = match size {
         Some(_) if blocks == 0 => SizeCheck::NotPossible,
         Some(size) if said.is_more && size.checked_mul(blocks).is_some_and(|least| least <= bytes) => {
