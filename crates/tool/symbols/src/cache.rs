@@ -330,9 +330,14 @@ mod tests {
             assert!(decode(&bytes[..length], None).is_none());
         }
         // Damage that the checksum does not show: nothing panics, and numbers that lead nowhere are refused.
+        for_each_damaged(&bytes[12..], exercise);
+    }
+
+    /// Twenty thousand versions of a message with three bytes changed, as its checksum would not show.
+    pub(super) fn for_each_damaged(message: &[u8], mut body: impl FnMut(&[u8])) {
         let mut random = 0x1234_5678_9abc_def1_u64;
         for _ in 0..20_000 {
-            let mut bad = bytes[12..].to_vec();
+            let mut bad = message.to_vec();
             for _ in 0..3 {
                 random ^= random << 13;
                 random ^= random >> 7;
@@ -340,7 +345,7 @@ mod tests {
                 let at = random as usize % bad.len();
                 bad[at] = (random >> 32) as u8;
             }
-            exercise(&bad);
+            body(&bad);
         }
     }
 

@@ -223,6 +223,7 @@ impl Kept for usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::for_each_damaged;
     use super::super::{sealed, unsealed};
     use super::*;
     use crate::types::{Language, TypeName};
@@ -283,17 +284,6 @@ mod tests {
         assert_eq!(again.kept.unwrap().lacking().unwrap(), ["/nowhere/a.cc".into()]);
         // There is a source now that was not there.
         assert!(decode(&sites.encode(RULES.as_bytes(), &[file!().into(), "/proc/self/exe".into()]).unwrap()).is_none());
-        let mut random = 0x1234_5678_9abc_def1_u64;
-        for _ in 0..20_000 {
-            let mut bad = unsealed(&bytes, FILE_MAX).unwrap().to_vec();
-            for _ in 0..3 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let at = random as usize % bad.len();
-                bad[at] = (random >> 32) as u8;
-            }
-            exercise(&sealed(&bad));
-        }
+        for_each_damaged(unsealed(&bytes, FILE_MAX).unwrap(), |bad| exercise(&sealed(bad)));
     }
 }

@@ -199,6 +199,7 @@ pub(super) fn exercise(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::for_each_damaged;
     use super::super::{RULES, sealed, unsealed};
     use super::*;
 
@@ -257,17 +258,6 @@ mod tests {
             assert!(decode(&bytes[..length], None).is_none());
         }
         // Damage that the checksum does not show.
-        let mut random = 0x1234_5678_9abc_def1_u64;
-        for _ in 0..20_000 {
-            let mut bad = unsealed(&bytes, FILE_MAX).unwrap().to_vec();
-            for _ in 0..3 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let at = random as usize % bad.len();
-                bad[at] = (random >> 32) as u8;
-            }
-            exercise(&sealed(&bad));
-        }
+        for_each_damaged(unsealed(&bytes, FILE_MAX).unwrap(), |bad| exercise(&sealed(bad)));
     }
 }
