@@ -1,0 +1,79 @@
+//! Measurements of memory: what reporters say, and what report files hold.
+
+use std::sync::Arc;
+
+/// What a process is called that has no name in a file: the one that wrote it.
+pub const MAIN_PROCESS: &str = "Main Process";
+
+/// One measurement of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whose it is, such as `redis (pid 12)`.
+    pub process: Arc<str>,
+    /// What was measured: names from the general to the special, with `/` between them. A `/` in a name is written `\`.
+    pub path: Arc<str>,
+    /// The path with `NNN` in place of each part that changes from one run to the next, if the reporter has declared any:
+    /// paths that have this in common are compared with each other.
+    pub stable_path: Option<Arc<str>>,
+    /// Where the memory is. It matters below `explicit/` only.
+    pub kind: Kind,
+    /// What is counted.
+    pub unit: Unit,
+    /// How much. Percentages are in hundredths.
+    pub amount: i64,
+    /// What it means, in whole sentences.
+    pub description: Arc<str>,
+}
+
+/// Where measured memory is. The numbers are those of report files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Mapped by the program itself, not by its allocator.
+    NonHeap = 0,
+    /// In blocks of the allocator.
+    Heap = 1,
+    /// Neither, or not known, or no memory at all.
+    #[default]
+    Other = 2,
+}
+
+/// What an amount counts. The numbers are those of report files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Unit {
+    /// Bytes.
+    #[default]
+    Bytes = 0,
+    /// Things that come and go.
+    Count = 1,
+    /// Things that have happened: never less than before.
+    CountCumulative = 2,
+    /// Hundredths of a percent; may be above 100 %.
+    Percentage = 3,
+}
+
+/// All measurements of one moment, of one or more processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// In the order in which they were made.
+    pub reports: Vec<Report>,
+    /// Whether the allocator could be asked for the sizes of blocks: else what is reported leaves out slop.
+    pub has_usable_size: bool,
+}
+
+impl Kind {
+    /// The kind that a file means by a number.
+    pub fn from_number(number: i64) -> Option<Kind> {
+        [Kind::NonHeap, Kind::Heap, Kind::Other].into_iter().find(|&kind| kind as i64 == number)
+    }
+}
+
+impl Unit {
+    /// The unit that a file means by a number.
+    pub fn from_number(number: i64) -> Option<Unit> {
+        [Unit::Bytes, Unit::Count, Unit::CountCumulative, Unit::Percentage]
+            .into_iter()
+            .find(|&unit| unit as i64 == number)
+    }
+}

@@ -1,0 +1,1 @@
+//! How much memory a value owns, asked of the allocator.

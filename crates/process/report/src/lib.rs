@@ -1,0 +1,1 @@
+//! Memory reporters: the parts of a program say how much memory they hold.

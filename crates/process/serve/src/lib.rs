@@ -1,0 +1,1 @@
+//! `about:memory` of a program, in a browser.
