@@ -146,5 +146,6 @@ pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 pub use heapledger_derive::{in_context, stamped};
 pub use heapledger_inspect::*;
+pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize};
 pub use heapledger_pool::Pool;
 pub use heapledger_stamp::{OwnsBlocks, stamp};
