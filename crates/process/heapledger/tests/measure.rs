@@ -351,7 +351,7 @@ fn shared_by_many() {
     expect(
         "many owners",
         Asked,
-        || vec![Arc::new("shared".repeat(10)); 20],
+        || std::iter::repeat_n(Arc::new("shared".repeat(10)), 20).collect::<Vec<_>>(),
         |owners, meter| owners.heap_size_with(meter, |owner, meter| owner.heap_size_if_first(meter)),
     );
     expect(
