@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::time::{Duration, Instant};
@@ -14,12 +15,20 @@ use crate::collect::{Options, failed};
 use crate::socket;
 
 /// The longest file that a child may send.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Children that have been asked, and have not answered.
+/// Children that have been asked.
 pub(crate) struct Asked {
-    children: Vec<(u32, io::Result<UnixStream>)>,
+    children: Vec<Child>,
     end: Instant,
+}
+
+struct Child {
+    pid: u32,
+    /// While it answers.
+    socket: Option<UnixStream>,
+    file: Vec<u8>,
+    failure: Option<io::Error>,
 }
 
 /// Asks all descendants that listen, at once: they collect at the same time.
@@ -30,7 +39,14 @@ pub(crate) fn ask(options: &Options) -> Asked {
     let request = Request { anonymous: options.anonymous, mark: options.mark, children: false, deadline };
     let line = request.to_line();
     let patience = options.deadline.clamp(Duration::from_millis(1), Duration::from_secs(2));
-    let ask = |(pid, name): (u32, Vec<u8>)| (pid, socket::ask(&name, line.as_bytes(), patience));
+    let ask = |(pid, name): (u32, Vec<u8>)| {
+        let socket = socket::ask(&name, line.as_bytes(), patience);
+        let (socket, failure) = match socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
+            Ok(socket) => (Some(socket), None),
+            Err(error) => (None, Some(error)),
+        };
+        Child { pid, socket, file: Vec::new(), failure }
+    };
     let found = sockets(&fs::read("/proc/net/unix").unwrap_or_default());
     let parents = parents();
     let is_ours = |pid: u32| is_descendant(pid, process::id(), &parents);
@@ -39,51 +55,77 @@ pub(crate) fn ask(options: &Options) -> Asked {
 
 impl Asked {
     /// What they say, and who did not in time.
-    pub(crate) fn reports(self) -> Vec<Report> {
+    pub(crate) fn reports(mut self) -> Vec<Report> {
+        self.read_all();
         let mut all = Vec::new();
-        for (pid, socket) in self.children {
-            let answer = socket.and_then(|socket| read(&socket, self.end));
-            match answer.map(|file| Reports::parse(&file)) {
-                Ok(Ok(mut reports)) => {
-                    for report in &mut reports.reports {
-                        report.process = child_name(&report.process, pid).into();
-                    }
-                    all.append(&mut reports.reports);
-                }
-                Ok(Err(error)) => {
-                    all.push(failed(&format!("pid {pid}"), &format!("its answer cannot be read: {error}")))
-                }
+        for Child { pid, socket, file, failure } in self.children {
+            let reason = match (failure, socket) {
                 // Gone meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    all.push(failed(&format!("pid {pid}"), "it did not answer in time"));
-                }
-                Err(error) => all.push(failed(&format!("pid {pid}"), &format!("it did not answer: {error}"))),
-            }
+                (Some(error), _) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                (Some(error), _) if error.kind() != io::ErrorKind::WouldBlock => format!("it did not answer: {error}"),
+                (Some(_), _) | (None, Some(_)) => "it did not answer in time".to_owned(),
+                (None, None) => match Reports::parse(&file) {
+                    Ok(mut reports) => {
+                        for report in &mut reports.reports {
+                            report.process = child_name(&report.process, pid).into();
+                        }
+                        all.append(&mut reports.reports);
+                        continue;
+                    }
+                    Err(error) => format!("its answer cannot be read: {error}"),
+                },
+            };
+            all.push(failed(&format!("pid {pid}"), &reason));
         }
         all
     }
+
+    /// Reads from whoever has something to say, until all have said it or the time is over.
+    fn read_all(&mut self) {
+        loop {
+            let left = self.end.saturating_duration_since(Instant::now()).as_millis();
+            let mut waiting: Vec<&mut Child> =
+                self.children.iter_mut().filter(|child| child.socket.is_some()).collect();
+            let descriptor = |child: &&mut Child| child.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+            let mut polled: Vec<libc::pollfd> = waiting
+                .iter()
+                .map(|child| libc::pollfd { fd: descriptor(child), events: libc::POLLIN, revents: 0 })
+                .collect();
+            if polled.is_empty() {
+                return;
+            }
+            // SAFETY: so many of them, of which `revents` is written.
+            let count =
+                unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, left.min(60_000) as i32) };
+            if count == 0 && left == 0 {
+                return;
+            }
+            for (child, polled) in waiting.iter_mut().zip(&polled) {
+                if count > 0 && polled.revents != 0 {
+                    child.read();
+                }
+            }
+        }
+    }
 }
 
-fn read(mut socket: &UnixStream, end: Instant) -> io::Result<Vec<u8>> {
-    let mut file = Vec::new();
-    let mut buffer = vec![0_u8; 64 << 10];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        socket.set_read_timeout(Some(left))?;
-        let count = match socket.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            result => result?,
-        };
-        if count == 0 {
-            return Ok(file);
-        }
-        file.extend_from_slice(&buffer[..count]);
-        if file.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other("its answer is too long"));
+impl Child {
+    /// Takes what there is.
+    fn read(&mut self) {
+        let Some(mut socket) = self.socket.as_ref() else { return };
+        let mut buffer = [0_u8; 16 << 10];
+        match socket.read(&mut buffer) {
+            Ok(0) => self.socket = None,
+            Ok(count) if self.file.len() + count <= FILE_BYTES_MAX => self.file.extend_from_slice(&buffer[..count]),
+            Ok(_) => {
+                self.failure = Some(io::Error::other("its answer is too long"));
+                self.socket = None;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => {
+                self.failure = Some(error);
+                self.socket = None;
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process, ptr};
 
+use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
 
 use crate::abi::flag;
@@ -82,7 +83,7 @@ pub fn collect(options: &Options) -> Reports {
         }
         reports.push(report);
     }
-    Reports { reports, has_usable_size: true }
+    Reports { reports, has_usable_size: Meter::has_usable_size() }
 }
 
 /// As viewers show it: the one that begins so comes first.

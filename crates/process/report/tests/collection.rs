@@ -35,7 +35,7 @@ fn every_kind_and_unit() {
     let values: Vec<u64> = Vec::with_capacity(1000);
     let measured = values.capacity() as u64 * 8;
     let _cache = register("explicit/cache", move |collector: &mut Collector| {
-        collector.heap("values", Bytes(values.capacity() as u64 * 8), "What is kept.");
+        collector.heap("values", collector.measure(&values), "What is kept.");
         collector.non_heap("pages", Bytes(4096), "What is mapped.");
         collector.bytes("more", Bytes(1), "Heap, by its path.");
         collector.bytes("/cache-size", Bytes(2), "No heap, by its path.");
