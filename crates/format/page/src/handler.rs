@@ -67,10 +67,21 @@ struct Asset {
     content: &'static str,
 }
 
-const ASSETS: [Asset; 3] = [
-    Asset { name: "page.css", content_type: "text/css; charset=utf-8", content: include_str!("assets/page.css") },
-    Asset { name: "page.js", content_type: "text/javascript; charset=utf-8", content: include_str!("assets/page.js") },
-    Asset { name: "icon.svg", content_type: "image/svg+xml", content: include_str!("assets/icon.svg") },
+/// The asset of this name, from `assets/`.
+macro_rules! asset {
+    ($name:literal, $content_type:literal) => {
+        Asset { name: $name, content_type: $content_type, content: include_str!(concat!("assets/", $name)) }
+    };
+}
+
+const ASSETS: [Asset; 7] = [
+    asset!("page.css", "text/css; charset=utf-8"),
+    asset!("page.js", "text/javascript; charset=utf-8"),
+    asset!("list.js", "text/javascript; charset=utf-8"),
+    asset!("row.js", "text/javascript; charset=utf-8"),
+    asset!("overview.js", "text/javascript; charset=utf-8"),
+    asset!("server.js", "text/javascript; charset=utf-8"),
+    asset!("icon.svg", "image/svg+xml"),
 ];
 
 const PAGE: &str = include_str!("assets/page.html");
@@ -206,14 +217,14 @@ impl Handler {
             }
             ("GET" | "HEAD", "reports.json.gz") => self.save(request),
             ("GET" | "HEAD", "metrics") => self.metrics(),
-            ("GET" | "HEAD", "allocator") => self.ask(Source::allocator).map(|text| Response::text(200, text)),
+            ("GET" | "HEAD", "allocator") => self.ask(|source| source.allocator()).map(|text| Response::text(200, text)),
             ("GET" | "HEAD", "state") => Ok(self.state(None)),
             ("POST", "measure") => {
                 let id = self.measure(wish(request))?;
                 Ok(self.state(Some(id)))
             }
             ("POST", "minimise") => {
-                self.ask(Source::minimise)?;
+                self.ask(|source| source.minimise())?;
                 let id = self.measure(wish(request))?;
                 Ok(self.state(Some(id)))
             }
@@ -267,7 +278,7 @@ impl Handler {
 
     fn metrics(&self) -> Result<Response, Response> {
         let reports = self.ask(|source| source.measure(Wish { anonymous: true }))?;
-        let text = reports.to_openmetrics();
+        let text = format!("{reports:?}");
         Ok(Response::new(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text.into_bytes()))
     }
 
@@ -306,7 +317,8 @@ impl Handler {
             reports: usize,
         }
         let abilities = self.source.abilities();
-        let measurements = self.shelf().iter().map(|one| {
+        let shelf = self.shelf();
+        let measurements = shelf.iter().map(|one| {
             let (name, at, milliseconds) = match &one.origin {
                 Origin::Loaded(name) => (Some(name.clone()), None, None),
                 Origin::Measured { at, milliseconds } => (None, Some(*at), Some(*milliseconds)),

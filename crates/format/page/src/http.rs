@@ -126,10 +126,10 @@ impl Response {
         for (name, value) in &self.headers {
             // A line break in a value would begin a header of somebody else's making.
             let value: String = value.chars().filter(|character| !character.is_control()).collect();
-            drop(write!(head, "{name}: {value}\r\n"));
+            _ = write!(head, "{name}: {value}\r\n");
         }
         let connection = if is_last { "close" } else { "keep-alive" };
-        drop(write!(head, "Content-Length: {}\r\nConnection: {connection}\r\n\r\n", self.body.len()));
+        _ = write!(head, "Content-Length: {}\r\nConnection: {connection}\r\n\r\n", self.body.len());
         let mut bytes = head.into_bytes();
         if !is_head {
             bytes.extend_from_slice(&self.body);

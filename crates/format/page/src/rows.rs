@@ -255,8 +255,8 @@ impl Rows {
             };
             let key = key(process, node.unit, &node.path);
             let count = node.children.len() as u32;
-            let below = node.children.into_iter().zip(1..).rev();
-            coming.extend(below.map(|(child, position)| (child, Some(number), depth + 1, position, count)));
+            let below = (1..count + 1).zip(node.children).rev();
+            coming.extend(below.map(|(position, child)| (child, Some(number), depth + 1, position, count)));
             self.rows.push(Row {
                 kind: if is_single { RowKind::Single } else { RowKind::Node },
                 depth,

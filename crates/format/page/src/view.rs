@@ -99,7 +99,7 @@ impl View {
         }
         let shown = get(self.measurement)?;
         let Some(base) = self.base else { return Ok(Page::of(shown, &options)) };
-        let difference = heapledger_reports::Difference::of(get(base)?, shown);
+        let difference = heapledger_reports::Difference::between(get(base)?, shown);
         let difference = difference.map_err(|error| Response::text(422, error.to_string()))?;
         Ok(Page::of_difference(&difference, &options))
     }
