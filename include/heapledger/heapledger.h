@@ -102,6 +102,13 @@ typedef struct heapledger_place {
     uint32_t label_length;
 } heapledger_place;
 
+/* Where a block is. */
+typedef struct heapledger_extent {
+    uint64_t address;
+    uint64_t bytes;        /* requested */
+    uint64_t bytes_usable;
+} heapledger_extent;
+
 struct heapledger_calls;
 
 /* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
@@ -120,7 +127,16 @@ typedef struct heapledger_bridge {
     void (*set_context)(uint64_t block);
     const struct heapledger_calls *ledger; /* null: the observer is another process */
     int (*stamp)(uint64_t block, const char *type, uint32_t type_length, const heapledger_place *place); /* or null */
+    /* A reporter, by its static name, has reported the block that begins there. `flags`: HEAPLEDGER_MARK_KEEP or 0. 1: it is
+     * the first to report it; 2: it had been reported; 0: nobody keeps marks, or not of this block; -1: no live block is
+     * known there; -2: the address is inside a block, not its beginning. */
+    int (*mark)(uint64_t block, const char *reporter, uint32_t reporter_length, uint32_t flags);
+    /* The live block around an address. 1: it is known; 0: it is not, and nothing is written. */
+    int (*block_around)(uint64_t address, heapledger_extent *extent);
 } heapledger_bridge;
+
+/* The mark of a block that is reported when it is allocated: it stays until the block is freed. */
+#define HEAPLEDGER_MARK_KEEP 1u
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__) && !defined(HEAPLEDGER_OFF)
 #define HEAPLEDGER_IS_ON 1
@@ -642,5 +658,7 @@ HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
 #ifdef __cplusplus
 }
 #endif
+
+#include "measure.h"
 
 #endif

@@ -15,6 +15,7 @@
 #define HEAPLEDGER_HPP
 
 #include "heapledger.h"
+#include "measure.hpp"
 
 #include <atomic>
 #include <cstddef>
