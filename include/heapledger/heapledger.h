@@ -660,5 +660,6 @@ HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
 #endif
 
 #include "measure.h"
+#include "reports.h"
 
 #endif

@@ -59,9 +59,13 @@ enum {
 };
 
 #if HEAPLEDGER_IS_ON
-/* Not 0 while this thread runs a reporter, and the collection is not to mark what it measures. */
-__extension__ extern __thread int heapledger_is_not_marking_v1;
-__extension__ __thread int heapledger_is_not_marking_v1 __attribute__((weak));
+/* What this thread reports. */
+struct heapledger_reporting {
+    const void *reporter; /* that it runs */
+    int is_not_marking;   /* not 0: the collection is not to mark what is measured */
+};
+__extension__ extern __thread struct heapledger_reporting heapledger_reporting_v1;
+__extension__ __thread struct heapledger_reporting heapledger_reporting_v1 __attribute__((weak));
 #endif
 
 /* Marks the block that begins at an address as reported by somebody, with the stack of this call; `reporter` stays. `flags`:
@@ -70,7 +74,7 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, con
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(mark);
     if (bridge == NULL || block == NULL) return HEAPLEDGER_MARK_UNKNOWN;
 #if HEAPLEDGER_IS_ON
-    if (heapledger_is_not_marking_v1 != 0) return HEAPLEDGER_MARK_UNKNOWN;
+    if (heapledger_reporting_v1.is_not_marking) return HEAPLEDGER_MARK_UNKNOWN;
 #endif
     return bridge->mark((uint64_t)(uintptr_t)block, reporter, (uint32_t)strlen(reporter), flags);
 }
@@ -82,7 +86,7 @@ HEAPLEDGER_INLINE size_t heapledger_size_of_marked(const void *block, const char
 }
 
 /* Each defines a static function of the type heapledger_size_of, for one reporter, whose name is a string literal: so that
- * the ledger can tell what nobody reports, and what two report.
+ * the ledger can tell what nobody reports, and what two report. No semicolon follows.
  *
  * Measures, and marks. */
 #define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(function, reporter)                                                          \
