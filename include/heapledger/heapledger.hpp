@@ -15,7 +15,7 @@
 #define HEAPLEDGER_HPP
 
 #include "heapledger.h"
-#include "measure.hpp"
+#include "reports.hpp"
 
 #include <atomic>
 #include <cstddef>
