@@ -1,5 +1,7 @@
 //! Measurements of memory: what reporters say, and what report files hold.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// What a process is called that has no name in a file: the one that wrote it.
@@ -75,5 +77,73 @@ impl Unit {
         [Unit::Bytes, Unit::Count, Unit::CountCumulative, Unit::Percentage]
             .into_iter()
             .find(|&unit| unit as i64 == number)
+    }
+}
+
+/// What no set of reports may have: about:memory could not show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// A path below `explicit/` that is neither of kind heap nor non-heap.
+    ExplicitKind(Arc<str>),
+    /// A path below `explicit/` of something else than bytes.
+    ExplicitUnit(Arc<str>),
+    /// A path in another unit than others of the same tree.
+    Units(Arc<str>),
+}
+
+impl std::error::Error for Invalid {}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::ExplicitKind(path) => write!(f, "`{path}` is neither on the heap nor off it"),
+            Invalid::ExplicitUnit(path) => write!(f, "`{path}` is not in bytes"),
+            Invalid::Units(path) => write!(f, "`{path}` has other units than the rest of its tree"),
+        }
+    }
+}
+
+impl Reports {
+    /// Whether about:memory can show them.
+    ///
+    /// # Errors
+    ///
+    /// The first report that is not as those of its tree have to be.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let mut units: HashMap<(&str, &str), Unit> = HashMap::new();
+        for report in &self.reports {
+            let Some((root, _)) = report.path.split_once('/') else { continue };
+            if root == "explicit" && report.kind == Kind::Other {
+                return Err(Invalid::ExplicitKind(report.path.clone()));
+            }
+            if root == "explicit" && report.unit != Unit::Bytes {
+                return Err(Invalid::ExplicitUnit(report.path.clone()));
+            }
+            if *units.entry((&report.process, root)).or_insert(report.unit) != report.unit {
+                return Err(Invalid::Units(report.path.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of several sets, side by side. A process that was in an earlier set under the same name gets a number behind
+    /// it.
+    pub fn merge(sets: impl IntoIterator<Item = Reports>) -> Reports {
+        let mut all = Reports { reports: Vec::new(), has_usable_size: true };
+        // How many sets had a process of this name.
+        let mut names: HashMap<Arc<str>, usize> = HashMap::new();
+        for set in sets {
+            all.has_usable_size &= set.has_usable_size;
+            let mut renamed: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+            for mut report in set.reports {
+                let name = renamed.entry(report.process.clone()).or_insert_with_key(|name| {
+                    let count = names.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
+                    if *count == 1 { name.clone() } else { format!("{name} #{count}").into() }
+                });
+                report.process = name.clone();
+                all.reports.push(report);
+            }
+        }
+        all
     }
 }

@@ -1,6 +1,7 @@
 //! The attribute macros of Heapledger: see the crate `heapledger`, which re-exports them.
 
 mod in_context;
+mod reporter;
 #[cfg(feature = "stamps")]
 mod stamped;
 
@@ -127,4 +128,50 @@ pub fn stamped(arguments: TokenStream, item: TokenStream) -> TokenStream {
         let _ = arguments;
         item
     }
+}
+
+/// Makes a function a memory reporter, which is there before `main` begins; of a library that is loaded, as long as that is.
+/// The path is that below which it reports.
+///
+/// ```
+/// # mod reports { pub use heapledger_report::*; }
+/// # extern crate heapledger_report as heapledger;
+/// # use heapledger_derive::reporter;
+/// use reports::{Collector, Options};
+///
+/// #[reporter("requests")]
+/// fn report(collector: &mut Collector) {
+///     collector.count("open", 3, "Requests that have not been answered.");
+/// }
+///
+/// let reports = reports::collect(&Options::default());
+/// assert!(reports.reports.iter().any(|report| &*report.path == "requests/open"));
+/// ```
+///
+/// It has a path, which is constant, and takes a collector:
+///
+/// ```compile_fail
+/// # extern crate heapledger_report as heapledger;
+/// # use heapledger_derive::reporter;
+/// #[reporter]
+/// fn report(_: &mut heapledger::Collector) {}
+/// ```
+///
+/// ```compile_fail,E0308
+/// # extern crate heapledger_report as heapledger;
+/// # use heapledger_derive::reporter;
+/// #[reporter("requests")]
+/// fn report(_: &mut String) {}
+/// ```
+///
+/// ```compile_fail
+/// # extern crate heapledger_report as heapledger;
+/// # use heapledger_derive::reporter;
+/// #[reporter("requests")]
+/// async fn report(_: &mut heapledger::Collector) {}
+/// ```
+#[proc_macro_attribute]
+pub fn reporter(path: TokenStream, item: TokenStream) -> TokenStream {
+    let function = parse_macro_input!(item as syn::ItemFn);
+    reporter::expand(path.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
 }

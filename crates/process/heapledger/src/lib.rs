@@ -144,7 +144,15 @@ pub use heapledger_context::{__entry, __private};
 pub use heapledger_context::{Category, Context, IgnoreGuard, InContext, ScopeGuard, WithContext};
 pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
+#[cfg(feature = "reports")]
+pub use heapledger_derive::reporter;
 pub use heapledger_derive::{in_context, stamped};
 pub use heapledger_inspect::*;
 pub use heapledger_pool::Pool;
+#[cfg(feature = "reports")]
+#[doc(inline)]
+pub use heapledger_report as reports;
+#[cfg(feature = "reports")]
+#[doc(hidden)]
+pub use heapledger_report::__reporter;
 pub use heapledger_stamp::{OwnsBlocks, stamp};

@@ -1,1 +1,21 @@
 //! Memory reporters: the parts of a program say how much memory they hold.
+//!
+//! A *reporter* is a function that makes measurements when it is asked, each with a path, an amount, a unit and a
+//! description. [`collect`] asks all of them, and adds what the kernel and the allocator say.
+
+mod abi;
+mod artefacts;
+mod builtin;
+mod collect;
+mod collector;
+mod path;
+mod registry;
+mod slot;
+
+pub use collect::{Options, collect};
+pub use collector::{Collector, Pending};
+pub use heapledger_reports::{Kind, Report, Reports, Unit};
+pub use path::{Part, part, private, variable};
+pub use registry::{
+    Registration, ReportItself, StaticReporter, register, register_async, register_strong, register_weak,
+};

@@ -1,0 +1,32 @@
+//! What is reported of every process: by the kernel, and by the allocator.
+
+mod allocator;
+mod process;
+
+use heapledger_reports::{Kind, Report, Unit};
+
+use crate::collect::Options;
+
+/// Low-level first: what comes later disturbs it the least.
+pub(crate) fn reports(_options: &Options) -> Vec<Report> {
+    let mut reports = Vec::new();
+    process::report(&mut reports);
+    allocator::report(&mut reports);
+    reports
+}
+
+fn add(reports: &mut Vec<Report>, path: &str, unit: Unit, amount: u64, description: &str) {
+    add_kind(reports, path, Kind::Other, unit, amount, description);
+}
+
+fn add_kind(reports: &mut Vec<Report>, path: &str, kind: Kind, unit: Unit, amount: u64, description: &str) {
+    reports.push(Report {
+        process: "".into(),
+        path: path.into(),
+        stable_path: None,
+        kind,
+        unit,
+        amount: i64::try_from(amount).unwrap_or(i64::MAX),
+        description: description.into(),
+    });
+}
