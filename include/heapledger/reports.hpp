@@ -165,14 +165,11 @@ inline pending collector::later() const noexcept { return pending{raw_}; }
 //     static heapledger::reporter names{"explicit/names", [](const heapledger::collector &collector) { … }};
 class reporter {
   public:
-    template <class Report> reporter(const char *path, Report report) : callable_(nullptr), registered_(nullptr) {
 #if HEAPLEDGER_IS_ON
-        callable_ = new (std::nothrow) callable_of<Report>(report);
-        if (callable_ != nullptr) registered_ = heapledger_register(path, call, callable_);
-#else
-        (void)path, (void)report;
-#endif
-    }
+    template <class Report>
+    reporter(const char *path, Report report)
+        : callable_(new (std::nothrow) callable_of<Report>(report)),
+          registered_(callable_ != nullptr ? heapledger_register(path, call, callable_) : nullptr) {}
     ~reporter() {
         heapledger_unregister(registered_);
         delete callable_;
@@ -206,8 +203,13 @@ class reporter {
 #endif
     }
 
-    callable *callable_;
-    heapledger_reporter *registered_;
+    callable *const callable_;
+    heapledger_reporter *const registered_;
+#else
+    template <class Report> reporter(const char *, const Report &) noexcept {}
+    reporter(const reporter &) = delete;
+    reporter &operator=(const reporter &) = delete;
+#endif
 };
 
 } // namespace heapledger

@@ -386,7 +386,7 @@ impl std::fmt::Write for Text<'_> {
 /// # Safety
 ///
 /// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the rest of `to` is a `T`.
-unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
+pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
     if !from.is_null() {
         // SAFETY: the caller's contract.
         unsafe {

@@ -8,6 +8,7 @@
 mod at_exit;
 mod calls;
 mod misuses;
+mod reports;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, serve};
