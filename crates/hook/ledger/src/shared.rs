@@ -12,6 +12,7 @@ use crate::ledger::Allocated;
 use crate::live::{Alone, Live, Time};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
+use crate::marks::{Mark, Marked, Marks, Reported};
 use crate::pools::Pools;
 use crate::register::{Block, Key};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
@@ -231,6 +232,30 @@ impl SharedLedger {
             Ok(!block.set_aside)
         });
         stamped == Ok(Some(true))
+    }
+
+    /// A reporter has reported the live block with this key.
+    pub fn mark(&self, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+        self.register.mark(key, mark)
+    }
+
+    /// Who has reported the live block with this key.
+    pub fn marks(&self, key: Key) -> Marks {
+        self.register.marks(key)
+    }
+
+    /// Takes all marks from blocks, but for those that are to be kept: before reporters are asked anew.
+    pub fn clear_marks(&self) {
+        self.register.clear_marks();
+    }
+
+    /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
+    pub fn reported(&self) -> Reported {
+        let mut reported = Reported::default();
+        for block in self.blocks() {
+            reported.add(&block, self.marks(block.key));
+        }
+        reported
     }
 
     /// A thread is over: its number may be given to another one.

@@ -148,6 +148,7 @@ pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 pub use heapledger_derive::reporter;
 pub use heapledger_derive::{in_context, stamped};
 pub use heapledger_inspect::*;
+pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize};
 pub use heapledger_pool::Pool;
 #[cfg(feature = "reports")]
 #[doc(inline)]

@@ -1,0 +1,179 @@
+//! What several own together.
+
+use std::rc::{self, Rc};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{self, Arc};
+
+use heapledger_core::Bytes;
+
+use crate::{HeapSize, Meter};
+
+/// Owns memory of the heap together with others.
+///
+/// Measured by each owner it would count as often as there are owners. So whoever measures says what they are:
+///
+/// - *as owner*: the one place that answers for the memory. It counts there, whoever else has it.
+/// - *if first*: one of several equal ones. It counts where the [`Meter`] comes upon it first, and nowhere else in the same
+///   traversal.
+///
+/// *Shallow* is the block in which the shared value lies; *heap size* is that, and what the value owns.
+///
+/// ```
+/// # extern crate heapledger_measure as heapledger;
+/// use heapledger::{HeapContainer, Meter, SharedHeapSize};
+/// use std::sync::Arc;
+///
+/// let name: Arc<str> = "shared by many".into();
+/// let users = vec![name.clone(), name.clone(), name];
+///
+/// let mut meter = Meter::new();
+/// let names = users.heap_size_with(&mut meter, |name, meter| name.heap_size_if_first(meter));
+/// let once = users[0].heap_size_as_owner(&mut meter);
+/// assert_eq!(names, users.shallow_size(&mut meter) + once);
+/// ```
+///
+/// A [`Weak`](sync::Weak) answers for the block if no strong owner is left, which would: the value itself is gone then.
+pub trait SharedHeapSize {
+    /// What is shared.
+    type Shared: ?Sized;
+
+    /// The block, whoever else has it.
+    fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes;
+
+    /// Whether the meter comes upon the shared value for the first time.
+    fn is_first(&self, meter: &mut Meter) -> bool;
+
+    /// The block and what is in it, whoever else has it.
+    fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
+    where
+        Self::Shared: HeapSize;
+
+    /// The block, unless the meter has come upon it before.
+    fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes {
+        if self.is_first(meter) { self.shallow_size_as_owner(meter) } else { Bytes(0) }
+    }
+
+    /// The block and what is in it, unless the meter has come upon it before.
+    fn heap_size_if_first(&self, meter: &mut Meter) -> Bytes
+    where
+        Self::Shared: HeapSize,
+    {
+        if self.is_first(meter) { self.heap_size_as_owner(meter) } else { Bytes(0) }
+    }
+}
+
+/// The counts in front of a value that `Rc` and `Arc` share.
+const COUNTS: usize = 2 * size_of::<usize>();
+
+/// The block in which a shared value of so many bytes lies, behind the counts.
+fn block(value: *const u8, bytes: usize, alignment: usize, meter: &mut Meter) -> Bytes {
+    let offset = COUNTS.next_multiple_of(alignment);
+    let requested = (offset + bytes).next_multiple_of(alignment.max(align_of::<usize>()));
+    if is_laid_out_as_known() {
+        // SAFETY: counts and value are one block of the global allocator, `repr(C)`: the value comes behind the counts, as
+        // far as its alignment wants. That the counts are what they were taken for has been looked at.
+        unsafe { meter.block(value.wrapping_sub(offset), requested) }
+    } else {
+        // The counts are in front, wherever the block begins.
+        meter.block_around_or(value.wrapping_sub(1), requested)
+    }
+}
+
+/// Whether the two counts are right in front of the value in this version of the standard library, as they have been since
+/// `Arc::from_raw` is there. Looked at once.
+fn is_laid_out_as_known() -> bool {
+    const UNKNOWN: u8 = 0;
+    const AS_KNOWN: u8 = 1;
+    const OTHERWISE: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let mut answer = ANSWER.load(Ordering::Relaxed);
+    if answer == UNKNOWN {
+        answer = if looks_as_known() { AS_KNOWN } else { OTHERWISE };
+        ANSWER.store(answer, Ordering::Relaxed);
+    }
+    answer == AS_KNOWN
+}
+
+#[cold]
+fn looks_as_known() -> bool {
+    // Three strong and two weak references, which count one more while there are strong ones.
+    let arc = Arc::new(0_u64);
+    let arcs = (arc.clone(), arc.clone(), Arc::downgrade(&arc), Arc::downgrade(&arc));
+    let rc = Rc::new(0_u64);
+    let rcs = (rc.clone(), rc.clone(), Rc::downgrade(&rc), Rc::downgrade(&rc));
+    let counts = |value: *const u64| {
+        let mut words = [[0_u64; 2]];
+        let at = value.addr().wrapping_sub(COUNTS) as u64;
+        (heapledger_core::sys::read_own_memory(&[at], &mut words) == 1).then_some(words[0])
+    };
+    let is_known = counts(Arc::as_ptr(&arc)) == Some([3, 3]) && counts(Rc::as_ptr(&rc)) == Some([3, 3]);
+    drop((arcs, rcs));
+    is_known
+}
+
+macro_rules! shared {
+    ($strong:ident, $weak:path) => {
+        impl<T: ?Sized> SharedHeapSize for $strong<T> {
+            type Shared = T;
+
+            fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes {
+                block($strong::as_ptr(self).cast(), size_of_val(&**self), align_of_val(&**self), meter)
+            }
+
+            fn is_first(&self, meter: &mut Meter) -> bool {
+                meter.is_first_visit($strong::as_ptr(self))
+            }
+
+            fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
+            where
+                T: HeapSize,
+            {
+                self.shallow_size_as_owner(meter) + (**self).heap_size(meter)
+            }
+        }
+
+        impl<T> SharedHeapSize for $weak {
+            type Shared = T;
+
+            fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes {
+                // One that was made from nothing has no block.
+                if self.strong_count() > 0 || self.ptr_eq(&<$weak>::new()) {
+                    return Bytes(0);
+                }
+                block(self.as_ptr().cast(), size_of::<T>(), align_of::<T>(), meter)
+            }
+
+            fn is_first(&self, meter: &mut Meter) -> bool {
+                // While there are strong owners it is theirs to be the first.
+                self.strong_count() == 0 && meter.is_first_visit(self.as_ptr())
+            }
+
+            fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes {
+                self.shallow_size_as_owner(meter)
+            }
+        }
+    };
+}
+
+shared!(Rc, rc::Weak<T>);
+shared!(Arc, sync::Weak<T>);
+
+/// Of none, nothing.
+impl<S: SharedHeapSize> SharedHeapSize for Option<S> {
+    type Shared = S::Shared;
+
+    fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes {
+        self.as_ref().map_or(Bytes(0), |shared| shared.shallow_size_as_owner(meter))
+    }
+
+    fn is_first(&self, meter: &mut Meter) -> bool {
+        self.as_ref().is_some_and(|shared| shared.is_first(meter))
+    }
+
+    fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
+    where
+        S::Shared: HeapSize,
+    {
+        self.as_ref().map_or(Bytes(0), |shared| shared.heap_size_as_owner(meter))
+    }
+}
