@@ -48,6 +48,10 @@ template <class T> detail::marked<T> private_(const T &value) noexcept { return 
 //     collector.heap({"sites/", heapledger::private_(url), " (pid ", heapledger::variable(pid), ")"}, size, "…");
 class path {
   public:
+    path(const char *text) noexcept : length_(0) { // NOLINT: implicit
+        add(text);
+        text_[length_] = 0;
+    }
     template <class... Pieces> path(const Pieces &...pieces) noexcept : length_(0) { // NOLINT: implicit
         add(pieces...);
         text_[length_] = 0;
@@ -158,9 +162,10 @@ class pending {
 inline pending collector::later() const noexcept { return pending{raw_}; }
 
 // A reporter, from its construction to its destruction: static, for before main or the loading of a library, or a member of what
-// it measures, after the other members. `report(collector)` is called in another thread, not twice at a time: it takes the locks
-// that guard what it measures. The path stays for ever, as a literal does. The destructor waits for it if it is being called,
-// so it must not run with such a lock held.
+// it measures, the last: then it goes before what it measures, as long as that is freed by destructors of members and not in the
+// body of the class's own. `report(collector)` is called in another thread, not twice at a time: it takes the locks that guard
+// what it measures. The path stays for ever, as a literal does. The destructor waits for it if it is being called, so it must
+// not run with such a lock held.
 //
 //     static heapledger::reporter names{"explicit/names", [](const heapledger::collector &collector) { … }};
 class reporter {

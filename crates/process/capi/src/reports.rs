@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{process, ptr};
 
+use heapledger_inspect::Ledger;
 use heapledger_report::{Options, Report, Reports, collect as collect_reports};
 
 use crate::calls::{FAILED, OK, read};
@@ -133,6 +134,9 @@ unsafe fn collected(what: *const Collection) -> Reports {
     let mut given = Collection { size: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
     // SAFETY: the caller's contract; a collection is integers.
     unsafe { read(what, &mut given) };
+    if given.flags & MARK != 0 {
+        Ledger::get().clear_marks();
+    }
     let defaults = Options::default();
     let or = |milliseconds: u32, default: Duration| match milliseconds {
         0 => default,
