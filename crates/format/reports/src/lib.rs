@@ -2,6 +2,7 @@
 //!
 //! - [`Reports`]: what reporters measured, and its files.
 //! - [`about`]: what Firefox's about:memory shows of them, as data and as text; [`Difference`]: of two sets of them.
+//! - [`request`]: how a running process is asked for them.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
 //! - [`escape`]: text that cannot control a terminal.
 //!
@@ -15,6 +16,7 @@ mod difference;
 mod escape;
 mod file;
 mod report;
+pub mod request;
 mod tree;
 
 #[cfg(feature = "about")]

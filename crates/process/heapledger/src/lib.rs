@@ -146,9 +146,9 @@ pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 #[cfg(feature = "reports")]
 pub use heapledger_derive::reporter;
-pub use heapledger_derive::{in_context, stamped};
+pub use heapledger_derive::{HeapSize, Sizes, in_context, stamped};
 pub use heapledger_inspect::*;
-pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize};
+pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize, Sizes};
 pub use heapledger_pool::Pool;
 #[cfg(feature = "reports")]
 #[doc(inline)]

@@ -45,6 +45,7 @@ mod nothing;
 mod owned;
 mod sequence;
 mod shared;
+mod sizes;
 mod tree;
 
 pub use container::HeapContainer;
@@ -53,3 +54,4 @@ pub use heap_size::HeapSize;
 pub use heapledger_core::Bytes;
 pub use meter::{MarkCounts, Meter};
 pub use shared::SharedHeapSize;
+pub use sizes::Sizes;

@@ -6,16 +6,22 @@
 mod abi;
 mod artefacts;
 mod builtin;
+mod children;
 mod collect;
 mod collector;
+mod listen;
 mod path;
 mod registry;
+mod save;
 mod slot;
+mod socket;
 
 pub use collect::{Options, collect};
 pub use collector::{Collector, Pending};
 pub use heapledger_reports::{Kind, Report, Reports, Unit};
+pub use listen::{Listener, listen};
 pub use path::{Part, part, private, variable};
 pub use registry::{
     Registration, ReportItself, StaticReporter, register, register_async, register_strong, register_weak,
 };
+pub use save::save;

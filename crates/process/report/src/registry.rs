@@ -1,6 +1,7 @@
 //! The reporters of this artefact.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -300,6 +301,21 @@ fn message(panic: &(dyn Any + Send)) -> String {
     match text {
         Some(text) => format!("it panicked: {text}"),
         None => "it panicked".to_owned(),
+    }
+}
+
+/// A name that is kept for good, once: those who mark blocks keep it.
+pub(crate) fn keep_name(name: &str) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(name) {
+        Some(name) => name,
+        None => {
+            let name: &'static str = Box::leak(name.into());
+            names.insert(name);
+            name
+        }
     }
 }
 
