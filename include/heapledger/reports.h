@@ -391,8 +391,8 @@ typedef struct heapledger_reports {
     uint32_t version;
     int (*collect)(const heapledger_collection *what, heapledger_each_report *each, void *data);
     int (*save)(const heapledger_collection *what, const char *file);
-    int (*print)(const heapledger_collection *what, int descriptor);
     int (*listen)(void);
+    int (*print)(const heapledger_collection *what, int descriptor);
     int (*serve)(char *url, size_t length);
 } heapledger_reports;
 

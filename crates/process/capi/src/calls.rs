@@ -310,7 +310,7 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
 }
 
 /// Unlike the rest that is printed, this allocates.
-fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
+pub(crate) fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
     let Ok(to) = to.try_clone_to_owned() else { return FAILED };
     if File::from(to).write_all(text().as_bytes()).is_ok() { OK } else { FAILED }
 }

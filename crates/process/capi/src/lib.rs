@@ -5,8 +5,8 @@
 //! `heapledger record` this ledger stays off: what the program declares goes to the recorder, and nothing is counted twice.
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
-mod at_exit;
 mod calls;
+mod environment;
 mod misuses;
 mod reports;
 

@@ -1,18 +1,17 @@
 //! The collection of `heapledger/reports.h`: C's view of the reporters of this process.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{process, ptr};
 
-use heapledger_inspect::Ledger;
-use heapledger_report::{Options, Report, Reports, collect as collect_reports};
+use heapledger_report::{Listener, Options, Report};
+use heapledger_reports::about;
 
-use crate::calls::{FAILED, OK, read};
+use crate::calls::{FAILED, OK, print_text, read};
 
 /// `heapledger_collection`.
 #[repr(C)]
@@ -27,6 +26,7 @@ pub(crate) struct Collection {
 const ANONYMOUS: u32 = 1;
 const MARK: u32 = 2;
 const CHILDREN: u32 = 4;
+const VERBOSE: u32 = 8;
 
 /// `heapledger_report_found`.
 #[repr(C)]
@@ -53,12 +53,15 @@ pub struct Table {
     version: u32,
     collect: unsafe extern "C" fn(*const Collection, Option<EachReport>, *mut c_void) -> c_int,
     save: unsafe extern "C" fn(*const Collection, *const c_char) -> c_int,
+    listen: extern "C" fn() -> c_int,
+    print: unsafe extern "C" fn(*const Collection, c_int) -> c_int,
 }
 
 /// Found by programs also where a recorder observes them, other than the ledger.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_reports_v1: Table = Table { size: size_of::<Table>() as u32, version: 1, collect, save };
+pub static heapledger_reports_v1: Table =
+    Table { size: size_of::<Table>() as u32, version: 1, collect, save, listen, print };
 
 /// # Safety
 ///
@@ -66,7 +69,7 @@ pub static heapledger_reports_v1: Table = Table { size: size_of::<Table>() as u3
 unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     // SAFETY: the caller's contract.
-    let reports = unsafe { collected(what) };
+    let reports = heapledger_report::collect(&unsafe { given(what) }.options());
     for report in &reports.reports {
         // SAFETY: the caller's contract.
         if unsafe { tell(report, each, data) } != 0 {
@@ -106,47 +109,69 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
         return FAILED;
     }
     // SAFETY: the caller's contract.
-    let (reports, file) = unsafe { (collected(what), CStr::from_ptr(file)) };
-    match write_whole(Path::new(OsStr::from_bytes(file.to_bytes())), &reports.to_gzip()) {
+    let (options, file) = unsafe { (given(what).options(), CStr::from_ptr(file)) };
+    match heapledger_report::save(Path::new(OsStr::from_bytes(file.to_bytes())), &options) {
         Ok(()) => OK,
         Err(_) => FAILED,
     }
 }
 
-/// Of this user only, and whole or not at all.
-fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    const PRIVATE: u32 = 0o600;
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".incomplete-{}", process::id()));
-    let incomplete = Path::new(&name);
-    let mut to = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(incomplete)?;
-    let written = to.write_all(bytes).and_then(|()| fs::rename(incomplete, file));
-    if written.is_err() {
-        let _ = fs::remove_file(incomplete);
+/// # Safety
+///
+/// As [`collect`].
+unsafe extern "C" fn print(what: *const Collection, descriptor: c_int) -> c_int {
+    if descriptor < 0 {
+        return FAILED;
     }
-    written
+    // SAFETY: the caller's contract; of the descriptor, that it is the caller's during the call.
+    let (given, to) = unsafe { (given(what), BorrowedFd::borrow_raw(descriptor)) };
+    print_text(to, || text(&given.options(), given.flags & VERBOSE != 0))
+}
+
+/// The trees of about:memory.
+fn text(options: &Options, is_verbose: bool) -> String {
+    let shown = about::Options { verbose: is_verbose, ..about::Options::default() };
+    let mut text = String::new();
+    // A string takes everything.
+    let _ = about::Page::of(&heapledger_report::collect(options), &shown).print(&mut text);
+    text
+}
+
+/// Answers other processes from now on.
+pub(crate) extern "C" fn listen() -> c_int {
+    static LISTENER: Mutex<Option<(u32, Listener)>> = Mutex::new(None);
+    let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+    // A parent's does not answer for its children.
+    if listener.as_ref().is_none_or(|(process, _)| *process != process::id()) {
+        let Ok(new) = heapledger_report::listen() else { return FAILED };
+        *listener = Some((process::id(), new));
+    }
+    OK
 }
 
 /// # Safety
 ///
 /// `what` is null or of so many bytes as its first field says.
-unsafe fn collected(what: *const Collection) -> Reports {
+unsafe fn given(what: *const Collection) -> Collection {
     let mut given = Collection { size: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
     // SAFETY: the caller's contract; a collection is integers.
     unsafe { read(what, &mut given) };
-    if given.flags & MARK != 0 {
-        Ledger::get().clear_marks();
+    given
+}
+
+impl Collection {
+    fn options(&self) -> Options {
+        let defaults = Options::default();
+        let or = |milliseconds: u32, default: Duration| match milliseconds {
+            0 => default,
+            _ => Duration::from_millis(milliseconds.into()),
+        };
+        Options {
+            anonymous: self.flags & ANONYMOUS != 0,
+            mark: self.flags & MARK != 0,
+            children: self.flags & CHILDREN != 0,
+            reporter_deadline: or(self.reporter_deadline_ms, defaults.reporter_deadline),
+            deadline: or(self.deadline_ms, defaults.deadline),
+        }
     }
-    let defaults = Options::default();
-    let or = |milliseconds: u32, default: Duration| match milliseconds {
-        0 => default,
-        _ => Duration::from_millis(milliseconds.into()),
-    };
-    collect_reports(&Options {
-        anonymous: given.flags & ANONYMOUS != 0,
-        mark: given.flags & MARK != 0,
-        children: given.flags & CHILDREN != 0,
-        reporter_deadline: or(given.reporter_deadline_ms, defaults.reporter_deadline),
-        deadline: or(given.deadline_ms, defaults.deadline),
-    })
 }

@@ -127,6 +127,8 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     let private = r"requests/a\b/of <anonymized> (pid 17) [requests/a\b/of <anonymized> (pid NNN)] 2 2 12 Requests of <anonymized> since the start.";
     assert_eq!(found["anonymous"][2], private);
 
+    assert!(found["text"].iter().any(|line| line.ends_with("12.34% ── cache-full")), "{found:#?}");
+
     // The file has the same, and can be read by nobody else.
     let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
     let amount = |path: &str| saved.reports.iter().find(|report| &*report.path == path).map(|report| report.amount);
