@@ -153,6 +153,9 @@ pub use heapledger_pool::Pool;
 #[cfg(feature = "reports")]
 #[doc(inline)]
 pub use heapledger_report as reports;
+#[cfg(all(doctest, feature = "reports"))]
+#[doc = include_str!("../../../../docs/reporters.md")]
+pub use heapledger_report as guide;
 #[cfg(feature = "reports")]
 #[doc(hidden)]
 pub use heapledger_report::__reporter;

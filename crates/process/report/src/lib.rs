@@ -10,12 +10,17 @@ mod children;
 mod collect;
 mod collector;
 mod listen;
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry;
 mod path;
 mod registry;
 mod save;
 mod slot;
 mod socket;
 
+#[cfg(feature = "opentelemetry")]
+pub use crate::opentelemetry::observe;
+pub use builtin::allocator_statistics;
 pub use collect::{Options, collect};
 pub use collector::{Collector, Pending};
 pub use heapledger_reports::{Kind, Report, Reports, Unit};
