@@ -23,6 +23,7 @@ mod processes;
 mod questions;
 mod readme;
 mod real;
+mod reporters;
 mod rewrite;
 mod stacks;
 mod stamps;
