@@ -11,7 +11,11 @@ pub(super) fn report(reports: &mut Vec<Report>) {
     }
     let overhead = overhead::overhead();
     let parts = [
-        ("register", overhead.bytes_ledger, "The ledger's register of live blocks, and its totals, as mapped: not all of it is touched."),
+        (
+            "register",
+            overhead.bytes_ledger,
+            "The ledger's register of live blocks, and its totals, as mapped: not all of it is touched.",
+        ),
         ("stacks", overhead.bytes_stacks, "The stacks that have allocated, as mapped."),
         ("rules", overhead.bytes_rules, "Rules by which stacks are unwound, as mapped."),
         ("threads", overhead.bytes_threads, "What the ledger has of each thread, as mapped."),

@@ -79,7 +79,11 @@ impl Run {
     /// 64 bytes for each of ten thousand blocks.
     fn allocators_agree(self) {
         let allocated = self.amount("heap-allocated").unwrap();
-        assert!((self.known..self.known + (10_000 * 64) + (256 << 10)).contains(&allocated), "{allocated} {}", self.known);
+        assert!(
+            (self.known..self.known + (10_000 * 64) + (256 << 10)).contains(&allocated),
+            "{allocated} {}",
+            self.known
+        );
         let stored = self.amount("explicit/store/values").unwrap();
         assert!((self.known - (64 << 10)..=self.known).contains(&stored), "{stored} {}", self.known);
     }
