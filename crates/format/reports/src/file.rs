@@ -91,7 +91,7 @@ impl Reports {
         for (number, report) in self.reports.iter().enumerate() {
             text.push_str(if number == 0 { "\n    " } else { ",\n    " });
             // Texts and numbers can always be written.
-            text.push_str(&serde_json::to_string(&Written::from(report)).unwrap_or_default());
+            push_ascii(&serde_json::to_string(&Written::from(report)).unwrap_or_default(), &mut text);
         }
         text.push_str("\n  ]\n}\n");
         text
@@ -103,6 +103,20 @@ impl Reports {
         // Memory takes everything.
         let _ = encoder.write_all(self.to_json().as_bytes());
         encoder.finish().unwrap_or_default()
+    }
+}
+
+/// Adds JSON with all but ASCII in escapes: Firefox garbles other characters of gzipped files.
+fn push_ascii(json: &str, text: &mut String) {
+    for character in json.chars() {
+        if character.is_ascii() {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = fmt::Write::write_fmt(text, format_args!("\\u{unit:04x}"));
+            }
+        }
     }
 }
 
@@ -451,7 +465,8 @@ mod tests {
     fn what_is_written_is_read() {
         let reports = sample();
         assert_eq!(Reports::parse(reports.to_json().as_bytes()), Ok(reports.clone()));
-        assert_eq!(Reports::parse(&reports.to_gzip()), Ok(reports));
+        assert_eq!(Reports::parse(&reports.to_gzip()), Ok(reports.clone()));
+        assert!(reports.to_json().is_ascii());
         let none = Reports::default();
         assert_eq!(Reports::parse(none.to_json().as_bytes()), Ok(none));
     }

@@ -12,9 +12,12 @@
 #[cfg(feature = "about")]
 pub mod about;
 #[cfg(feature = "about")]
+mod anonymize;
+#[cfg(feature = "about")]
 mod difference;
 mod escape;
 mod file;
+mod openmetrics;
 mod report;
 pub mod request;
 mod tree;

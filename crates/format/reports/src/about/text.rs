@@ -120,7 +120,9 @@ fn print_section(section: &Section, out: &mut impl Write) -> fmt::Result {
         for degenerate in &section.degenerates {
             print_tree(degenerate, &section.padding(degenerate), out)?;
         }
-        writeln!(out)?;
+        if !section.degenerates.is_empty() {
+            writeln!(out)?;
+        }
     }
     writeln!(out, "End of {process}")
 }
