@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use heapledger_report::{Collector, listen, private, register};
 use heapledger_reports::Reports;
 
-use crate::harness::{Job, skipped};
+use crate::harness::{Job, Scratch, exited, heapledger, skipped};
 
 /// How `fixtures/reporters` is built.
 struct Variant {
@@ -99,6 +100,36 @@ impl Run {
         assert_eq!(self.sum(|path| path.starts_with("heapledger/computed/")), None);
         assert!(self.reports.has_usable_size);
     }
+}
+
+/// This process answers.
+#[test]
+fn a_running_process_is_asked() {
+    let pid = std::process::id().to_string();
+    let _reporter = register("of-the-tests", |collector: &mut Collector| {
+        collector.count(format_args!("open/{}", private("secret")), 3, "What is open.");
+    });
+    let deaf = heapledger(["reports", "show", "1"]);
+    assert_eq!(deaf.status, exited(102), "{deaf:?}");
+    let said = String::from_utf8_lossy(&deaf.stderr).into_owned();
+    assert!(said.contains("process 1 does not answer") && said.contains("hint: a program answers once"), "{said}");
+    let none = heapledger(["reports", "show", "4194305"]);
+    assert!(String::from_utf8_lossy(&none.stderr).contains("there is no process 4194305"), "{none:?}");
+
+    let _listener = listen().unwrap();
+    let outcome = heapledger(["reports", "show", "--filter", "of-the-tests", &pid]);
+    assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");
+    let text = outcome.text();
+    assert!(text.contains("Main Process (end_to_end-") && text.contains("3 (100.0%) ── open/secret"), "{text}");
+
+    let scratch = Scratch::new();
+    let file = scratch.file("saved.json.gz");
+    let outcome = heapledger(["reports", "save", "--anonymize", "-o", file.to_str().unwrap(), &pid]);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(saved.reports.iter().any(|report| &*report.path == "of-the-tests/open/<anonymized>"));
+    let outcome = heapledger(["reports", "diff", "--filter", "of-the-tests", file.to_str().unwrap(), &pid]);
+    assert!(outcome.text().contains("of-the-tests"), "{outcome:?}");
 }
 
 #[test]
