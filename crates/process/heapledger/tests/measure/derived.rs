@@ -9,7 +9,7 @@ use heapledger::{Bytes, HeapContainer, HeapSize, Meter, Sizes};
 use crate::truth::Without::{Asked, Computed};
 use crate::truth::{owns, words};
 
-pub const TESTS: &[(&str, fn())] = &[("derived", derived)];
+pub(crate) const TESTS: &[(&str, fn())] = &[("derived", derived)];
 
 #[derive(HeapSize)]
 struct Page<K, V: Iterator, const N: usize>

@@ -4,7 +4,7 @@ use heapledger::{Bytes, Counter, HeapSize, Ledger, Mark, Marked, Meter, Options}
 
 use crate::truth::words;
 
-pub const TESTS: &[(&str, fn())] = &[
+pub(crate) const TESTS: &[(&str, fn())] = &[
     ("marks_say_who_reported", marks_say_who_reported),
     ("marks_go_with_their_blocks", marks_go_with_their_blocks),
     ("counters", counters),

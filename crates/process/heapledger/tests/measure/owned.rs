@@ -14,7 +14,7 @@ use crate::shared::{Aligned, Named, Shape};
 use crate::truth::Without::{Asked, Computed, Partly};
 use crate::truth::{expect, owns, words};
 
-pub const TESTS: &[(&str, fn())] = &[
+pub(crate) const TESTS: &[(&str, fn())] = &[
     ("boxes_and_texts", boxes_and_texts),
     ("sequences", sequences),
     ("deques_wherever_they_begin", deques_wherever_they_begin),

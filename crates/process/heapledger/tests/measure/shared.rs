@@ -9,7 +9,7 @@ use heapledger::{Bytes, HeapContainer, HeapSize, Meter, SharedHeapSize};
 use crate::truth::Without::Asked;
 use crate::truth::{expect, words};
 
-pub const TESTS: &[(&str, fn())] =
+pub(crate) const TESTS: &[(&str, fn())] =
     &[("shared_by_many", shared_by_many), ("weak_owners", weak_owners), ("graphs", graphs)];
 
 pub(crate) trait Shape: HeapSize {}
