@@ -1,8 +1,9 @@
 //! What Firefox's about:memory shows of reports, as data and as text.
 //!
 //! The rules are those of Firefox: what is one tree, what is merged, hidden, summed up as tiny or found invalid; how
-//! numbers are written and lines are drawn. Where Firefox would leave amounts out or show nothing at all, because an
-//! entry is a measurement and has entries below it, a `(fake child)` with the measurement is put there instead.
+//! numbers are written and lines are drawn. No report should have others below it. If it has one, Firefox leaves out its
+//! own amount, and so is it here, with its path in [`Section::left_out`]. If it has several, Firefox shows nothing at all;
+//! here a `(fake child)` has the amount, as Firefox has it in differences.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct Section {
     pub warnings: Vec<String>,
     /// The paths of values that cannot be, for another warning.
     pub invalid: Vec<String>,
+    /// The paths of reports that are not shown, as in Firefox, because there is one more with a longer path.
+    pub left_out: Vec<String>,
     /// What the program has allocated.
     pub explicit: Option<Node>,
     /// The other trees.

@@ -2,6 +2,7 @@
 //!
 //! - [`Reports`]: what reporters measured, and its files.
 //! - [`about`]: what Firefox's about:memory shows of them, as data and as text; [`Difference`]: of two sets of them.
+//! - [`request`]: how a running process is asked for them.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
 //! - [`escape`]: text that cannot control a terminal.
 //!
@@ -11,10 +12,17 @@
 #[cfg(feature = "about")]
 pub mod about;
 #[cfg(feature = "about")]
+mod anonymize;
+#[cfg(feature = "about")]
 mod difference;
 mod escape;
 mod file;
+#[cfg(feature = "about")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod openmetrics;
 mod report;
+pub mod request;
 mod tree;
 
 #[cfg(feature = "about")]

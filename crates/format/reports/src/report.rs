@@ -147,3 +147,70 @@ impl Reports {
         all
     }
 }
+
+/// Where the heap of a process went, as far as its reports say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeapCount {
+    /// All of it.
+    allocated: Option<i64>,
+    /// What is reported.
+    reported: i64,
+    has_explicit: bool,
+    has_unclassified: bool,
+}
+
+impl HeapCount {
+    pub(crate) fn add(&mut self, path: &str, kind: Kind, amount: i64) {
+        if path == "heap-allocated" {
+            self.allocated = Some(self.allocated.unwrap_or(0).saturating_add(amount));
+        } else if let Some(below) = path.strip_prefix("explicit/") {
+            self.has_explicit = true;
+            self.has_unclassified |= below.split('/').next() == Some("heap-unclassified");
+            if kind == Kind::Heap {
+                self.reported = self.reported.saturating_add(amount);
+            }
+        }
+    }
+
+    /// Whether it is known how much there is in all.
+    #[cfg(feature = "about")]
+    pub(crate) fn is_known(&self) -> bool {
+        self.allocated.is_some()
+    }
+
+    /// What no report covers: `explicit/heap-unclassified`. Files that Firefox did not write may have it already.
+    pub(crate) fn unclassified(&self) -> Option<i64> {
+        let allocated = self.allocated.filter(|_| self.has_explicit && !self.has_unclassified)?;
+        Some(allocated.saturating_sub(self.reported))
+    }
+}
+
+/// What `heap-unclassified` means.
+pub(crate) const UNCLASSIFIED: &str = "Memory of the heap that no report covers: what nobody has reported, and what \
+    the allocator has rounded up where reports do not know of it.";
+
+impl Reports {
+    /// What of the heap no report covers, as a report for each process of which it is known.
+    pub fn unclassified(&self) -> Vec<Report> {
+        let mut counts: Vec<(&Arc<str>, HeapCount)> = Vec::new();
+        let mut places: HashMap<&Arc<str>, usize> = HashMap::new();
+        for report in &self.reports {
+            let at = *places.entry(&report.process).or_insert(counts.len());
+            if at == counts.len() {
+                counts.push((&report.process, HeapCount::default()));
+            }
+            counts[at].1.add(&report.path, report.kind, report.amount);
+        }
+        let unclassified = counts.into_iter().filter_map(|(process, count)| Some((process, count.unclassified()?)));
+        let report = |(process, amount): (&Arc<str>, i64)| Report {
+            process: process.clone(),
+            path: "explicit/heap-unclassified".into(),
+            stable_path: None,
+            kind: Kind::Heap,
+            unit: Unit::Bytes,
+            amount,
+            description: UNCLASSIFIED.into(),
+        };
+        unclassified.map(report).collect()
+    }
+}

@@ -1,17 +1,23 @@
 //! What is reported of every process: by the kernel, and by the allocator.
 
 mod allocator;
+mod ledger;
 mod process;
+mod statistics;
+mod threads;
 
 use heapledger_reports::{Kind, Report, Unit};
 
 use crate::collect::Options;
+pub use statistics::allocator_statistics;
 
 /// Low-level first: what comes later disturbs it the least.
-pub(crate) fn reports(_options: &Options) -> Vec<Report> {
+pub(crate) fn reports(options: &Options) -> Vec<Report> {
     let mut reports = Vec::new();
     process::report(&mut reports);
     allocator::report(&mut reports);
+    ledger::report(&mut reports);
+    threads::report(&mut reports, options.anonymous);
     reports
 }
 

@@ -8,14 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process, ptr};
 
-use heapledger_context::ignore;
+use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
 
 use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
-use crate::builtin;
 use crate::path::part;
 use crate::slot::Slot;
+use crate::{builtin, children};
 
 /// What to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +68,33 @@ pub fn collect(options: &Options) -> Reports {
     let _in_flight = IN_FLIGHT.lock().unwrap_or_else(PoisonError::into_inner);
     // First: it is the least disturbed so.
     let mut reports = builtin::reports(options);
-    {
-        let _ignored = ignore();
-        let own = own_process();
-        reports.append(&mut of_reporters(options));
-        for report in &mut reports {
-            if report.process.is_empty() {
-                report.process = Arc::clone(&own);
-            }
+    // They collect while we do.
+    let children = options.children.then(|| children::ask(options));
+    let own = own_process();
+    reports.append(&mut of_reporters(options));
+    for report in &mut reports {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
         }
     }
-    Reports { reports, has_usable_size: true }
+    for mut report in children.into_iter().flat_map(children::Asked::reports) {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
+        }
+        reports.push(report);
+    }
+    Reports { reports, has_usable_size: Meter::has_usable_size() }
 }
 
-/// As other tools show it: the first of all processes.
+/// As viewers show it: the one that begins so comes first.
 fn own_process() -> Arc<str> {
-    format!("{MAIN_PROCESS} (pid {})", process::id()).into()
+    format!("{MAIN_PROCESS} ({}, pid {})", program(), process::id()).into()
+}
+
+/// The name of the program's file.
+fn program() -> String {
+    let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| "?".to_owned())
 }
 
 struct Asked {

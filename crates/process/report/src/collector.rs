@@ -1,13 +1,16 @@
 //! What reporters are given: how they say what they have measured.
 
+use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::thread;
 
 use heapledger_core::Bytes;
+use heapledger_measure::{HeapSize, Meter};
 use heapledger_reports::{Kind, Unit};
 
 use crate::abi::{RawReport, Sink, Text, flag};
-use crate::path::Written;
+use crate::path::{Written, part};
+use crate::registry::keep_name;
 
 /// Takes a reporter's measurements.
 ///
@@ -31,11 +34,14 @@ use crate::path::Written;
 pub struct Collector {
     sink: Sink,
     path: String,
+    meter: RefCell<Meter>,
 }
 
 impl Collector {
     pub(crate) fn new(sink: Sink, path: &str) -> Collector {
-        Collector { sink, path: path.to_owned() }
+        let is_marking = sink.flags & flag::MARK != 0;
+        let meter = if is_marking { Meter::marking(keep_name(path)) } else { Meter::new() };
+        Collector { sink, path: path.to_owned(), meter: RefCell::new(meter) }
     }
 
     /// Bytes: in blocks of the allocator where the path is below `explicit/`; elsewhere what kind of memory it is does not
@@ -78,6 +84,17 @@ impl Collector {
         self.send(&self.written(path), kind, unit, amount, description);
     }
 
+    /// The memory that a value owns, not including itself: see [`HeapSize`]. One meter measures all of a collector's
+    /// values, so what two of them share is counted once.
+    pub fn measure<T: HeapSize + ?Sized>(&self, value: &T) -> Bytes {
+        value.heap_size(&mut self.meter.borrow_mut())
+    }
+
+    /// The meter, which marks blocks under the reporter's name where the collection marks.
+    pub fn meter(&mut self) -> &mut Meter {
+        self.meter.get_mut()
+    }
+
     /// Whether what is private is left out. [`private`](crate::private) sees to it; this is for what costs effort to find out.
     pub fn is_anonymous(&self) -> bool {
         self.sink.flags & flag::ANONYMOUS != 0
@@ -104,6 +121,23 @@ impl Collector {
         };
         // SAFETY: the sink's own function and context; it copies the report before it returns.
         unsafe { (self.sink.report)(self.sink.context, &raw const report) };
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let computed = self.meter.get_mut().computed_bytes();
+        if computed.0 > 0 && !thread::panicking() {
+            let path = format!("/heapledger/computed/{}", part(&self.path));
+            self.bytes(
+                path,
+                computed,
+                format_args!(
+                    "What of the sizes reported by {} was computed, since nobody could be asked: slop is not in it.",
+                    self.path
+                ),
+            );
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heapledger_context::ignore;
 use heapledger_reports::{Kind, Report, Unit};
 
 use crate::abi::{RawReport, Sink, Text, VERSION};
@@ -103,8 +102,6 @@ unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
 }
 
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
-    // What it takes is not the program's.
-    let _ignored = ignore();
     // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
     unsafe {
         let raw = &*report;
@@ -126,7 +123,6 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
 }
 
 unsafe extern "C" fn fail(context: *const c_void, reason: Text) {
-    let _ignored = ignore();
     // SAFETY: by the contract of `Sink`.
     let (slot, reason) = unsafe { (slot(context), reason.to_string()) };
     slot.lock().failure.get_or_insert(reason);

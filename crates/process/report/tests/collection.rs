@@ -35,7 +35,7 @@ fn every_kind_and_unit() {
     let values: Vec<u64> = Vec::with_capacity(1000);
     let measured = values.capacity() as u64 * 8;
     let _cache = register("explicit/cache", move |collector: &mut Collector| {
-        collector.heap("values", Bytes(values.capacity() as u64 * 8), "What is kept.");
+        collector.heap("values", collector.measure(&values), "What is kept.");
         collector.non_heap("pages", Bytes(4096), "What is mapped.");
         collector.bytes("more", Bytes(1), "Heap, by its path.");
         collector.bytes("/cache-size", Bytes(2), "No heap, by its path.");
@@ -56,8 +56,10 @@ fn every_kind_and_unit() {
     assert_eq!(seen("cache-hits"), Some((Kind::Other, Unit::CountCumulative, i64::MAX)));
     assert_eq!(seen("cache-ratio"), Some((Kind::Other, Unit::Percentage, 1235)));
     assert_eq!(seen("cache-odd"), Some((Kind::Other, Unit::Count, -1)));
-    let process = format!("Main Process (pid {})", std::process::id());
-    assert!(reports.reports.iter().all(|report| *report.process == *process && !report.description.is_empty()));
+    let process = format!(", pid {})", std::process::id());
+    let is_ours = |report: &Report| report.process.starts_with("Main Process (collection-");
+    assert!(reports.reports.iter().all(|report| is_ours(report) && report.process.ends_with(&process)));
+    assert!(reports.reports.iter().all(|report| !report.description.is_empty()));
     assert_eq!(reason(&reports, "explicit/cache"), "");
 }
 
@@ -71,6 +73,7 @@ fn what_the_system_says_comes_first() {
     assert!(at("resident") < at("last") && at("resident").is_some());
     assert!(bytes("vsize") > bytes("resident") && bytes("resident-peak") >= bytes("resident-unique"));
     assert!(bytes("resident-unique") > 100 << 10);
+    assert!(bytes("heap-allocated") > 1000 && bytes("heap-allocated") < bytes("resident"));
     assert!(bytes("page-faults-soft") > 0 && bytes("page-faults-hard") >= 0);
 }
 
@@ -255,6 +258,27 @@ fn unregistering_waits_for_a_call() {
     collection.join().unwrap();
 }
 
+#[test]
+fn it_reports_itself() {
+    let _alone = alone();
+    let own = || amount(&collect(&Options::default()), "explicit/heapledger/reporters").unwrap();
+    let before = own();
+    let state = [1_u8; 1000];
+    let registrations: Vec<_> = (0..10)
+        .map(|n| register(format!("itself-{n}"), move |_: &mut Collector| _ = std::hint::black_box(state)))
+        .collect();
+    let with = own();
+    assert!(with >= before + 10 * 1000, "{before} {with}");
+    drop(registrations);
+    assert!(own() < before + 1000);
+}
+
+#[test]
+fn allocators_speak_for_themselves() {
+    let text = heapledger_report::allocator_statistics();
+    assert!(text.contains("glibc, malloc_info:") && text.contains("</malloc>"), "{text}");
+}
+
 fn early(collector: &mut Collector) {
     collector.count("", 42, "Registered before the program began.");
 }
@@ -265,4 +289,51 @@ heapledger_report::__reporter!("early", early);
 fn static_ones_are_there_from_the_beginning() {
     let _alone = alone();
     assert_eq!(amount(&collect(&Options::default()), "early"), Some(42));
+}
+
+#[test]
+fn every_thread_has_its_stack() {
+    let _alone = alone();
+    fn deep(bytes: usize) -> u64 {
+        let page = std::hint::black_box([1_u8; 4096]);
+        let below = if bytes > 4096 { deep(bytes - 4096) } else { 0 };
+        below + u64::from(page[bytes % 4096])
+    }
+    let gate = Arc::new(Barrier::new(4));
+    let threads: Vec<thread::JoinHandle<()>> = (0..3_usize)
+        .map(|number| {
+            let gate = Arc::clone(&gate);
+            let thread = thread::Builder::new().name(format!("of/stack-{number}")).stack_size(4 << 20);
+            thread
+                .spawn(move || {
+                    assert!(deep(number << 20) > 0);
+                    gate.wait();
+                    gate.wait();
+                })
+                .unwrap()
+        })
+        .collect();
+    gate.wait();
+    // As another mapping would be that is right above a stack.
+    let above = std::hint::black_box(vec![1_u8; 64 << 20]);
+    let reports = collect(&Options::default());
+    let stack = |name: &str| {
+        let of = |report: &&Report| report.path.starts_with(&format!("explicit/threads/stacks/{name} (tid="));
+        let report = reports.reports.iter().find(of).unwrap();
+        assert_eq!(report.stable_path.as_deref().unwrap(), format!("explicit/threads/stacks/{name} (tid=NNN)"));
+        assert_eq!((report.kind, report.unit), (Kind::NonHeap, Unit::Bytes));
+        report.amount
+    };
+    for number in 0..3 {
+        let bytes = stack(&format!(r"of\stack-{number}"));
+        let least = number << 20;
+        assert!((least..least + (1 << 20)).contains(&bytes), "{number}: {bytes}");
+    }
+    let process = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert!((4096..8 << 20).contains(&stack(process.trim_end())));
+    gate.wait();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    drop(above);
 }

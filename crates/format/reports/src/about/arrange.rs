@@ -30,19 +30,27 @@ impl<'o> Arranger<'o> {
         self.collator.as_ref().map_or_else(|| a.cmp(b), |collator| collator.compare(a, b))
     }
 
-    /// Gives every node its amount, and merges nodes with the only node below them.
-    pub(super) fn sum_up(&self, drafts: &mut Drafts<'_>, root: usize) {
-        self.sum_up_below(drafts, root, true);
+    /// Gives every node its amount, and merges nodes with the only node below them. Adds the paths of reports whose
+    /// amounts are lost by that, as they are in Firefox.
+    pub(super) fn sum_up(&self, drafts: &mut Drafts<'_>, root: usize, left_out: &mut Vec<String>) {
+        self.sum_up_below(drafts, root, true, left_out);
     }
 
-    fn sum_up_below(&self, drafts: &mut Drafts<'_>, at: usize, is_root: bool) -> i64 {
+    fn sum_up_below(&self, drafts: &mut Drafts<'_>, at: usize, is_root: bool, left_out: &mut Vec<String>) -> i64 {
+        let left_out_before = left_out.len();
         let children = std::mem::take(&mut drafts.nodes[at].children);
-        let amounts = children.iter().map(|&child| self.sum_up_below(drafts, child, false));
-        let below = amounts.fold(0, i64::saturating_add);
+        let mut below: i64 = 0;
+        for &child in &children {
+            below = below.saturating_add(self.sum_up_below(drafts, child, false, left_out));
+        }
+        for path in &mut left_out[left_out_before..] {
+            *path = format!("{}/{path}", drafts.nodes[at].name);
+        }
         let own = drafts.nodes[at].amount.filter(|&own| own != 0);
         match (children.as_slice(), own) {
             ([], _) => {}
-            (&[only], None) if !is_root => {
+            (&[only], own) if !is_root => {
+                left_out.extend(own.map(|_| drafts.nodes[at].name.to_string()));
                 let child = &mut drafts.nodes[only];
                 let (name, children) = (std::mem::take(&mut child.name), std::mem::take(&mut child.children));
                 let (description, merged) = (child.description.take(), child.merged);

@@ -1,11 +1,13 @@
 //! Reports become trees, one process at a time.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::arrange::{Arranger, by_name};
 use super::{DEPTH_MAX, Filter, Node, Note, Options, Page, Section, number};
+use crate::report::{HeapCount, UNCLASSIFIED};
 use crate::{Kind, MAIN_PROCESS, Unit};
 
 /// A report, or a change of one.
@@ -38,8 +40,7 @@ struct Process<'r> {
     /// In the order in which they came.
     trees: Vec<usize>,
     degenerates: Vec<usize>,
-    /// What is reported of the heap below `explicit/`.
-    heap_reported: i64,
+    heap: HeapCount,
 }
 
 /// Nodes, named by their positions.
@@ -118,10 +119,12 @@ impl<'r, 'o> Forest<'r, 'o> {
             self.processes.push(Process::new(entry.process));
         }
         let process = &mut self.processes[at];
-        // Known whatever is shown: processes are ordered by these.
+        // Known whatever is shown: processes are ordered by these. Of several reports the last counts; those that Firefox
+        // makes of a difference all have nothing but the first.
+        let last = if entry.merged > 1 { 0 } else { entry.amount };
         match entry.path {
-            "resident" => process.resident = entry.amount,
-            "resident-unique" => process.resident_unique = entry.amount,
+            "resident" => process.resident = last,
+            "resident-unique" => process.resident_unique = last,
             _ => {}
         }
         if self.options.filter.as_ref().is_none_or(|filter| filter.matches(entry.path)) {
@@ -131,9 +134,15 @@ impl<'r, 'o> Forest<'r, 'o> {
 
     pub(super) fn finish(mut self, has_usable_size: bool) -> Page {
         let total: i64 = self.processes.iter().map(Process::memory).fold(0, i64::saturating_add);
-        self.processes.sort_by(|a, b| {
-            let key = |process: &Process<'_>| (!process.is_main(), -i128::from(process.size()));
-            key(a).cmp(&key(b)).then_with(|| a.name.encode_utf16().cmp(b.name.encode_utf16()))
+        self.processes.sort_by(|a, b| match (a.is_main(), b.is_main()) {
+            // Several are in the order in which they came.
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            (false, false) => {
+                let by_name = || a.name.encode_utf16().cmp(b.name.encode_utf16());
+                b.size().cmp(&a.size()).then_with(by_name)
+            }
         });
         let (options, is_difference) = (self.options, self.is_difference);
         let shown = self.processes.into_iter().filter(|process| !process.drafts.nodes.is_empty());
@@ -153,7 +162,7 @@ impl<'r> Process<'r> {
             drafts: Drafts::default(),
             trees: Vec::new(),
             degenerates: Vec::new(),
-            heap_reported: 0,
+            heap: HeapCount::default(),
         }
     }
 
@@ -183,9 +192,7 @@ impl<'r> Process<'r> {
         for name in names {
             (at, _) = self.drafts.place(Above::Node(at), name, entry.unit);
         }
-        if !is_degenerate && root == "explicit" && entry.kind == Kind::Heap {
-            self.heap_reported = self.heap_reported.saturating_add(entry.amount);
-        }
+        self.heap.add(entry.path, entry.kind, entry.amount);
 
         let leaf = &mut self.drafts.nodes[at];
         match leaf.amount {
@@ -207,23 +214,21 @@ impl<'r> Process<'r> {
 
     fn finish(mut self, options: &Options, is_difference: bool, has_usable_size: bool) -> Section {
         let arranger = Arranger::new(options, is_difference);
-        let heap_allocated = self.drafts.places.get(&(Above::NothingAlone, "heap-allocated")).copied();
         let mut section = Section {
             process: self.name.into(),
             warnings: Vec::new(),
             invalid: Vec::new(),
+            left_out: Vec::new(),
             explicit: None,
             others: Vec::new(),
             degenerates: Vec::new(),
         };
         for root in std::mem::take(&mut self.trees) {
-            arranger.sum_up(&mut self.drafts, root);
+            arranger.sum_up(&mut self.drafts, root, &mut section.left_out);
             let is_explicit = self.drafts.nodes[root].name == "explicit";
             if is_explicit {
                 self.drafts.nodes[root].description = Some(EXPLICIT.into());
-                if let Some(heap_allocated) = heap_allocated {
-                    self.add_unclassified(root, heap_allocated);
-                }
+                self.add_unclassified(root);
             }
             arranger.sort(&mut self.drafts, root);
             let tree = arranger.node(&self.drafts, root, true);
@@ -238,19 +243,14 @@ impl<'r> Process<'r> {
             section.trees().for_each(|tree| tree.collect_invalid(&mut invalid));
             section.invalid = invalid;
             if options.filter.as_ref().is_none_or(Filter::is_none) {
-                section.warnings.extend(inaccuracy(heap_allocated.is_some(), has_usable_size).map(str::to_owned));
+                section.warnings.extend(inaccuracy(self.heap.is_known(), has_usable_size).map(str::to_owned));
             }
         }
         section
     }
 
-    /// What is on the heap and in no report. Firefox's own files may have it already.
-    fn add_unclassified(&mut self, explicit: usize, heap_allocated: usize) {
-        if self.drafts.places.contains_key(&(Above::Node(explicit), "heap-unclassified")) {
-            return;
-        }
-        let allocated = self.drafts.nodes[heap_allocated].amount.unwrap_or(0);
-        let amount = allocated.saturating_sub(self.heap_reported);
+    fn add_unclassified(&mut self, explicit: usize) {
+        let Some(amount) = self.heap.unclassified() else { return };
         let mut draft = Draft::new("heap-unclassified", Unit::Bytes);
         draft.amount = Some(amount);
         draft.description = Some(UNCLASSIFIED.into());
@@ -260,10 +260,6 @@ impl<'r> Process<'r> {
         root.amount = Some(root.amount.unwrap_or(0).saturating_add(amount));
     }
 }
-
-/// What `heap-unclassified` means.
-const UNCLASSIFIED: &str = "Memory of the heap that no report covers: what nobody has reported, and what the \
-    allocator has rounded up where reports do not know of it.";
 
 /// What `explicit` means.
 const EXPLICIT: &str = "Memory that the program has asked for: all of the heap, and what else of its mappings is \
