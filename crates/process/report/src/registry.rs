@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
+use heapledger_core::Bytes;
+use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
+
 use crate::abi::{Each, Entry, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
 
@@ -161,6 +164,24 @@ fn dynamic() -> MutexGuard<'static, Vec<Arc<Reporter>>> {
     DYNAMIC.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The registry's own reporter.
+static SELF: StaticReporter = StaticReporter::new("explicit/heapledger/reporters", report_itself);
+
+fn report_itself(collector: &mut Collector) {
+    // Not under the lock: whoever registers would wait for the walk.
+    let reporters = dynamic().clone();
+    let size = |reporter: &Arc<Reporter>, meter: &mut Meter| {
+        reporter.shallow_size_as_owner(meter) + reporter.path.heap_size(meter) + reporter.report.shallow_size(meter)
+    };
+    let bytes = dynamic().shallow_size(collector.meter());
+    let each = reporters.iter().map(|reporter| size(reporter, collector.meter())).sum::<Bytes>();
+    let names = names().as_ref().map_or(Bytes(0), |names| {
+        names.heap_size_with(collector.meter(), |name, meter| meter.block_around(name.as_ptr()).unwrap_or_default())
+    });
+    let description = "The list of reporters that are registered, without what they hold themselves.";
+    collector.heap("", bytes + each + names, description);
+}
+
 struct Reporter {
     path: String,
     report: Report,
@@ -171,6 +192,22 @@ enum Report {
     Whole(Box<dyn Fn(&mut Collector) + Send + Sync>),
     Weak(Weak<dyn ReportItself>),
     Later(Box<dyn Fn(Pending) + Send + Sync>),
+}
+
+impl Report {
+    /// The block around the function.
+    fn shallow_size(&self, meter: &mut Meter) -> Bytes {
+        let (block, size) = match self {
+            Report::Whole(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Later(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Weak(_) => return Bytes(0),
+        };
+        if size == 0 {
+            return Bytes(0);
+        }
+        // SAFETY: a box of so many bytes begins there.
+        unsafe { meter.block(block, size) }
+    }
 }
 
 fn add(path: &dyn fmt::Display, report: Report) -> Registration {
@@ -197,6 +234,7 @@ pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
         // SAFETY: the caller's contract.
         unsafe { each(context, &raw const entry) };
     };
+    give(SELF.path, (&raw const SELF).cast(), run_static, release_static);
     let mut all = Vec::new();
     let mut next = STATIC.load(Ordering::Acquire);
     // SAFETY: null, or a static, which is there for as long as this code is.
@@ -304,10 +342,14 @@ fn message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
+fn names() -> MutexGuard<'static, Option<HashSet<&'static str>>> {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A name that is kept for good, once: those who mark blocks keep it.
 pub(crate) fn keep_name(name: &str) -> &'static str {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = names();
     let names = names.get_or_insert_default();
     match names.get(name) {
         Some(name) => name,

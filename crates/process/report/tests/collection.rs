@@ -258,6 +258,27 @@ fn unregistering_waits_for_a_call() {
     collection.join().unwrap();
 }
 
+#[test]
+fn it_reports_itself() {
+    let _alone = alone();
+    let own = || amount(&collect(&Options::default()), "explicit/heapledger/reporters").unwrap();
+    let before = own();
+    let state = [1_u8; 1000];
+    let registrations: Vec<_> = (0..10)
+        .map(|n| register(format!("itself-{n}"), move |_: &mut Collector| _ = std::hint::black_box(state)))
+        .collect();
+    let with = own();
+    assert!(with >= before + 10 * 1000, "{before} {with}");
+    drop(registrations);
+    assert!(own() < before + 1000);
+}
+
+#[test]
+fn allocators_speak_for_themselves() {
+    let text = heapledger_report::allocator_statistics();
+    assert!(text.contains("glibc, malloc_info:") && text.contains("</malloc>"), "{text}");
+}
+
 fn early(collector: &mut Collector) {
     collector.count("", 42, "Registered before the program began.");
 }

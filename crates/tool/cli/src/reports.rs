@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::output::{Output, warn};
 
 mod json;
+mod process;
 mod source;
 
 pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
@@ -67,7 +68,7 @@ fn read_all(sources: &[String], privacy: &Privacy) -> Result<Reports> {
 }
 
 fn read(source: &str, privacy: &Privacy) -> Result<Reports> {
-    let reports = source::read(source)?;
+    let reports = source::read(source, privacy.anonymize)?;
     Ok(if privacy.anonymize { reports.anonymized() } else { reports })
 }
 

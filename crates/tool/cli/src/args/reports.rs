@@ -9,9 +9,12 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 /// The reports are those of a program with memory reporters (heapledger's own, or
 /// Firefox), as text that is the same as on Firefox's page about:memory. A SOURCE
 /// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox,
-/// or `-` for standard input.
+/// or `-` for standard input; or the number of a running process that answers: in
+/// Rust it has called `heapledger::reports::listen()`. It collects now, itself and
+/// its descendants that answer.
 ///
 ///     $ heapledger reports show memory-report.json.gz
+///     $ heapledger reports show 4711
 ///     $ heapledger reports diff before.json.gz after.json.gz
 ///     $ heapledger reports merge -o all.json.gz server.json.gz worker.json.gz
 ///     $ heapledger reports save -o public.json.gz --anonymize memory-report.json.gz

@@ -25,6 +25,7 @@ mod processes;
 mod questions;
 mod readme;
 mod real;
+mod reporters;
 mod reports;
 mod rewrite;
 mod stacks;
