@@ -10,6 +10,7 @@ use std::{mem, process, ptr};
 
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
+use heapledger_resident::{LEDGER, query};
 
 use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
@@ -22,7 +23,8 @@ use crate::{builtin, children};
 pub struct Options {
     /// Leave out what reporters have declared [private](crate::private).
     pub anonymous: bool,
-    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter.
+    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter, instead of those that were marked
+    /// before: but for those that are kept.
     pub mark: bool,
     /// Ask the descendants of this process that [listen](crate::listen), too.
     pub children: bool,
@@ -109,6 +111,10 @@ fn of_reporters(options: &Options) -> Vec<Report> {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
+    if options.mark {
+        // Else what was reported in an earlier collection would seem to be reported twice.
+        query(|| LEDGER.clear_marks());
+    }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
     let all: Vec<Arc<Asked>> = artefacts::reporters().into_iter().map(ask).collect();
