@@ -102,6 +102,13 @@ typedef struct heapledger_place {
     uint32_t label_length;
 } heapledger_place;
 
+/* Where a block is. */
+typedef struct heapledger_extent {
+    uint64_t address;
+    uint64_t bytes;        /* requested */
+    uint64_t bytes_usable;
+} heapledger_extent;
+
 struct heapledger_calls;
 
 /* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
@@ -120,7 +127,16 @@ typedef struct heapledger_bridge {
     void (*set_context)(uint64_t block);
     const struct heapledger_calls *ledger; /* null: the observer is another process */
     int (*stamp)(uint64_t block, const char *type, uint32_t type_length, const heapledger_place *place); /* or null */
+    /* A reporter, by its static name, has reported the block that begins there. `flags`: HEAPLEDGER_MARK_KEEP or 0. 1: it is
+     * the first to report it; 2: it had been reported; 0: nobody keeps marks, or not of this block; -1: no live block is
+     * known there; -2: the address is inside a block, not its beginning. */
+    int (*mark)(uint64_t block, const char *reporter, uint32_t reporter_length, uint32_t flags);
+    /* The live block around an address. 1: it is known; 0: it is not, and nothing is written. */
+    int (*block_around)(uint64_t address, heapledger_extent *extent);
 } heapledger_bridge;
+
+/* The mark of a block that is reported when it is allocated: it stays until the block is freed. */
+#define HEAPLEDGER_MARK_KEEP 1u
 
 #if defined(__x86_64__) && defined(__LP64__) && defined(__ELF__) && !defined(HEAPLEDGER_OFF)
 #define HEAPLEDGER_IS_ON 1
@@ -512,6 +528,22 @@ typedef struct heapledger_misuse {
 
 typedef int heapledger_each_misuse(const heapledger_misuse *misuse, void *data);
 
+/* Live blocks of a kind. */
+typedef struct heapledger_held {
+    uint64_t blocks;
+    uint64_t bytes; /* requested */
+    uint64_t bytes_usable;
+} heapledger_held;
+
+/* What is live, by how often reporters have reported it: see heapledger_mark. */
+typedef struct heapledger_reported {
+    uint32_t size;
+    uint32_t reserved;
+    heapledger_held unreported;
+    heapledger_held once;
+    heapledger_held twice; /* or more often */
+} heapledger_reported;
+
 /* For the functions below. */
 typedef struct heapledger_calls {
     uint32_t size;
@@ -526,6 +558,8 @@ typedef struct heapledger_calls {
     int (*census_by_vtable)(heapledger_each_dynamic_type *each, void *data);
     int (*check)(void);
     int (*misuses)(heapledger_each_misuse *each, void *data);
+    int (*reported)(heapledger_reported *reported);
+    int (*clear_marks)(void);
 } heapledger_calls;
 
 HEAPLEDGER_INLINE const heapledger_calls *heapledger_ledger(void) {
@@ -602,6 +636,23 @@ HEAPLEDGER_INLINE int heapledger_misuses(heapledger_each_misuse *each, void *dat
     return ledger->misuses(each, data);
 }
 
+/* What nobody has reported, what one reporter has, and what is reported twice. In a ledger that samples, of the sample. */
+HEAPLEDGER_INLINE int heapledger_get_reported(heapledger_reported *reported) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    reported->size = sizeof *reported;
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, reported) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->reported(reported);
+}
+
+/* Takes the marks off all blocks, but for those that are to be kept. A collection with HEAPLEDGER_MARK begins with it. */
+HEAPLEDGER_INLINE int heapledger_clear_marks(void) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, clear_marks) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->clear_marks();
+}
+
 /* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES and HEAPLEDGER_MISUSES, which allocate).
  * `count`: of sites, at most 64. Stacks as addresses. */
 HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
@@ -642,5 +693,8 @@ HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
 #ifdef __cplusplus
 }
 #endif
+
+#include "measure.h"
+#include "reports.h"
 
 #endif

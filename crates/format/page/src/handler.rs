@@ -133,6 +133,11 @@ impl Handler {
         lock(&self.views).is_empty()
     }
 
+    /// About how many bytes it keeps: measurements, and what was made of them to be shown.
+    pub fn kept_bytes(&self) -> usize {
+        self.shelf().bytes() + lock(&self.views).bytes()
+    }
+
     /// The largest body that is taken for such a request.
     pub fn body_bytes_max(&self, request: &Request<'_>) -> usize {
         if request.method != "POST" {
@@ -160,7 +165,9 @@ impl Handler {
         let is_foreign = match (request.header("Sec-Fetch-Site"), request.header("Origin")) {
             (Some(site), _) if request.method == "POST" => site != "same-origin",
             // Following a link from elsewhere is no harm; being an image or a script there might be.
-            (Some(site), _) => !["same-origin", "none"].contains(&site) && request.header("Sec-Fetch-Mode") != Some("navigate"),
+            (Some(site), _) => {
+                !["same-origin", "none"].contains(&site) && request.header("Sec-Fetch-Mode") != Some("navigate")
+            }
             (None, Some(origin)) => {
                 let host = origin.split_once("://").map(|(_, host)| host);
                 host.is_none() || host != request.header("Host")
@@ -208,16 +215,16 @@ impl Handler {
             return Ok(Response::new(200, asset.content_type, asset.content.as_bytes()));
         }
         match (request.method, route) {
-            ("GET" | "HEAD", "/") => {
-                Ok(Response::text(308, "").header("Location", format!("{}/", self.options.base)))
-            }
+            ("GET" | "HEAD", "/") => Ok(Response::text(308, "").header("Location", format!("{}/", self.options.base))),
             ("GET" | "HEAD", "") => {
                 let page = PAGE.replacen("{base}", &attribute(&self.options.base), 1);
                 Ok(Response::new(200, "text/html; charset=utf-8", page.into_bytes()))
             }
             ("GET" | "HEAD", "reports.json.gz") => self.save(request),
             ("GET" | "HEAD", "metrics") => self.metrics(),
-            ("GET" | "HEAD", "allocator") => self.ask(|source| source.allocator()).map(|text| Response::text(200, text)),
+            ("GET" | "HEAD", "allocator") => {
+                self.ask(|source| source.allocator()).map(|text| Response::text(200, text))
+            }
             ("GET" | "HEAD", "state") => Ok(self.state(None)),
             ("POST", "measure") => {
                 let id = self.measure(wish(request))?;
@@ -229,8 +236,7 @@ impl Handler {
                 Ok(self.state(Some(id)))
             }
             ("POST", "load") => {
-                let reports =
-                    Reports::parse(request.body).map_err(|error| Response::text(422, error.to_string()))?;
+                let reports = Reports::parse(request.body).map_err(|error| Response::text(422, error.to_string()))?;
                 let name = request.parameter("name").unwrap_or_else(|| "a file".to_owned());
                 let id = self.shelf().keep(Origin::Loaded(name), reports);
                 Ok(self.state(Some(id)))
@@ -252,9 +258,7 @@ impl Handler {
                 Ok(Response::new(200, "text/plain; charset=utf-8", text.into_bytes()))
             }
             (_, "" | "reports.json.gz" | "metrics" | "allocator" | "state") => Err(Response::text(405, "GET this")),
-            (_, "measure" | "minimise" | "load" | "forget" | "rows" | "text") => {
-                Err(Response::text(405, "POST this"))
-            }
+            (_, "measure" | "minimise" | "load" | "forget" | "rows" | "text") => Err(Response::text(405, "POST this")),
             _ => Err(Response::text(404, "not found")),
         }
     }
@@ -269,7 +273,8 @@ impl Handler {
             }
             None => self.ask(|source| source.measure(wish(request)))?.to_gzip(),
         };
-        let name: String = self.source.title().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name: String =
+            self.source.title().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let name = name.trim_matches('-').to_owned();
         let name = if name.is_empty() { "memory".to_owned() } else { name };
         let disposition = format!("attachment; filename=\"memory-report-{name}.json.gz\"");
@@ -278,7 +283,7 @@ impl Handler {
 
     fn metrics(&self) -> Result<Response, Response> {
         let reports = self.ask(|source| source.measure(Wish { anonymous: true }))?;
-        let text = format!("{reports:?}");
+        let text = reports.to_openmetrics();
         Ok(Response::new(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text.into_bytes()))
     }
 

@@ -165,7 +165,9 @@ impl Rows {
             self.warning(&warning);
         }
         if !section.invalid.is_empty() {
-            self.warning("These values are negative, or larger than the tree that they are in. A reporter has a defect:");
+            self.warning(
+                "These values are negative, or larger than the tree that they are in. A reporter has a defect:",
+            );
             for path in section.invalid.iter().take(INVALID_MAX) {
                 self.warning(path);
             }
@@ -286,6 +288,14 @@ impl Rows {
                 self.rows[up as usize].below += below;
             }
         }
+    }
+
+    /// About how much memory they take. Names and descriptions are those of the reports.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows
+            .iter()
+            .map(|row| size_of::<Row>() + row.value.len() + row.percent.as_ref().map_or(0, String::len))
+            .sum()
     }
 
     /// How many rows there are, seen or not.

@@ -49,7 +49,7 @@ impl Shelf {
         let bytes = reports.reports.iter().map(bytes).sum();
         self.kept.push_back(Measurement { id, origin, reports: Arc::new(reports), bytes });
         // Two are what a comparison needs.
-        while self.kept.len() > 2 && self.kept.iter().map(|one| one.bytes).sum::<usize>() > self.bytes_max {
+        while self.kept.len() > 2 && self.bytes() > self.bytes_max {
             self.kept.pop_front();
         }
         id
@@ -61,6 +61,11 @@ impl Shelf {
 
     pub(crate) fn forget(&mut self, id: u64) {
         self.kept.retain(|one| one.id != id);
+    }
+
+    /// About how much memory all of it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.iter().map(|one| one.bytes).sum()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Measurement> {
@@ -78,13 +83,25 @@ fn bytes(report: &Report) -> usize {
 mod tests {
     use super::*;
 
+    fn report() -> Report {
+        Report {
+            process: "p".into(),
+            path: "explicit/a".into(),
+            stable_path: None,
+            kind: heapledger_reports::Kind::Heap,
+            unit: heapledger_reports::Unit::Bytes,
+            amount: 1,
+            description: "A.".into(),
+        }
+    }
+
     fn reports(count: usize) -> Reports {
-        Reports { reports: vec![Report::default(); count], has_usable_size: true }
+        Reports { reports: vec![report(); count], has_usable_size: true }
     }
 
     #[test]
     fn the_oldest_make_room() {
-        let mut shelf = Shelf::new(10 * bytes(&Report::default()));
+        let mut shelf = Shelf::new(10 * bytes(&report()));
         let ids: Vec<u64> = [4, 4, 4].map(|count| shelf.keep(Origin::Loaded(String::new()), reports(count))).into();
         assert_eq!(shelf.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..]);
         assert!(shelf.get(ids[0]).is_none());

@@ -114,6 +114,11 @@ impl Views {
         self.0.is_empty()
     }
 
+    /// About how much memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|kept| kept.rows.bytes() + kept.seen.len() * size_of::<u32>()).sum()
+    }
+
     /// The rows that are wanted, as JSON.
     pub(crate) fn rows(&mut self, shelf: &Shelf, wanted: &Wanted) -> Result<Vec<u8>, Response> {
         #[derive(Serialize)]
@@ -132,7 +137,9 @@ impl Views {
             overview: Vec<Overview<'a>>,
         }
         // What was kept of a measurement that is gone is gone with it.
-        self.0.retain(|kept| [Some(kept.view.measurement), kept.view.base].iter().flatten().all(|&id| shelf.get(id).is_some()));
+        self.0.retain(|kept| {
+            [Some(kept.view.measurement), kept.view.base].iter().flatten().all(|&id| shelf.get(id).is_some())
+        });
         let kept = self.keep(shelf, wanted)?;
         let (rows, seen) = (&*kept.rows, &kept.seen);
         let is_first = wanted.from == 0;

@@ -1,16 +1,33 @@
 //! Memory reports, the one tree printer, and the escaping of names that come from elsewhere.
 //!
-//! - [`Reports`]: what reporters measured.
+//! - [`Reports`]: what reporters measured, and its files.
+//! - [`about`]: what Firefox's about:memory shows of them, as data and as text; [`Difference`]: of two sets of them.
+//! - [`request`]: how a running process is asked for them.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
 //! - [`escape`]: text that cannot control a terminal.
 //!
 //! Pure: it writes to a [`fmt::Write`](std::fmt::Write) that the caller provides.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "about")]
+pub mod about;
+#[cfg(feature = "about")]
+mod anonymize;
+#[cfg(feature = "about")]
+mod difference;
 mod escape;
+mod file;
+#[cfg(feature = "about")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod openmetrics;
 mod report;
+pub mod request;
 mod tree;
 
+#[cfg(feature = "about")]
+pub use difference::{Change, Difference, Incomparable, Presence};
 pub use escape::{escape, is_harmless};
-pub use report::{Kind, MAIN_PROCESS, Report, Reports, Unit};
+pub use file::{FILE_BYTES_MAX, FileError};
+pub use report::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
 pub use tree::{Layout, Line, Row, Tree};

@@ -1,5 +1,7 @@
 //! Measurements of memory: what reporters say, and what report files hold.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// What a process is called that has no name in a file: the one that wrote it.
@@ -75,5 +77,140 @@ impl Unit {
         [Unit::Bytes, Unit::Count, Unit::CountCumulative, Unit::Percentage]
             .into_iter()
             .find(|&unit| unit as i64 == number)
+    }
+}
+
+/// What no set of reports may have: about:memory could not show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// A path below `explicit/` that is neither of kind heap nor non-heap.
+    ExplicitKind(Arc<str>),
+    /// A path below `explicit/` of something else than bytes.
+    ExplicitUnit(Arc<str>),
+    /// A path in another unit than others of the same tree.
+    Units(Arc<str>),
+}
+
+impl std::error::Error for Invalid {}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::ExplicitKind(path) => write!(f, "`{path}` is neither on the heap nor off it"),
+            Invalid::ExplicitUnit(path) => write!(f, "`{path}` is not in bytes"),
+            Invalid::Units(path) => write!(f, "`{path}` has other units than the rest of its tree"),
+        }
+    }
+}
+
+impl Reports {
+    /// Whether about:memory can show them.
+    ///
+    /// # Errors
+    ///
+    /// The first report that is not as those of its tree have to be.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let mut units: HashMap<(&str, &str), Unit> = HashMap::new();
+        for report in &self.reports {
+            let Some((root, _)) = report.path.split_once('/') else { continue };
+            if root == "explicit" && report.kind == Kind::Other {
+                return Err(Invalid::ExplicitKind(report.path.clone()));
+            }
+            if root == "explicit" && report.unit != Unit::Bytes {
+                return Err(Invalid::ExplicitUnit(report.path.clone()));
+            }
+            if *units.entry((&report.process, root)).or_insert(report.unit) != report.unit {
+                return Err(Invalid::Units(report.path.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of several sets, side by side. A process that was in an earlier set under the same name gets a number behind
+    /// it.
+    pub fn merge(sets: impl IntoIterator<Item = Reports>) -> Reports {
+        let mut all = Reports { reports: Vec::new(), has_usable_size: true };
+        // How many sets had a process of this name.
+        let mut names: HashMap<Arc<str>, usize> = HashMap::new();
+        for set in sets {
+            all.has_usable_size &= set.has_usable_size;
+            let mut renamed: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+            for mut report in set.reports {
+                let name = renamed.entry(report.process.clone()).or_insert_with_key(|name| {
+                    let count = names.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
+                    if *count == 1 { name.clone() } else { format!("{name} #{count}").into() }
+                });
+                report.process = name.clone();
+                all.reports.push(report);
+            }
+        }
+        all
+    }
+}
+
+/// Where the heap of a process went, as far as its reports say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeapCount {
+    /// All of it.
+    allocated: Option<i64>,
+    /// What is reported.
+    reported: i64,
+    has_explicit: bool,
+    has_unclassified: bool,
+}
+
+impl HeapCount {
+    pub(crate) fn add(&mut self, path: &str, kind: Kind, amount: i64) {
+        if path == "heap-allocated" {
+            self.allocated = Some(self.allocated.unwrap_or(0).saturating_add(amount));
+        } else if let Some(below) = path.strip_prefix("explicit/") {
+            self.has_explicit = true;
+            self.has_unclassified |= below.split('/').next() == Some("heap-unclassified");
+            if kind == Kind::Heap {
+                self.reported = self.reported.saturating_add(amount);
+            }
+        }
+    }
+
+    /// Whether it is known how much there is in all.
+    #[cfg(feature = "about")]
+    pub(crate) fn is_known(&self) -> bool {
+        self.allocated.is_some()
+    }
+
+    /// What no report covers: `explicit/heap-unclassified`. Files that Firefox did not write may have it already.
+    pub(crate) fn unclassified(&self) -> Option<i64> {
+        let allocated = self.allocated.filter(|_| self.has_explicit && !self.has_unclassified)?;
+        Some(allocated.saturating_sub(self.reported))
+    }
+}
+
+/// What `heap-unclassified` means.
+pub(crate) const UNCLASSIFIED: &str = "Memory of the heap that no report covers: what nobody has reported, and what \
+    the allocator has rounded up where reports do not know of it.";
+
+impl Reports {
+    /// What of the heap no report covers, as a report for each process of which it is known.
+    pub fn unclassified(&self) -> Vec<Report> {
+        let mut counts: Vec<(&Arc<str>, HeapCount)> = Vec::new();
+        let mut places: HashMap<&Arc<str>, usize> = HashMap::new();
+        for report in &self.reports {
+            let at = *places.entry(&report.process).or_insert(counts.len());
+            if at == counts.len() {
+                counts.push((&report.process, HeapCount::default()));
+            }
+            counts[at].1.add(&report.path, report.kind, report.amount);
+        }
+        let unclassified = counts.into_iter().filter_map(|(process, count)| Some((process, count.unclassified()?)));
+        let report = |(process, amount): (&Arc<str>, i64)| Report {
+            process: process.clone(),
+            path: "explicit/heap-unclassified".into(),
+            stable_path: None,
+            kind: Kind::Heap,
+            unit: Unit::Bytes,
+            amount,
+            description: UNCLASSIFIED.into(),
+        };
+        unclassified.map(report).collect()
     }
 }

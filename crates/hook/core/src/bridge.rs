@@ -70,6 +70,42 @@ bridge! {
     /// Says of the live block at, or around, an address what type it is of: a name of so many bytes, and where it is said,
     /// or null. Both are static. 1: done; 0: it is not recorded, or not known.
     stamp: unsafe extern "C" fn(u64, *const u8, u32, *const Place) -> c_int,
+    /// A reporter says that it has reported the block that begins at an address: by its name, of so many bytes and static,
+    /// with the caller's stack. [`mark::KEEP`] or 0 as the last argument. Answers with a [`mark`]'s number.
+    mark: unsafe extern "C" fn(u64, *const u8, u32, u32) -> c_int,
+    /// Where the live block around an address begins, and its sizes. 1: it is known; 0: it is not, and nothing is written.
+    block_around: unsafe extern "C" fn(u64, *mut Extent) -> c_int,
+}
+
+/// What [`Bridge::mark`] takes and answers.
+pub mod mark {
+    use core::ffi::c_int;
+
+    /// The mark stays when marks are cleared: it is made once, when the block is allocated.
+    pub const KEEP: u32 = 1;
+
+    /// Nobody keeps marks, or not of this block: the ledger samples.
+    pub const UNKNOWN: c_int = 0;
+    /// It is the first report of this block.
+    pub const ONCE: c_int = 1;
+    /// The block had been reported before.
+    pub const AGAIN: c_int = 2;
+    /// There is no live block that the ledger knows of.
+    pub const NO_BLOCK: c_int = -1;
+    /// The address is inside a block, not its beginning.
+    pub const INSIDE: c_int = -2;
+}
+
+/// Where a block is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first byte.
+    pub address: u64,
+    /// Requested bytes.
+    pub bytes: u64,
+    /// Bytes that may be used.
+    pub bytes_usable: u64,
 }
 
 // SAFETY: functions, which may be called in any thread, and numbers.
@@ -78,6 +114,11 @@ unsafe impl Sync for Bridge {}
 /// The bridge of whoever observes this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Found(NonNull<Bridge>);
+
+// SAFETY: the table never changes, and its functions may be called in any thread.
+unsafe impl Send for Found {}
+// SAFETY: as above.
+unsafe impl Sync for Found {}
 
 /// The ledger of this program, which serves where no other process observes it.
 static OWN: AtomicPtr<Bridge> = AtomicPtr::new(ptr::null_mut());

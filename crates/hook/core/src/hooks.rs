@@ -48,6 +48,7 @@ mod replacement;
 pub mod serve;
 #[cfg(not(all(test, loom)))]
 pub mod tell;
+mod usable;
 
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
@@ -58,6 +59,9 @@ pub use observer::Observer;
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};
 pub use replacement::{Functions, Replacement};
+pub use usable::UsableSize;
+#[cfg(not(all(test, loom)))]
+pub use usable::{set_usable_size, usable_size};
 
 /// What the malloc family hands out.
 pub type Pointer = *mut c_void;

@@ -36,6 +36,28 @@ newtype! {
     Serial(u64)
 }
 
+impl core::ops::Add for Bytes {
+    type Output = Bytes;
+
+    #[inline(always)]
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl core::ops::AddAssign for Bytes {
+    #[inline(always)]
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl core::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(all: I) -> Bytes {
+        all.fold(Bytes(0), |sum, bytes| sum + bytes)
+    }
+}
+
 impl StackId {
     /// The empty stack: root of the tree, and the stack of blocks whose stack could not be taken.
     pub const ROOT: StackId = StackId(0);

@@ -355,7 +355,7 @@ impl<D: Zeroed> Register<D> {
         (end < all).then(|| ((end as u128) << 64).div_ceil(all as u128) as u64)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (Key, Block, D)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Key, Block, D)> {
         let entries = self.headers.iter().zip(self.chunks.iter());
         let entries = entries.flat_map(|(header, chunk)| header.taken().map(move |slot| chunk[slot]));
         entries.map(|entry| (Key(entry.key), entry.block(), entry.more))

@@ -14,6 +14,7 @@ use heapledger_core::Bytes;
 use crate::details::{Details, LiveBlock};
 use crate::locked::{Guard, Locked};
 use crate::mapped::{OutOfMemory, Zeroed};
+use crate::marks::{Mark, Marked, Marks, Table};
 use crate::register::{Block, Key, Register, Taken};
 use crate::wide::{WIDE, Wide};
 
@@ -201,6 +202,9 @@ impl SharedRegister {
             Ok((block, result)) => {
                 self.note(shard, key, extent);
                 shard.register.fill(place, key, block, details);
+                if displaced.is_some() {
+                    shard.marks.take(key);
+                }
                 Ok(result)
             }
             Err(error) => {
@@ -241,6 +245,7 @@ impl SharedRegister {
         {
             self.wide.lock().remove(key, details.extent(block));
         }
+        shard.marks.take(key);
         then(taken)
     }
 
@@ -258,6 +263,27 @@ impl SharedRegister {
         Ok(Some(result))
     }
 
+    /// A reporter has reported a block.
+    pub(crate) fn mark(&self, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+        let mut shard = self.shard(key);
+        if shard.register.at(key).is_none_or(|(block, _)| block.set_aside) {
+            return Ok(Marked::NoBlock);
+        }
+        shard.marks.mark(&self.budget, key, mark)
+    }
+
+    /// The marks of a block.
+    pub(crate) fn marks(&self, key: Key) -> Marks {
+        self.shard(key).marks.get(key)
+    }
+
+    /// Takes all marks from blocks, but for those that are to be kept.
+    pub(crate) fn clear_marks(&self) {
+        for shard in &self.shards {
+            shard.lock().marks.clear(&self.budget);
+        }
+    }
+
     /// Takes a block out that may come back.
     #[inline(always)]
     pub(crate) fn suspend(&self, key: Key) -> Option<Suspended> {
@@ -265,7 +291,8 @@ impl SharedRegister {
         let (block, details) = shard.register.suspend(key)?;
         let extent = details.extent(block);
         let in_index = extent >= WIDE && self.wide.lock().suspend(key, extent);
-        Some(Suspended { key, block, details, in_index })
+        let marks = shard.marks.take(key);
+        Some(Suspended { key, block, details, in_index, marks })
     }
 
     /// A suspended block does not come back: tells `then` under the lock of its shard.
@@ -282,7 +309,7 @@ impl SharedRegister {
     /// Puts a suspended block back, or tells `lost` under the lock of its shard that another one is there. Where it is no
     /// longer `wanted`, as is asked under that lock, it is forgotten.
     pub(crate) fn restore(&self, suspended: &Suspended, wanted: impl FnOnce() -> bool, lost: impl FnOnce()) {
-        let &Suspended { key, block, details, in_index } = suspended;
+        let &Suspended { key, block, details, in_index, marks } = suspended;
         let mut shard = self.shard(key);
         if !wanted() {
             return;
@@ -295,8 +322,9 @@ impl SharedRegister {
                 Err(Taken) => wide.starts.forget(),
             }
         }
-        if let Err(Taken) = restored {
-            lost();
+        match restored {
+            Ok(()) => shard.marks.restore(&self.budget, key, marks),
+            Err(Taken) => lost(),
         }
     }
 
@@ -496,10 +524,12 @@ pub(crate) struct Suspended {
     pub(crate) block: Block,
     pub(crate) details: Details,
     in_index: bool,
+    marks: Marks,
 }
 
 struct Shard {
     register: Register<Details>,
+    marks: Table,
     /// The largest extent that a narrow block here ever had.
     extent_max: u64,
     /// All bits that addresses ever had, of the main heap and of pools: the lowest says how they are aligned.
@@ -518,7 +548,7 @@ const STEP_MAX: u64 = 16;
 
 impl Shard {
     const fn new() -> Shard {
-        Shard { register: Register::new(), extent_max: 0, address_bits: [0; 2] }
+        Shard { register: Register::new(), marks: Table::new(), extent_max: 0, address_bits: [0; 2] }
     }
 
     /// The distance between two places where blocks of the key's pool can start.
@@ -617,13 +647,13 @@ impl Budget {
         map().inspect_err(|_| self.give(bytes))
     }
 
-    fn give(&self, bytes: usize) {
+    pub(crate) fn give(&self, bytes: usize) {
         self.mapped.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 
     /// Makes room in a table.
     #[cold]
-    fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
+    pub(crate) fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
         self.within(register.bytes_grown() - register.bytes_mapped(), || register.grow())
     }
 }

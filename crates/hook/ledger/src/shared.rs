@@ -12,6 +12,7 @@ use crate::ledger::Allocated;
 use crate::live::{Alone, Live, Time};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
+use crate::marks::{Mark, Marked, Marks, Misreport, Misreports, Reported};
 use crate::pools::Pools;
 use crate::register::{Block, Key};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
@@ -78,6 +79,7 @@ pub struct SharedLedger {
     books: Locked<Books>,
     /// Taken before the lock of a shard, by events of pools only.
     pools: Locked<Pools>,
+    misreports: Locked<Misreports>,
     dropped: AtomicU64,
     /// How often it was cleared: counted while all locks are held.
     clears: AtomicU64,
@@ -91,6 +93,7 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
+            misreports: Locked::new(Misreports::new()),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }
@@ -233,6 +236,46 @@ impl SharedLedger {
         stamped == Ok(Some(true))
     }
 
+    /// A reporter has reported the live block with this key.
+    pub fn mark(&self, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+        self.register.mark(key, mark)
+    }
+
+    /// Who has reported the live block with this key.
+    pub fn marks(&self, key: Key) -> Marks {
+        self.register.marks(key)
+    }
+
+    /// A reporter has reported what is no block.
+    pub fn misreport(&self, misreport: Misreport) {
+        self.misreports.lock().add(misreport);
+    }
+
+    /// How often that was so since marks were cleared.
+    pub fn misreports(&self) -> u64 {
+        self.misreports.lock().count()
+    }
+
+    /// One of them, by number from 0: the first 64 are kept.
+    pub fn misreport_by_number(&self, number: usize) -> Option<Misreport> {
+        self.misreports.lock().get(number)
+    }
+
+    /// Takes all marks from blocks, but for those that are to be kept: before reporters are asked anew. Forgets misreports.
+    pub fn clear_marks(&self) {
+        self.register.clear_marks();
+        *self.misreports.lock() = Misreports::new();
+    }
+
+    /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
+    pub fn reported(&self) -> Reported {
+        let mut reported = Reported::default();
+        for block in self.blocks() {
+            reported.add(&block, self.marks(block.key));
+        }
+        reported
+    }
+
     /// A thread is over: its number may be given to another one.
     pub fn end_thread(&self, thread: ThreadId) {
         self.books.lock().end_thread(thread);
@@ -251,6 +294,7 @@ impl SharedLedger {
         self.register.clear_with(|| {
             *pools = Pools::new();
             *self.books.lock() = Books::new();
+            *self.misreports.lock() = Misreports::new();
             self.dropped.store(0, Ordering::Relaxed);
             self.clears.fetch_add(1, Ordering::Relaxed);
         });
@@ -325,6 +369,7 @@ impl SharedLedger {
         self.pools.hold();
         self.register.before_fork();
         self.books.hold();
+        self.misreports.hold();
     }
 
     /// To be called after the fork, in the parent and in the child.
@@ -335,6 +380,7 @@ impl SharedLedger {
     pub unsafe fn after_fork(&self) {
         // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
         unsafe {
+            self.misreports.release();
             self.books.release();
             self.register.after_fork();
             self.pools.release();

@@ -3,7 +3,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
-use heapledger_core::bridge::Bridge;
+use heapledger_core::bridge::{self, Bridge, Extent};
 use heapledger_core::context::Stack;
 use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_core::stamp::Place;
@@ -33,6 +33,8 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     set_context,
     ledger: core::ptr::null(),
     stamp,
+    mark,
+    block_around,
 };
 
 /// # Safety
@@ -44,6 +46,16 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     }
     // SAFETY: the caller's contract.
     c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
+}
+
+/// A recording has no marks: that of the reporter has no effect.
+unsafe extern "C" fn mark(_: u64, _: *const u8, _: u32, _: u32) -> c_int {
+    bridge::mark::UNKNOWN
+}
+
+/// The register is in another process.
+unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {
+    0
 }
 
 /// # Safety

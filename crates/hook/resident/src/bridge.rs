@@ -4,7 +4,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::ptr;
 
-use heapledger_core::bridge::{self, Bridge};
+use heapledger_core::bridge::{self, Bridge, Extent};
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
@@ -31,6 +31,8 @@ pub const BRIDGE: Bridge = Bridge {
     set_context,
     ledger: ptr::null(),
     stamp,
+    mark,
+    block_around,
 };
 
 static OFFERED: Bridge = BRIDGE;
@@ -186,6 +188,36 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     }
     // SAFETY: the caller's contract.
     c_int::from(unsafe { marks::stamp(block, type_name, length, place) })
+}
+
+/// A reporter has reported a block: `(block, reporter, length, flags)`.
+///
+/// # Safety
+///
+/// As in the bridge: the name is static.
+#[unsafe(naked)]
+unsafe extern "C" fn mark(block: u64, reporter: *const u8, length: u32, flags: u32) -> c_int {
+    naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {target}", target = sym mark_from)
+}
+
+unsafe extern "C" fn mark_from(block: u64, reporter: *const u8, length: u32, flags: u32, slot: u64, rbp: u64) -> c_int {
+    // SAFETY: the caller's contract; the thunk passed its caller's registers.
+    unsafe { marks::mark(block, reporter, length, flags, Caller { slot, rbp }) }
+}
+
+/// The live block around an address.
+///
+/// # Safety
+///
+/// `extent` may be written.
+unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
+    if !control::is_running() {
+        return 0;
+    }
+    let Some(found) = marks::block_around(address) else { return 0 };
+    // SAFETY: the caller's contract.
+    unsafe { extent.write(found) };
+    1
 }
 
 /// Tells the ledger something, unless this is a signal handler that interrupted it.

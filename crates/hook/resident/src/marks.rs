@@ -1,8 +1,13 @@
 //! What is said of a block after it was allocated.
 
+use core::ffi::c_int;
+use core::ptr;
+
+use heapledger_core::bridge::{Extent, mark as answer};
+use heapledger_core::hooks::Caller;
 use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{NodeKind, StackId, TypeId};
-use heapledger_ledger::LiveBlock;
+use heapledger_ledger::{Key, LiveBlock, Mark, Marked, Misreport, OutOfMemory};
 use heapledger_thread as thread;
 use heapledger_unwind::{context, nodes};
 
@@ -40,6 +45,65 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
 /// What a block with this entry in the ledger was stamped with; `None` where it was not.
 pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
     stamp::get(control::type_of(stamp) as u16)
+}
+
+/// A reporter has reported the block that begins at an address. Answers with a number of [`answer`].
+///
+/// # Safety
+///
+/// The name is static: so many bytes, UTF-8 if the program keeps to it. `caller` is a live frame of this thread, to which
+/// the function that was called has yet to return.
+pub(crate) unsafe fn mark(address: u64, reporter: *const u8, length: u32, flags: u32, caller: Caller) -> c_int {
+    if reporter.is_null() || !control::is_running() {
+        return answer::UNKNOWN;
+    }
+    let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
+        control::count_lost();
+        return answer::UNKNOWN;
+    };
+    // SAFETY: passed on.
+    let (reporter, stack) = unsafe { (stamp::intern(reporter, length, ptr::null()), state.capture(caller)) };
+    let mark = Mark {
+        reporter: TypeId(reporter.number().into()),
+        stack: stack.unwrap_or(StackId::ROOT),
+        is_kept: flags & answer::KEEP != 0,
+    };
+    let answer = match LEDGER.mark(Key(address), mark) {
+        Ok(Marked::Once) => answer::ONCE,
+        Ok(Marked::Again) => answer::AGAIN,
+        Ok(Marked::NoBlock) => no_block(address, mark),
+        Err(OutOfMemory) => answer::UNKNOWN,
+    };
+    state.head.leave();
+    answer
+}
+
+/// A mark of what is no block of the program's main heap.
+#[cold]
+fn no_block(address: u64, mark: Mark) -> c_int {
+    let found = LEDGER.block_at(address);
+    let misreport = |inside, answer| {
+        LEDGER.misreport(Misreport { address, mark, inside });
+        answer
+    };
+    match found {
+        // The block of a pool.
+        Some(block) if block.key.address() == address && block.backs.is_none() => match LEDGER.mark(block.key, mark) {
+            Ok(Marked::Once) => answer::ONCE,
+            Ok(Marked::Again) => answer::AGAIN,
+            _ => answer::UNKNOWN,
+        },
+        Some(block) if block.key.address() == address => answer::UNKNOWN,
+        Some(block) => misreport(Some(block.key), answer::INSIDE),
+        None if control::is_sample() => answer::UNKNOWN,
+        None => misreport(None, answer::NO_BLOCK),
+    }
+}
+
+/// Where the block around an address is.
+pub(crate) fn block_around(address: u64) -> Option<Extent> {
+    let block = query(|| LEDGER.block_at(address)).flatten()?;
+    Some(Extent { address: block.key.address(), bytes: block.size.0, bytes_usable: block.usable.0 })
 }
 
 /// Declares that the live block at, or around, an address was allocated in the context that the calling thread is in

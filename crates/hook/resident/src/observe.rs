@@ -1,6 +1,6 @@
 //! What the hook table calls: an allocation after it succeeded, a free before it happens.
 
-use heapledger_core::hooks::{Caller, Observer, Pointer, serve};
+use heapledger_core::hooks::{self, Caller, Observer, Pointer};
 use heapledger_core::{Bytes, StackId, ThreadId, arch};
 use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, SharedPending, Time};
 use heapledger_thread::{self as thread, Current};
@@ -145,9 +145,8 @@ fn ignore(block: Pointer, mean: u64) {
 /// The block is live.
 #[inline(always)]
 unsafe fn usable_size(block: Pointer) -> u64 {
-    let function = serve::functions().and_then(|functions| functions.malloc_usable_size);
     // SAFETY: passed on.
-    function.map_or(0, |function| unsafe { function(block) } as u64)
+    hooks::usable_size().map_or(0, |function| unsafe { function(block) } as u64)
 }
 
 #[inline(never)]

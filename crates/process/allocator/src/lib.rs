@@ -14,7 +14,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
 use heapledger_core::Api;
-use heapledger_core::hooks::{self, Functions, Pointer, serve, tell};
+use heapledger_core::hooks::{self, Functions, Pointer, UsableSize, serve, tell};
 
 use frame::with_caller;
 
@@ -34,12 +34,14 @@ use frame::with_caller;
 pub struct Allocator<A = System> {
     inner: A,
     is_system: bool,
+    /// Of another allocator than the system's.
+    usable_size: Option<UsableSize>,
 }
 
 impl Allocator<System> {
     /// The system's allocator: `malloc` of the C library, or of whatever the program links or is given in its place.
     pub const fn system() -> Allocator<System> {
-        Allocator { inner: System, is_system: true }
+        Allocator { inner: System, is_system: true, usable_size: None }
     }
 }
 
@@ -47,7 +49,30 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// Another allocator, such as jemalloc or mimalloc. It can be watched, not replaced: its blocks are freed with their
     /// layouts, which hooks do not know.
     pub const fn wrapping(inner: A) -> Allocator<A> {
-        Allocator { inner, is_system: false }
+        Allocator { inner, is_system: false, usable_size: None }
+    }
+
+    /// Names the function by which the wrapped allocator says how large a block is, slop included: what measurements ask,
+    /// and what the ledger keeps. Without it they compute.
+    ///
+    /// ```
+    /// # use heapledger_allocator::Allocator;
+    /// # use std::alloc::System;
+    /// # use std::ffi::c_void;
+    /// # unsafe extern "C" { fn malloc_usable_size(block: *const c_void) -> usize; }
+    /// # type MiMalloc = System;
+    /// # const MI_MALLOC: System = System;
+    /// # use malloc_usable_size as mi_usable_size;
+    /// // SAFETY: all blocks are mimalloc's.
+    /// static ALLOCATOR: Allocator<MiMalloc> = unsafe { Allocator::wrapping(MI_MALLOC).with_usable_size(mi_usable_size) };
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The function says the size of every live block of the wrapped allocator, by its address, in any thread.
+    pub const unsafe fn with_usable_size(mut self, function: UsableSize) -> Allocator<A> {
+        self.usable_size = Some(function);
+        self
     }
 
     /// What the wrapped allocator is.

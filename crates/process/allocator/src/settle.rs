@@ -49,6 +49,9 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
         // SAFETY: once, under the lock and since it is not settled; without a bottom no replacement can be installed. The
         // functions are those of the C library.
         unsafe { serve::set_bottom(SYSTEM) };
+    } else if let Some(function) = allocator.usable_size {
+        // SAFETY: the contract of `with_usable_size`.
+        unsafe { hooks::set_usable_size(function) };
     }
     hooks::settle();
     if !allocator.is_system {

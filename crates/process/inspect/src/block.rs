@@ -8,6 +8,7 @@ use heapledger_ledger::LiveBlock;
 use heapledger_resident::{LEDGER, control, estimate, overhead, query};
 
 use crate::Stack;
+use crate::reported::Mark;
 use crate::stamp::{Stamp, UNKNOWN};
 
 /// A live block, as it was when it was asked for.
@@ -35,9 +36,12 @@ pub struct Block {
     pub weight: f64,
     /// The mean distance of samples when it was sampled.
     pub sampled_every: Option<Bytes>,
+    /// Who has reported it: the first two reports.
+    pub marks: [Option<Mark>; 2],
 }
 
 impl Block {
+    /// To be called within a query.
     pub(crate) fn new(block: LiveBlock) -> Block {
         Block {
             address: block.key.address(),
@@ -50,6 +54,7 @@ impl Block {
             serial: block.serial,
             weight: estimate::weight(block.size, block.stamp),
             sampled_every: control::rate_of(block.stamp),
+            marks: LEDGER.marks(block.key).map(|mark| mark.map(Mark::of)),
         }
     }
 
@@ -92,6 +97,6 @@ impl Iterator for LiveBlocks {
     type Item = Block;
 
     fn next(&mut self) -> Option<Block> {
-        query(|| self.0.next()).flatten().map(Block::new)
+        query(|| self.0.next().map(Block::new)).flatten()
     }
 }

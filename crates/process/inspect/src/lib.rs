@@ -8,6 +8,7 @@ mod census;
 mod checks;
 mod modules;
 mod print;
+mod reported;
 mod site;
 mod stack;
 mod stamp;
@@ -27,6 +28,7 @@ pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
+pub use reported::{Held, Mark, Marked, Misreport, Reported};
 pub use site::{Order, Site};
 pub use stack::{Frame, Scope, Stack};
 pub use stamp::Stamp;
@@ -140,7 +142,7 @@ impl Ledger {
     /// will do. The pointer is not read through. `None`: no live block there is known.
     pub fn block_at<T: ?Sized>(self, pointer: *const T) -> Option<Block> {
         let address = pointer.cast::<u8>().addr() as u64;
-        query(|| LEDGER.block_at(address)).flatten().map(Block::new)
+        query(|| LEDGER.block_at(address).map(Block::new)).flatten()
     }
 
     /// What the live blocks are that hold C++ objects with virtual functions, by the objects' own word: their dynamic types.

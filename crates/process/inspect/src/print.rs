@@ -63,8 +63,8 @@ impl Ledger {
         print(to, |out| {
             writeln!(out, "address             bytes    usable  type at file:line, label; thread, age; allocated at")?;
             let mut blocks = LEDGER.blocks();
-            while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
-                let Block { address, size, usable, stamp, thread, age, stack, .. } = Block::new(block);
+            while let Some(block) = query(|| blocks.next().map(Block::new)).ok_or(PrintError::Interrupted)? {
+                let Block { address, size, usable, stamp, thread, age, stack, .. } = block;
                 write!(out, "{address:#014x} {:>10} {:>9}  ", size.0, usable.0)?;
                 match stamp {
                     Some(stamp) => write!(out, "{stamp}")?,

@@ -49,7 +49,7 @@ impl fmt::Display for Stamp {
 }
 
 /// A text as far as it is UTF-8: programs in C may give anything, and what is too long is cut.
-fn valid(text: &'static [u8]) -> &'static str {
+pub(crate) fn valid(text: &'static [u8]) -> &'static str {
     let valid = std::str::from_utf8(text).map_err(|error| text.get(..error.valid_up_to()).unwrap_or(&[]));
     valid.unwrap_or_else(|valid| std::str::from_utf8(valid).unwrap_or(""))
 }

@@ -9,10 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use heapledger_page::Handler;
-pub use heapledger_page::{Abilities, Hosts, Source, Wish};
+use heapledger_core::Bytes;
+pub use heapledger_page::{Abilities, Handler, Hosts, Request, Response, Source, Wish};
+use heapledger_report::{Collector, Kind, Registration, Unit, register};
 
-pub use program::Program;
+pub use program::{Program, minimise, on_minimise};
 
 /// How the page is served.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,7 @@ pub struct Server {
     /// Dropping it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    _registration: Registration,
 }
 
 impl Server {
@@ -40,7 +42,7 @@ impl Server {
     ///
     /// When the port is taken, or no thread or random number is to be had.
     pub fn start(options: Options) -> io::Result<Server> {
-        Server::of(Program::default(), options)
+        Server::of(Program { children: true }, options)
     }
 
     /// The same for a page of something else.
@@ -52,8 +54,11 @@ impl Server {
         let token = options.token.map_or_else(token, Ok)?;
         let base = format!("/{token}");
         let handler = Handler::new(source, heapledger_page::Options { base: base.clone(), ..Default::default() });
-        let (address, stop, thread) = server::start(options.port, Arc::new(handler))?;
-        Ok(Server { url: format!("http://{address}{base}/"), stop: Some(stop), thread: Some(thread) })
+        let handler = Arc::new(handler);
+        let registration = report(&handler);
+        let (address, stop, thread) = server::start(options.port, handler)?;
+        let url = format!("http://{address}{base}/");
+        Ok(Server { url, stop: Some(stop), thread: Some(thread), _registration: registration })
     }
 
     /// The page's address. Who knows it can see the page.
@@ -70,9 +75,22 @@ impl Server {
     }
 
     /// Serves for as long as the program runs.
-    pub fn keep(mut self) {
-        self.stop.take().map(std::mem::forget);
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
+}
+
+/// What the page keeps is Heapledger's, not the program's.
+fn report(handler: &Arc<Handler>) -> Registration {
+    let handler = Arc::downgrade(handler);
+    register("explicit/heapledger", move |collector: &mut Collector| {
+        let Some(handler) = handler.upgrade() else { return };
+        // The thread's blocks are in no ledger: where `heap-allocated` is the ledger's, they are not in it.
+        let kind = if heapledger_resident::control::is_running() { Kind::NonHeap } else { Kind::Heap };
+        let bytes = Bytes(handler.kept_bytes() as u64);
+        let description = "Measurements that the page keeps to be shown and compared. Computed.";
+        collector.report("page", kind, Unit::Bytes, bytes.0 as i64, description);
+    })
 }
 
 /// 128 bits that nobody can guess.

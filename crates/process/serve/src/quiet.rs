@@ -17,8 +17,7 @@ pub(crate) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Res
 }
 
 /// Those of faults are left: a program may handle them, and a reporter that runs in this thread may rely on that.
-const FAULTS: [libc::c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+const FAULTS: [libc::c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// A thread begins with the mask of the one that made it.
 fn block_signals() -> libc::sigset_t {

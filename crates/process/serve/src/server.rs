@@ -56,7 +56,10 @@ impl Loop {
         let can_accept = self.clients.len() < CONNECTIONS_MAX;
         let mut descriptors = vec![
             PollFd::from_borrowed_fd(self.stopped.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.as_fd(), if can_accept { PollFlags::IN } else { PollFlags::empty() }),
+            PollFd::from_borrowed_fd(
+                self.listener.as_fd(),
+                if can_accept { PollFlags::IN } else { PollFlags::empty() },
+            ),
         ];
         descriptors.extend(self.clients.iter().map(Client::interest));
         let has_to_wake = !self.clients.is_empty() || !self.handler.is_tidy();

@@ -9,6 +9,7 @@ mod files;
 mod help;
 mod pictures;
 mod record;
+mod reports;
 mod tables;
 mod types;
 
@@ -18,6 +19,10 @@ pub(crate) use self::files::{Anonymize, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
 pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, Stacks, Start, Status, Stop};
+pub(crate) use self::reports::{
+    DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
+    ShowReports,
+};
 pub(crate) use self::tables::{
     By, Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top,
 };
@@ -43,6 +48,7 @@ const STYLES: Styles =
 ///     $ heapledger timeline               what was live over time
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
+///     $ heapledger reports show memory-report.json.gz
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
@@ -122,6 +128,7 @@ pub(crate) enum Verb {
     Trim(Trim),
     Anonymize(Anonymize),
     Info(Info),
+    Reports(Reports),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

@@ -318,6 +318,15 @@ codes! {
         consequence: "There is no answer.",
         remedy: "The cause is beside the message. `heapledger info FILE` says what is in a recording.",
     }
+    /// A report is not shown
+    LeftOut = 69 {
+        cause: "There is a report with a path, and another one with a longer path that begins with it: `a/b` and `a/b/c`. One of \
+                the reporters is wrong.",
+        consequence: "The amount of the shorter path is in no tree and in no sum. Firefox leaves it out, too: what is shown is \
+                      the same as there.",
+        remedy: "Give the shorter path a last part of its own, such as `a/b/other`. The amount is in the file: \
+                 `heapledger reports save --to json -o - SOURCE`.",
+    }
 
     // ------------------------------------------------------------------------------------------ the command
 

@@ -50,6 +50,7 @@ mod ranks;
 mod reallocations;
 mod record;
 mod report;
+mod reports;
 mod run;
 mod select;
 mod shell;
@@ -126,6 +127,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Trim(trim)) => trim::run(trim),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
+        Some(Verb::Reports(reports)) => reports::run(&reports.action, out),
         Some(Verb::Explain(explain)) => explain::run(explain, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),

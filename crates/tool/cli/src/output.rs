@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use heapledger_reports::about::Page;
 use heapledger_reports::{Layout, Tree};
 use serde::Serialize;
 
@@ -76,6 +77,15 @@ impl Output {
         let (note, heading) = if self.colors { (DIM, BOLD) } else { (PLAIN, PLAIN) };
         let mut text = Formatted { out: &mut self.stdout, failed: Ok(()) };
         match tree.print(&mut text, &Layout { width: self.width, note, heading }) {
+            Ok(()) => Ok(()),
+            Err(fmt::Error) => text.failed,
+        }
+    }
+
+    /// What about:memory shows.
+    pub(crate) fn page(&mut self, page: &Page) -> io::Result<()> {
+        let mut text = Formatted { out: &mut self.stdout, failed: Ok(()) };
+        match page.print(&mut text) {
             Ok(()) => Ok(()),
             Err(fmt::Error) => text.failed,
         }

@@ -7,12 +7,14 @@
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
 mod agreement;
+mod browser;
 mod c;
 mod check;
 mod command;
 mod contexts;
 mod diff;
 mod export;
+mod firefox;
 mod foreseen;
 mod harness;
 mod hazards;
@@ -23,6 +25,9 @@ mod processes;
 mod questions;
 mod readme;
 mod real;
+mod reporters;
+mod reporters_c;
+mod reports;
 mod rewrite;
 mod stacks;
 mod stamps;

@@ -1,0 +1,118 @@
+//! How the reports of a running process are asked for: over a Unix socket with an abstract name.
+//!
+//! The client connects, writes one line ([`Request::to_line`]), and reads a report file until the end. Both sides ask the
+//! kernel for the other's user first.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Names of sockets are this, the number of the process, a dot, and random digits.
+pub const SOCKET_PREFIX: &str = "heapledger-reports.";
+/// No request is longer.
+pub const REQUEST_BYTES_MAX: usize = 256;
+
+const WORD: &str = "heapledger-reports";
+
+/// What is asked of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Without what is private.
+    pub anonymous: bool,
+    /// What is measured is to be marked in the ledger.
+    pub mark: bool,
+    /// With the reports of descendants that can be asked.
+    pub children: bool,
+    /// How long the process may collect.
+    pub deadline: Duration,
+}
+
+impl Request {
+    /// The line that says it.
+    pub fn to_line(self) -> String {
+        let mut line = WORD.to_owned();
+        for (is_set, word) in [(self.anonymous, " anonymous"), (self.mark, " mark"), (self.children, " children")] {
+            if is_set {
+                line.push_str(word);
+            }
+        }
+        // A string takes everything.
+        let _ = writeln!(line, " milliseconds={}", self.deadline.as_millis());
+        line
+    }
+
+    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    pub fn parse(line: &[u8]) -> Option<Request> {
+        let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
+        let mut words = line.split(' ');
+        if words.next() != Some(WORD) {
+            return None;
+        }
+        let mut request = Request { anonymous: false, mark: false, children: false, deadline: Duration::ZERO };
+        for word in words {
+            match word.split_once('=') {
+                None if word == "anonymous" => request.anonymous = true,
+                None if word == "mark" => request.mark = true,
+                None if word == "children" => request.children = true,
+                Some(("milliseconds", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(request)
+    }
+}
+
+/// The processes that can be asked, and their sockets' names: of the lines of `/proc/net/unix`.
+pub fn sockets(net_unix: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
+    for line in net_unix.split(|&byte| byte == b'\n') {
+        let Some(at) = line.iter().position(|&byte| byte == b'@') else { continue };
+        let name = &line[at + 1..];
+        let pid = || {
+            let rest = std::str::from_utf8(name).ok()?.strip_prefix(SOCKET_PREFIX)?;
+            rest.split_once('.')?.0.parse().ok()
+        };
+        // A connection has the name of the socket that listens.
+        if let Some(pid) = pid()
+            && !found.iter().any(|(_, other)| other == name)
+        {
+            found.push((pid, name.to_vec()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_written() {
+        for bits in 0..8_u64 {
+            let deadline = Duration::from_millis(bits * 700);
+            let (anonymous, mark, children) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+            let request = Request { anonymous, mark, children, deadline };
+            let line = request.to_line();
+            assert!(line.len() < REQUEST_BYTES_MAX);
+            assert_eq!(Request::parse(line.as_bytes()), Some(request));
+            assert_eq!(Request::parse(line.trim_end().as_bytes()), None, "it is cut off");
+        }
+        assert!(Request::parse(b"heapledger-reports new=1 other anonymous\n").unwrap().anonymous);
+        for line in [&b""[..], b"\n", b"GET / HTTP/1.1\n", b"heapledger-reports milliseconds=x\n", b"\xff\n"] {
+            assert_eq!(Request::parse(line), None);
+        }
+    }
+
+    #[test]
+    fn sockets_are_found_by_name() {
+        let text = b"Num RefCount Protocol Flags Type St Inode Path\n\
+            0: 00000002 00000000 00010000 0001 01 123 @heapledger-reports.17.abc\n\
+            0: 00000003 00000000 00000000 0001 03 124 @heapledger-reports.17.abc\n\
+            0: 00000003 00000000 00000000 0001 03 124 /run/@heapledger-reports\n\
+            0: 00000002 00000000 00010000 0001 01 125 @heapledger-reports.x.abc\n\
+            0: 00000002 00000000 00010000 0001 01 126 @heapledger-control.9.abc\n\
+            0: 00000002 00000000 00010000 0001 01 127 @heapledger-reports.18.d@e\n";
+        let found = sockets(text);
+        let expected = [(17, b"heapledger-reports.17.abc".to_vec()), (18, b"heapledger-reports.18.d@e".to_vec())];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,208 @@
+//! Which blocks reporters have reported: a table beside the register of live blocks, under the same locks.
+//!
+//! It has an entry for each block that is marked, and no memory until the first is. A block that is freed takes its marks
+//! with it.
+
+use heapledger_core::{Blocks, Bytes, StackId, TypeId};
+
+use crate::details::LiveBlock;
+use crate::mapped::{OutOfMemory, Zeroed};
+use crate::register::{Block, Key, Register};
+use crate::shards::Budget;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// A report of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Who reported it, by a number of the user's that is not 0.
+    pub reporter: TypeId,
+    /// Where it was reported.
+    pub stack: StackId,
+    /// It stays when marks are [cleared](crate::SharedLedger::clear_marks).
+    pub is_kept: bool,
+}
+
+/// The reports of a block: the first two, others are not kept.
+pub type Marks = [Option<Mark>; 2];
+
+/// What became of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// It is the first of its block.
+    Once,
+    /// The block has been reported before.
+    Again,
+    /// There is no such block, or it is the memory of a pool.
+    NoBlock,
+}
+
+/// A report of what is no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misreport {
+    /// What was reported.
+    pub address: u64,
+    /// By whom, and where.
+    pub mark: Mark,
+    /// The block that the address is inside of; `None`: there is none that is known.
+    pub inside: Option<Key>,
+}
+
+/// The first reports of what is no block, and how many there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misreports {
+    first: [Option<Misreport>; Misreports::KEPT],
+    count: u64,
+}
+
+impl Misreports {
+    const KEPT: usize = 64;
+
+    pub(crate) const fn new() -> Misreports {
+        Misreports { first: [None; Misreports::KEPT], count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, misreport: Misreport) {
+        if let Some(place) = usize::try_from(self.count).ok().and_then(|at| self.first.get_mut(at)) {
+            *place = Some(misreport);
+        }
+        self.count += 1;
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Misreport> {
+        self.first.get(at).copied().flatten()
+    }
+}
+
+/// What is live, by how often it has been reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Never.
+    pub unreported: Held,
+    /// Once.
+    pub once: Held,
+    /// Twice, or more often.
+    pub twice: Held,
+}
+
+/// Live blocks of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// How many.
+    pub blocks: Blocks,
+    /// Their requested bytes.
+    pub bytes: Bytes,
+    /// Their usable bytes.
+    pub bytes_usable: Bytes,
+}
+
+impl Reported {
+    pub(crate) fn add(&mut self, block: &LiveBlock, marks: Marks) {
+        let held = match marks {
+            [None, _] => &mut self.unreported,
+            [_, None] => &mut self.once,
+            _ => &mut self.twice,
+        };
+        held.blocks.0 += 1;
+        held.bytes += block.size;
+        held.bytes_usable += block.usable;
+    }
+}
+
+/// The marks of the blocks of a shard.
+pub(crate) struct Table {
+    register: Register<Entry>,
+}
+
+impl Table {
+    pub(crate) const fn new() -> Table {
+        Table { register: Register::new() }
+    }
+
+    /// Marks a live block.
+    pub(crate) fn mark(&mut self, budget: &Budget, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+        let known = self.register.at(key);
+        if known.is_none() && self.register.is_full() {
+            budget.grow(&mut self.register)?;
+        }
+        let mut entry = known.map_or(Entry::default(), |(_, entry)| entry);
+        let answer = if known.is_some() { Marked::Again } else { Marked::Once };
+        if let Some(place) = entry.0.iter_mut().find(|place| place.reporter == 0) {
+            *place = Kept::new(mark);
+            self.register.replace(key, Block::IGNORED, entry);
+        }
+        Ok(answer)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, key: Key) -> Marks {
+        if self.register.is_empty() {
+            return [None; 2];
+        }
+        self.register.at(key).map_or([None; 2], |(_, entry)| entry.0.map(Kept::mark))
+    }
+
+    /// The block is not live any more.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, key: Key) -> Marks {
+        if self.register.is_empty() { [None; 2] } else { self.take_one(key) }
+    }
+
+    #[inline(never)]
+    fn take_one(&mut self, key: Key) -> Marks {
+        self.register.take(key).map_or([None; 2], |(_, entry)| entry.0.map(Kept::mark))
+    }
+
+    /// The block is back; its marks are lost where there is no room.
+    pub(crate) fn restore(&mut self, budget: &Budget, key: Key, marks: Marks) {
+        for mark in marks.into_iter().flatten() {
+            let _ = self.mark(budget, key, mark);
+        }
+    }
+
+    /// Drops all that are not to be kept. Those move up; where there is no room they are lost.
+    pub(crate) fn clear(&mut self, budget: &Budget) {
+        let old = core::mem::take(&mut self.register);
+        for (key, _, entry) in old.entries() {
+            let kept = entry.0.map(|mark| mark.mark().filter(|mark| mark.is_kept));
+            self.restore(budget, key, kept);
+        }
+        budget.give(old.bytes_mapped());
+    }
+}
+
+/// Two marks; those that are not there are zero.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Entry([Kept; 2]);
+
+/// A mark: the reporter, with the bit that says that it is kept on top.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Kept {
+    reporter: u32,
+    stack: u32,
+}
+
+// SAFETY: integers only.
+unsafe impl Zeroed for Entry {}
+
+const IS_KEPT: u32 = 1 << 31;
+
+impl Kept {
+    fn new(mark: Mark) -> Kept {
+        let kept = if mark.is_kept { IS_KEPT } else { 0 };
+        Kept { reporter: mark.reporter.0 & !IS_KEPT | kept, stack: mark.stack.0 }
+    }
+
+    fn mark(self) -> Option<Mark> {
+        let reporter = TypeId(self.reporter & !IS_KEPT);
+        let is_kept = self.reporter & IS_KEPT != 0;
+        (self.reporter != 0).then_some(Mark { reporter, stack: StackId(self.stack), is_kept })
+    }
+}

@@ -1,0 +1,98 @@
+//! Memory that cannot be traversed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::Bytes;
+use heapledger_core::bridge::{self, mark};
+
+use crate::Meter;
+
+/// Counts the bytes of blocks as they come and go: for memory that cannot be traversed, such as that of a C library that
+/// lets its allocations be hooked.
+///
+/// Traversal is better where there is a way: it cannot lose count, and costs nothing until somebody asks.
+///
+/// ```
+/// # extern crate heapledger_measure as heapledger;
+/// use heapledger::Counter;
+/// use std::alloc::{Layout, alloc, dealloc};
+///
+/// static CODEC: Counter = Counter::new("explicit/codec");
+///
+/// /// What the library calls to allocate.
+/// unsafe fn codec_alloc(layout: Layout) -> *mut u8 {
+///     unsafe {
+///         let block = alloc(layout);
+///         CODEC.allocated(block, layout.size());
+///         block
+///     }
+/// }
+///
+/// /// And to free.
+/// unsafe fn codec_free(block: *mut u8, layout: Layout) {
+///     unsafe {
+///         CODEC.freeing(block, layout.size());
+///         dealloc(block, layout);
+///     }
+/// }
+///
+/// let layout = Layout::new::<[u64; 100]>();
+/// let block = unsafe { codec_alloc(layout) };
+/// assert!(CODEC.bytes().0 >= 800);
+/// unsafe { codec_free(block, layout) };
+/// assert_eq!(CODEC.bytes().0, 0);
+/// ```
+///
+/// May be used in all threads; costs an atomic addition and the question to the allocator.
+pub struct Counter {
+    reporter: &'static str,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    /// A counter of nothing yet. The name is the reporter's: blocks are marked with it as reported.
+    pub const fn new(reporter: &'static str) -> Counter {
+        Counter { reporter, bytes: AtomicU64::new(0) }
+    }
+
+    /// A block of so many requested bytes has been allocated. A null pointer is none.
+    ///
+    /// # Safety
+    ///
+    /// As [`Meter::block`].
+    pub unsafe fn allocated<T: ?Sized>(&self, start: *const T, requested: usize) {
+        // SAFETY: passed on.
+        let bytes = unsafe { Meter::new().block(start, requested) };
+        self.bytes.fetch_add(bytes.0, Ordering::Relaxed);
+        if bytes.0 != 0
+            && let Some(mark) = bridge::find().and_then(bridge::Found::mark)
+        {
+            let length = u32::try_from(self.reporter.len()).unwrap_or(u32::MAX);
+            // SAFETY: the name is static.
+            unsafe { mark(start.cast::<u8>().addr() as u64, self.reporter.as_ptr(), length, mark::KEEP) };
+        }
+    }
+
+    /// A block that was counted is about to be freed.
+    ///
+    /// # Safety
+    ///
+    /// As [`Meter::block`].
+    pub unsafe fn freeing<T: ?Sized>(&self, start: *const T, requested: usize) {
+        // SAFETY: passed on.
+        let bytes = unsafe { Meter::new().block(start, requested) };
+        self.bytes.fetch_sub(bytes.0, Ordering::Relaxed);
+    }
+
+    /// Bytes of the blocks that have been allocated and not freed.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Counter").field("reporter", &self.reporter).field("bytes", &self.bytes()).finish()
+    }
+}

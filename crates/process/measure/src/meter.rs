@@ -1,0 +1,259 @@
+//! Who asks for sizes, and remembers what has been seen.
+
+use std::collections::HashSet;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr;
+
+use heapledger_core::bridge::{self, Extent, Found, mark};
+use heapledger_core::hooks::{UsableSize, usable_size};
+use heapledger_core::{Bytes, sys};
+
+/// Measures blocks for a traversal, and remembers what the traversal has come upon.
+///
+/// Sizes are asked for, not computed:
+///
+/// 1. of the allocator: usable bytes, slop included. It can be asked where the program's global allocator is
+///    `heapledger::Allocator`: around the system's, or around another one with `with_usable_size`.
+/// 2. of the program's ledger, if it runs and knows the block. It also knows blocks by addresses inside them, which is how
+///    tables and nodes of trees are found.
+/// 3. Where nobody can be asked, what the block must have been asked for is [computed](Meter::computed), and
+///    [counted as such](Meter::computed_bytes).
+///
+/// With [`Meter::marking`] every block that is measured is marked in the ledger as reported.
+///
+/// A meter is for one traversal, in one thread at a time. It allocates only to remember shared things
+/// ([`Meter::is_first_visit`]): 9 to 18 bytes for each.
+///
+/// ```
+/// # extern crate heapledger_measure as heapledger;
+/// use heapledger::{HeapSize, Meter};
+///
+/// let mut meter = Meter::new();
+/// let words = vec![String::from("to"), String::from("measure")];
+/// assert!(words.heap_size(&mut meter).0 >= 3 * 2 * 8 + 9);
+/// ```
+pub struct Meter {
+    usable_size: Option<UsableSize>,
+    observer: Option<Found>,
+    reporter: Option<&'static str>,
+    seen: HashSet<usize, BuildHasherDefault<AddressHasher>>,
+    computed: Bytes,
+    marks: MarkCounts,
+}
+
+/// What became of the marks that a [`Meter`] has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MarkCounts {
+    /// Blocks that had not been reported before.
+    pub once: u64,
+    /// Blocks that had been: reported twice, by this reporter or by another.
+    pub again: u64,
+    /// Addresses at which the ledger knows of no live block: allocated before it was started, or no memory of the heap.
+    pub no_block: u64,
+    /// Addresses inside a block.
+    pub inside: u64,
+}
+
+impl Meter {
+    /// One that measures, and marks nothing.
+    pub fn new() -> Meter {
+        Meter {
+            usable_size: usable_size(),
+            observer: bridge::find(),
+            reporter: None,
+            seen: HashSet::default(),
+            computed: Bytes(0),
+            marks: MarkCounts::default(),
+        }
+    }
+
+    /// One that marks every block it measures as reported, under this name and with the stack of the call. Without a
+    /// ledger in the program it is as [`Meter::new`].
+    pub fn marking(reporter: &'static str) -> Meter {
+        Meter { reporter: Some(reporter), ..Meter::new() }
+    }
+
+    /// Whether the allocator can be asked for the sizes of blocks: if not, slop is left out, unless the ledger knows it.
+    pub fn has_usable_size() -> bool {
+        usable_size().is_some()
+    }
+
+    /// The size of a block. `requested` is what was asked for, as far as it can be told from outside: it counts where nobody
+    /// can be asked. A null pointer is no block.
+    ///
+    /// # Safety
+    ///
+    /// `start` is null, or where a live block of the program's global allocator begins, as it was returned.
+    #[inline]
+    pub unsafe fn block<T: ?Sized>(&mut self, start: *const T, requested: usize) -> Bytes {
+        let start = start.cast::<c_void>();
+        if start.is_null() {
+            return Bytes(0);
+        }
+        if self.reporter.is_some() {
+            self.mark(start.addr());
+        }
+        match self.usable_size {
+            // SAFETY: the caller's contract is that of the function.
+            Some(usable_size) => Bytes(unsafe { usable_size(start) } as u64),
+            None => self.block_unasked(start.addr(), requested),
+        }
+    }
+
+    #[cold]
+    fn block_unasked(&mut self, start: usize, requested: usize) -> Bytes {
+        match self.extent(start).filter(|extent| extent.address == start as u64) {
+            Some(extent) => Bytes(extent.bytes_usable),
+            None => self.computed(requested),
+        }
+    }
+
+    /// The size of the block around an address, if the ledger knows it. Nothing is read through the pointer; it may point
+    /// anywhere.
+    pub fn block_around<T: ?Sized>(&mut self, inside: *const T) -> Option<Bytes> {
+        self.extent_around(inside).map(|extent| self.known(extent))
+    }
+
+    /// What has not been asked for, but computed: returned as it is, and counted. For memory that nobody can be asked
+    /// about; a function that measures so has `computed` in its name.
+    pub fn computed(&mut self, bytes: usize) -> Bytes {
+        self.computed += Bytes(bytes as u64);
+        Bytes(bytes as u64)
+    }
+
+    /// How much of all that has been measured was computed.
+    pub fn computed_bytes(&self) -> Bytes {
+        self.computed
+    }
+
+    /// Whether this is the first time that the meter is told of an address: of what is shared, or in a graph. An address that
+    /// is freed and used anew while the traversal runs counts as the same.
+    ///
+    /// ```
+    /// # use heapledger_measure::Meter;
+    /// let (node, mut meter) = (7, Meter::new());
+    /// assert!(meter.is_first_visit(&node));
+    /// assert!(!meter.is_first_visit(&node));
+    /// assert!(meter.forget(&node) && meter.is_first_visit(&node));
+    /// ```
+    pub fn is_first_visit<T: ?Sized>(&mut self, address: *const T) -> bool {
+        self.seen.insert(address.cast::<u8>().addr())
+    }
+
+    /// Takes an address out of those that have been visited. Whether it was there.
+    pub fn forget<T: ?Sized>(&mut self, address: *const T) -> bool {
+        self.seen.remove(&address.cast::<u8>().addr())
+    }
+
+    /// What became of the marks so far. Zeroes where nobody keeps them.
+    pub fn mark_counts(&self) -> MarkCounts {
+        self.marks
+    }
+
+    /// Whether a ledger runs in the program.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn has_ledger(&self) -> bool {
+        let known = Box::new(0_u8);
+        self.extent_around(&raw const *known).is_some()
+    }
+
+    /// Where the block around an address is, if the ledger knows it.
+    pub(crate) fn extent_around<T: ?Sized>(&self, inside: *const T) -> Option<Extent> {
+        self.extent(inside.cast::<u8>().addr())
+    }
+
+    /// Counts a block that the ledger knows.
+    pub(crate) fn known(&mut self, extent: Extent) -> Bytes {
+        if self.reporter.is_some() {
+            self.mark(extent.address as usize);
+        }
+        Bytes(extent.bytes_usable)
+    }
+
+    /// The block around an address; where nobody knows it, what is computed.
+    pub(crate) fn block_around_or<T: ?Sized>(&mut self, inside: *const T, requested: usize) -> Bytes {
+        match self.block_around(inside) {
+            Some(bytes) => bytes,
+            None => self.computed(requested),
+        }
+    }
+
+    /// A block that a word of the value is the address of, or one inside, if the ledger knows one that is looked for: of
+    /// things that keep their addresses to themselves. Of values up to 128 bytes.
+    pub(crate) fn extent_in_words<T>(&self, value: &T, is_wanted: impl Fn(&Extent) -> bool) -> Option<Extent> {
+        const WORDS_MAX: usize = 16;
+        self.observer?;
+        let mut addresses = [0; WORDS_MAX];
+        let count = (size_of::<T>() / size_of::<u64>()).min(WORDS_MAX);
+        for (place, index) in addresses.iter_mut().zip(0..count) {
+            *place = ptr::from_ref(value).addr() as u64 + (index * size_of::<u64>()) as u64;
+        }
+        // Some words may have no value, in which case only the kernel may look at them.
+        let mut words = [[0_u64]; WORDS_MAX];
+        let read = sys::read_own_memory(addresses.get(..count)?, &mut words);
+        let words = words.into_iter().take(read);
+        words.filter_map(|[word]| self.extent(word as usize)).find(|extent| is_wanted(extent))
+    }
+
+    fn extent(&self, address: usize) -> Option<Extent> {
+        let block_around = self.observer?.block_around()?;
+        let mut extent = Extent::default();
+        // SAFETY: the extent may be written; of the address nothing is asked.
+        (unsafe { block_around(address as u64, &mut extent) } == 1).then_some(extent)
+    }
+
+    #[inline(never)]
+    fn mark(&mut self, start: usize) {
+        let (Some(reporter), Some(mark)) = (self.reporter, self.observer.and_then(Found::mark)) else { return };
+        let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+        // SAFETY: the name is static.
+        let answer: c_int = unsafe { mark(start as u64, reporter.as_ptr(), length, 0) };
+        let count = match answer {
+            mark::ONCE => &mut self.marks.once,
+            mark::AGAIN => &mut self.marks.again,
+            mark::NO_BLOCK => &mut self.marks.no_block,
+            mark::INSIDE => &mut self.marks.inside,
+            _ => return,
+        };
+        *count += 1;
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Meter {
+        Meter::new()
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Meter")
+            .field("reporter", &self.reporter)
+            .field("seen", &self.seen.len())
+            .field("computed", &self.computed)
+            .field("marks", &self.marks)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Addresses are scattered by a product; its upper bits, which the table looks at first, depend on all of theirs.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_usize(byte.into()));
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        let product = u128::from(self.0 ^ address as u64) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}

@@ -1,0 +1,347 @@
+//! The parts of this process that hold reporters: how they are found, and kept from being unloaded meanwhile.
+//!
+//! An artefact with this crate in it has an ELF note, which the loader maps and describes in the program headers, whether
+//! the artefact is an executable, linked statically or not, or a library that was loaded a moment ago. The note has the
+//! distance to the artefact's registry. So nothing has to be told when a library comes or goes.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use heapledger_core::weak_address;
+
+use crate::abi::{Entry, Registry, VERSION};
+use crate::registry;
+
+std::arch::global_asm!(
+    ".pushsection .data.rel.ro.heapledger,\"aw\",%progbits",
+    ".balign 8",
+    ".Lheapledger_registry:",
+    ".long {size}",
+    ".long {version}",
+    ".quad {visit}",
+    ".popsection",
+    // Linkers keep notes, and what they refer to, though nobody refers to them.
+    ".pushsection .note.heapledger,\"a\",%note",
+    ".balign 4",
+    ".long 11",
+    ".long 8",
+    ".long {kind}",
+    ".asciz \"Heapledger\"",
+    ".balign 4",
+    ".quad .Lheapledger_registry - .",
+    ".popsection",
+    size = const size_of::<Registry>(),
+    version = const VERSION,
+    kind = const NOTE_KIND,
+    visit = sym registry::visit,
+);
+
+static NOTE_NAME: &[u8] = b"Heapledger\0";
+/// A note that leads to a registry.
+const NOTE_KIND: u32 = 1;
+
+/// A reporter of some artefact, to be run.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    entry: Entry,
+    pub(crate) path: String,
+    /// After the entry is released: its code is there.
+    artefact: Arc<Artefact>,
+}
+
+// SAFETY: reporters are shared between threads by their registry's contract; an entry's functions may be called in any.
+unsafe impl Send for Reporter {}
+// SAFETY: see above.
+unsafe impl Sync for Reporter {}
+
+impl Reporter {
+    /// Has it report.
+    ///
+    /// # Safety
+    ///
+    /// The sink is one.
+    pub(crate) unsafe fn run(&self, sink: &crate::abi::Sink) {
+        // SAFETY: the entry is not released, and its code is kept; the sink is the caller's contract.
+        unsafe { (self.entry.run)(self.entry.reporter, sink) };
+    }
+
+    /// It did not return in time: its code has to stay for good.
+    pub(crate) fn keep_loaded(&self) {
+        mem::forget(Arc::clone(&self.artefact));
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        // SAFETY: it was given to us, and this is the only time; the artefact is still there.
+        unsafe { (self.entry.release)(self.entry.reporter) };
+    }
+}
+
+/// A module that is not unloaded while this lives.
+#[derive(Debug)]
+pub(crate) struct Artefact {
+    bias: usize,
+    /// Null for what is never unloaded.
+    handle: *mut c_void,
+}
+
+// SAFETY: handles of the dynamic linker are of the process.
+unsafe impl Send for Artefact {}
+// SAFETY: see above.
+unsafe impl Sync for Artefact {}
+
+impl Drop for Artefact {
+    fn drop(&mut self) {
+        if let (false, Some(close)) = (self.handle.is_null(), linker().map(|linker| linker.close)) {
+            // SAFETY: `pin` opened it.
+            unsafe { close(self.handle) };
+        }
+    }
+}
+
+/// All reporters of this process: those of the executable first, then in the order in which artefacts were loaded.
+///
+/// To be called where nobody is waited for who might load a library: it takes the dynamic linker's lock.
+pub(crate) fn reporters() -> Vec<Reporter> {
+    let artefacts: Vec<Arc<Artefact>> = modules().iter().filter_map(Module::pin).map(Arc::new).collect();
+    let mut found = Vec::new();
+    // Again, since a module may have gone before it was pinned.
+    for module in modules() {
+        let Some(artefact) = artefacts.iter().find(|artefact| artefact.bias == module.bias) else { continue };
+        for &registry in &module.registries {
+            let mut each = Visit { artefact, found: &mut found };
+            // SAFETY: the note is that of a pinned module, so the registry is there, and of `size` bytes.
+            unsafe {
+                if (*registry).version == VERSION && (*registry).size as usize >= size_of::<Registry>() {
+                    ((*registry).visit)((&raw mut each).cast(), visit_one);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The artefact that this code is in, kept from being unloaded.
+pub(crate) fn own() -> Option<Artefact> {
+    modules().iter().find(|module| module.is_own).and_then(Module::pin)
+}
+
+struct Visit<'a> {
+    artefact: &'a Arc<Artefact>,
+    found: &'a mut Vec<Reporter>,
+}
+
+unsafe extern "C" fn visit_one(context: *mut c_void, entry: *const Entry) {
+    // SAFETY: `reporters` passes it, and the registry gives an entry of at least the size that it says.
+    let (visit, entry) = unsafe {
+        if (*entry).version != VERSION || ((*entry).size as usize) < size_of::<Entry>() {
+            return;
+        }
+        (&mut *context.cast::<Visit<'_>>(), *entry)
+    };
+    // SAFETY: by the entry's contract.
+    let path = unsafe { entry.path.to_string() };
+    visit.found.push(Reporter { entry, path, artefact: Arc::clone(visit.artefact) });
+}
+
+/// A module with notes of ours.
+struct Module {
+    name: CString,
+    bias: usize,
+    /// The executable, which is never unloaded.
+    is_executable: bool,
+    /// This code is in it.
+    is_own: bool,
+    registries: Vec<*const Registry>,
+}
+
+impl Module {
+    fn pin(&self) -> Option<Artefact> {
+        if self.is_executable {
+            return Some(Artefact { bias: self.bias, handle: ptr::null_mut() });
+        }
+        let linker = linker()?;
+        // SAFETY: the functions of these names. With `RTLD_NOLOAD` nothing is loaded that is not there: no foreign code runs.
+        unsafe {
+            let handle = (linker.open)(self.name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() {
+                return None;
+            }
+            let artefact = Artefact { bias: self.bias, handle };
+            let mut map: *const LinkMap = ptr::null();
+            let is_known = (linker.info)(handle, RTLD_DI_LINKMAP, (&raw mut map).cast()) == 0;
+            // Another of that name may have been loaded meanwhile, or be in another namespace.
+            (is_known && (*map).bias == self.bias).then_some(artefact)
+        }
+    }
+}
+
+/// `struct link_map` of `<link.h>`, as far as it is needed.
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+}
+
+const RTLD_DI_LINKMAP: c_int = 2;
+
+type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Info = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
+
+/// The dynamic linker's functions; `None` in static programs, where nothing is loaded or unloaded.
+struct Linker {
+    open: Open,
+    close: Close,
+    info: Info,
+}
+
+fn linker() -> Option<Linker> {
+    let (open, close, info) = (weak_address!("dlopen"), weak_address!("dlclose"), weak_address!("dlinfo"));
+    if open == 0 || close == 0 || info == 0 {
+        return None;
+    }
+    // SAFETY: the C library's functions of these names have these types.
+    unsafe {
+        Some(Linker {
+            open: mem::transmute::<usize, Open>(open),
+            close: mem::transmute::<usize, Close>(close),
+            info: mem::transmute::<usize, Info>(info),
+        })
+    }
+}
+
+fn modules() -> Vec<Module> {
+    struct Listing {
+        modules: Vec<Module>,
+        is_first: bool,
+    }
+
+    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, listing: *mut c_void) -> c_int {
+        // SAFETY: `modules` passes the listing; the C library describes a module that stays mapped during this call.
+        unsafe {
+            let (info, listing) = (&*info, &mut *listing.cast::<Listing>());
+            let is_executable = mem::replace(&mut listing.is_first, false);
+            let headers = headers(info);
+            let registries = registries_of(info, headers);
+            if !registries.is_empty() {
+                let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+                let bias = info.dlpi_addr as usize;
+                let here = (&raw const NOTE_NAME).addr() as u64;
+                let is_own = is_loaded(headers, here.wrapping_sub(info.dlpi_addr), 1);
+                listing.modules.push(Module { name: name.to_owned(), bias, is_executable, is_own, registries });
+            }
+        }
+        0
+    }
+
+    let mut listing = Listing { modules: Vec::new(), is_first: true };
+    // SAFETY: the function of this name, with a callback of its type and what that expects.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut listing).cast()) };
+    listing.modules
+}
+
+/// # Safety
+///
+/// The C library's description of a module, which stays that long.
+unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    if info.dlpi_phdr.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
+}
+
+/// Whether so many bytes there, by the module's own addresses, come from its file.
+fn is_loaded(headers: &[libc::Elf64_Phdr], start: u64, length: u64) -> bool {
+    headers.iter().any(|load| {
+        load.p_type == libc::PT_LOAD
+            && start >= load.p_vaddr
+            && start.checked_add(length).is_some_and(|end| end <= load.p_vaddr + load.p_filesz)
+    })
+}
+
+/// # Safety
+///
+/// The module is mapped, as its headers say.
+unsafe fn registries_of(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Vec<*const Registry> {
+    let mut found = Vec::new();
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
+        if !is_loaded(headers, header.p_vaddr, header.p_memsz) {
+            continue;
+        }
+        let start = (info.dlpi_addr + header.p_vaddr) as usize;
+        // SAFETY: within a segment that is loaded from the file, and that nobody writes.
+        let notes =
+            unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(start), header.p_memsz as usize) };
+        for offset in distances(notes, header.p_align) {
+            let distance = i64::from_le_bytes(notes[offset..offset + 8].try_into().unwrap_or_default());
+            let address = (start + offset).wrapping_add_signed(distance as isize);
+            let own_address = (address as u64).wrapping_sub(info.dlpi_addr);
+            let is_table = is_loaded(headers, own_address, size_of::<Registry>() as u64);
+            if is_table && address.is_multiple_of(align_of::<Registry>()) {
+                found.push(ptr::with_exposed_provenance(address));
+            }
+        }
+    }
+    found
+}
+
+/// Where in these notes the distances to registries are.
+fn distances(notes: &[u8], alignment: u64) -> Vec<usize> {
+    let round = |length: usize| length.next_multiple_of(if alignment == 8 { 8 } else { 4 });
+    let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let (Some(name), Some(description), Some(kind)) = (word(at), word(at + 4), word(at + 8)) {
+        let (name, description) = (name as usize, description as usize);
+        let begin = at + 12;
+        // Lengths are below 2³²: sums do not wrap around.
+        let content = at + round(12 + name);
+        let is_ours = kind == NOTE_KIND && description == 8 && notes.get(begin..begin + name) == Some(NOTE_NAME);
+        if is_ours && content + description <= notes.len() {
+            found.push(content);
+        }
+        at = round(content + description);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_within_their_bounds() {
+        let note = |name: &[u8], kind: u32, content: &[u8]| {
+            let mut note = Vec::new();
+            note.extend((name.len() as u32).to_le_bytes());
+            note.extend((content.len() as u32).to_le_bytes());
+            note.extend(kind.to_le_bytes());
+            note.extend(name);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note.extend(content);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let notes = [note(b"GNU\0", 3, &[1; 20]), note(NOTE_NAME, NOTE_KIND, &[7; 8]), note(NOTE_NAME, 9, &[0; 8])];
+        let notes = notes.concat();
+        assert_eq!(distances(&notes, 4).as_slice(), [36 + 24]);
+        for length in 0..notes.len() {
+            let found = distances(&notes[..length], 4);
+            assert_eq!(found.len(), usize::from(length >= 36 + 24 + 8), "{length}");
+        }
+        let mut damaged = notes.clone();
+        damaged[..4].fill(0xff);
+        assert!(distances(&damaged, 4).is_empty());
+    }
+
+    #[test]
+    fn this_artefact_is_found() {
+        assert_eq!(modules().iter().filter(|module| module.is_executable).count(), 1);
+        assert!(own().is_some());
+    }
+}

@@ -1,0 +1,234 @@
+//! A collection: everybody is asked, and nobody may hold it up.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{mem, process, ptr};
+
+use heapledger_measure::Meter;
+use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
+use heapledger_resident::{LEDGER, query};
+
+use crate::abi::flag;
+use crate::artefacts::{self, Reporter};
+use crate::path::part;
+use crate::slot::Slot;
+use crate::{builtin, children};
+
+/// What to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Leave out what reporters have declared [private](crate::private).
+    pub anonymous: bool,
+    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter, instead of those that were marked
+    /// before: but for those that are kept.
+    pub mark: bool,
+    /// Ask the descendants of this process that [listen](crate::listen), too.
+    pub children: bool,
+    /// How long each reporter may take.
+    pub reporter_deadline: Duration,
+    /// How long all of it may take.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    /// Nothing is left out, marked, or asked of others; 5 seconds for a reporter, 30 for all.
+    fn default() -> Options {
+        Options {
+            anonymous: false,
+            mark: false,
+            children: false,
+            reporter_deadline: Duration::from_secs(5),
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Stack for reporters, which may follow long chains: as much as a first thread has.
+const STACK: usize = 8 << 20;
+
+thread_local! {
+    static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
+}
+static IN_FLIGHT: Mutex<()> = Mutex::new(());
+
+/// Asks all reporters of this process, of whatever artefacts, after what is built in: reports of this moment, as far as
+/// threads that go on meanwhile let it be one.
+///
+/// Reporters are called one after the other in a thread made for it, in which signals are blocked. One that panics, or
+/// takes longer than it may, has a report `heapledger/failed/…` that says so; what it had reported until then counts, and
+/// the rest go on. A reporter that never returns keeps its thread, and its library, for good, and is not called again.
+///
+/// Of two collections at a time the second waits for the first. Within a reporter the result is empty.
+pub fn collect(options: &Options) -> Reports {
+    if IS_REPORTING.get() {
+        return Reports::default();
+    }
+    let _in_flight = IN_FLIGHT.lock().unwrap_or_else(PoisonError::into_inner);
+    // First: it is the least disturbed so.
+    let mut reports = builtin::reports(options);
+    // They collect while we do.
+    let children = options.children.then(|| children::ask(options));
+    let own = own_process();
+    reports.append(&mut of_reporters(options));
+    for report in &mut reports {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
+        }
+    }
+    for mut report in children.into_iter().flat_map(children::Asked::reports) {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
+        }
+        reports.push(report);
+    }
+    Reports { reports, has_usable_size: Meter::has_usable_size() }
+}
+
+/// As viewers show it: the one that begins so comes first.
+fn own_process() -> Arc<str> {
+    format!("{MAIN_PROCESS} ({}, pid {})", program(), process::id()).into()
+}
+
+/// The name of the program's file.
+fn program() -> String {
+    let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| "?".to_owned())
+}
+
+struct Asked {
+    reporter: Reporter,
+    slot: Arc<Slot>,
+}
+
+/// Who is still to be asked.
+type Queue = Arc<Mutex<VecDeque<Arc<Asked>>>>;
+
+fn of_reporters(options: &Options) -> Vec<Report> {
+    let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
+    let end = Instant::now() + options.deadline;
+    let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
+    if options.mark {
+        // Else what was reported in an earlier collection would seem to be reported twice.
+        query(|| LEDGER.clear_marks());
+    }
+    let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
+    // In this thread: see `reporters`.
+    let all: Vec<Arc<Asked>> = artefacts::reporters().into_iter().map(ask).collect();
+    let queue: Queue = Arc::new(Mutex::new(all.iter().cloned().collect()));
+    let mut is_stuck = false;
+    let mut worker = Worker::start(&queue, flags);
+    for asked in &all {
+        if !asked.slot.wait_returned(late) {
+            is_stuck = true;
+            asked.reporter.keep_loaded();
+            worker.abandon();
+            if Instant::now() >= end {
+                queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+            worker = Worker::start(&queue, flags);
+        }
+    }
+    let mut reports = Vec::new();
+    for asked in &all {
+        let is_late = !asked.slot.wait_answered(late);
+        is_stuck |= is_late;
+        let mut outcome = asked.slot.close();
+        reports.append(&mut outcome.reports);
+        let lateness = || match outcome.took {
+            Some(took) => format!("it had not answered after {:.1} s", took.as_secs_f64()),
+            None => "the time for the collection was over before it was asked".to_owned(),
+        };
+        if let Some(reason) = outcome.failure.or_else(|| is_late.then(lateness)) {
+            reports.push(failed(&asked.reporter.path, &reason));
+        }
+    }
+    worker.end();
+    if is_stuck {
+        // It still has functions of ours, and somebody may call them.
+        mem::forget(artefacts::own());
+    }
+    reports
+}
+
+/// What stands for a reporter, or a process, that has failed.
+pub(crate) fn failed(name: &str, reason: &str) -> Report {
+    Report {
+        process: "".into(),
+        path: format!("heapledger/failed/{}", part(crate::path::Written::new(name, false).text)).into(),
+        stable_path: None,
+        kind: Kind::Other,
+        unit: Unit::Count,
+        amount: 1,
+        description: format!("The reports of {name} are missing, or incomplete: {reason}.").into(),
+    }
+}
+
+/// The thread in which reporters are called.
+struct Worker {
+    is_abandoned: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Calls those in the queue. Where there can be no thread, before it returns, and for as long as they take.
+    fn start(queue: &Queue, flags: u32) -> Worker {
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let next = |queue: &Queue| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let run = {
+            let (queue, is_abandoned) = (Arc::clone(queue), Arc::clone(&is_abandoned));
+            move || {
+                IS_REPORTING.set(true);
+                while !is_abandoned.load(Ordering::Acquire)
+                    && let Some(asked) = next(&queue)
+                {
+                    asked.slot.begin();
+                    // SAFETY: the slot is held until this returns.
+                    unsafe { asked.reporter.run(&asked.slot.sink(flags)) };
+                    asked.slot.end();
+                }
+                IS_REPORTING.set(false);
+            }
+        };
+        if queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Worker { is_abandoned, thread: None };
+        }
+        let thread = quietly(|| thread::Builder::new().name("heapledger".into()).stack_size(STACK).spawn(run.clone()));
+        if thread.is_err() {
+            run();
+        }
+        Worker { is_abandoned, thread: thread.ok() }
+    }
+
+    /// Leaves it to itself: it calls nobody any more once its reporter returns, if it does.
+    fn abandon(&mut self) {
+        self.is_abandoned.store(true, Ordering::Release);
+        self.thread = None;
+    }
+
+    fn end(self) {
+        if let Some(thread) = self.thread {
+            // It catches what reporters throw.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Does something that makes a thread, with all signals blocked, which the new thread inherits: the program's handlers
+/// run in the program's threads.
+pub(crate) fn quietly<T>(spawn: impl FnOnce() -> T) -> T {
+    // SAFETY: sets are filled before they are read; this thread's mask is what it was when this returns.
+    unsafe {
+        let (mut all, mut before) = (mem::zeroed::<libc::sigset_t>(), mem::zeroed::<libc::sigset_t>());
+        libc::sigfillset(&mut all);
+        let is_blocked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
+        let value = spawn();
+        if is_blocked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        }
+        value
+    }
+}

@@ -1,0 +1,196 @@
+//! What reporters are given: how they say what they have measured.
+
+use std::cell::RefCell;
+use std::fmt::{self, Display};
+use std::thread;
+
+use heapledger_core::Bytes;
+use heapledger_measure::{HeapSize, Meter};
+use heapledger_reports::{Kind, Unit};
+
+use crate::abi::{RawReport, Sink, Text, flag};
+use crate::path::{Written, part};
+use crate::registry::keep_name;
+
+/// Takes a reporter's measurements.
+///
+/// Paths are relative to that of the reporter; an empty one is the reporter's own, and one that begins with `/` stands for
+/// itself. Names in them are separated by `/`: what may have a `/` in it, changes from run to run or is private, goes
+/// through [`part`](crate::part), [`variable`](crate::variable) or [`private`](crate::private):
+///
+/// ```
+/// # use heapledger_report as reports;
+/// use heapledger_core::Bytes;
+/// use reports::{Collector, part, variable};
+///
+/// fn report(collector: &mut Collector) {
+///     for (id, file) in [(17, "/etc/hosts")] {
+///         collector.heap(format_args!("{} (id={})", part(file), variable(id)), Bytes(4096), "The file's buffer.");
+///     }
+/// }
+/// ```
+///
+/// Descriptions are whole sentences. Reporting the same path twice adds the amounts.
+pub struct Collector {
+    sink: Sink,
+    path: String,
+    meter: RefCell<Meter>,
+}
+
+impl Collector {
+    pub(crate) fn new(sink: Sink, path: &str) -> Collector {
+        let is_marking = sink.flags & flag::MARK != 0;
+        let meter = if is_marking { Meter::marking(keep_name(path)) } else { Meter::new() };
+        Collector { sink, path: path.to_owned(), meter: RefCell::new(meter) }
+    }
+
+    /// Bytes: in blocks of the allocator where the path is below `explicit/`; elsewhere what kind of memory it is does not
+    /// matter.
+    pub fn bytes(&self, path: impl Display, amount: Bytes, description: impl Display) {
+        let path = self.written(path);
+        let kind = if path.text.starts_with("explicit/") { Kind::Heap } else { Kind::Other };
+        self.send(&path, kind, Unit::Bytes, signed(amount.0), description);
+    }
+
+    /// Bytes in blocks of the allocator.
+    pub fn heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
+        self.send(&self.written(path), Kind::Heap, Unit::Bytes, signed(amount.0), description);
+    }
+
+    /// Bytes that the program has mapped itself, not by way of its allocator.
+    pub fn non_heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
+        self.send(&self.written(path), Kind::NonHeap, Unit::Bytes, signed(amount.0), description);
+    }
+
+    /// A number of things that come and go. Not below `explicit/`.
+    pub fn count(&self, path: impl Display, amount: u64, description: impl Display) {
+        self.send(&self.written(path), Kind::Other, Unit::Count, signed(amount), description);
+    }
+
+    /// A number of things that have happened, which is never less than it was before. Not below `explicit/`.
+    pub fn cumulative(&self, path: impl Display, amount: u64, description: impl Display) {
+        self.send(&self.written(path), Kind::Other, Unit::CountCumulative, signed(amount), description);
+    }
+
+    /// A percentage, kept to hundredths; it may be above 100. Not below `explicit/`.
+    pub fn percentage(&self, path: impl Display, percent: f64, description: impl Display) {
+        // Saturates; what is no number is 0.
+        let hundredths = (percent * 100.0).round() as i64;
+        self.send(&self.written(path), Kind::Other, Unit::Percentage, hundredths, description);
+    }
+
+    /// Any measurement.
+    pub fn report(&self, path: impl Display, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
+        self.send(&self.written(path), kind, unit, amount, description);
+    }
+
+    /// The memory that a value owns, not including itself: see [`HeapSize`]. One meter measures all of a collector's
+    /// values, so what two of them share is counted once.
+    pub fn measure<T: HeapSize + ?Sized>(&self, value: &T) -> Bytes {
+        value.heap_size(&mut self.meter.borrow_mut())
+    }
+
+    /// The meter, which marks blocks under the reporter's name where the collection marks.
+    pub fn meter(&mut self) -> &mut Meter {
+        self.meter.get_mut()
+    }
+
+    /// Whether what is private is left out. [`private`](crate::private) sees to it; this is for what costs effort to find out.
+    pub fn is_anonymous(&self) -> bool {
+        self.sink.flags & flag::ANONYMOUS != 0
+    }
+
+    /// Where the reporter reports.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn written(&self, path: impl Display) -> Written {
+        Written::join(&self.path, path, self.is_anonymous())
+    }
+
+    fn send(&self, path: &Written, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
+        let description = Written::new(description, self.is_anonymous());
+        let report = RawReport {
+            path: Text::new(&path.text),
+            stable_path: Text::new(path.stable.as_deref().unwrap_or_default()),
+            description: Text::new(&description.text),
+            kind: kind as u32,
+            unit: unit as u32,
+            amount,
+        };
+        // SAFETY: the sink's own function and context; it copies the report before it returns.
+        unsafe { (self.sink.report)(self.sink.context, &raw const report) };
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let computed = self.meter.get_mut().computed_bytes();
+        if computed.0 > 0 && !thread::panicking() {
+            let path = format!("/heapledger/computed/{}", part(&self.path));
+            self.bytes(
+                path,
+                computed,
+                format_args!(
+                    "What of the sizes reported by {} was computed, since nobody could be asked: slop is not in it.",
+                    self.path
+                ),
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Collector").field("path", &self.path).field("flags", &self.sink.flags).finish()
+    }
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// An answer that is still to come: see [`register_async`](crate::register_async). The reporter has answered when all are
+/// dropped; what comes after the collection's deadline is not heard any more.
+pub struct Pending {
+    sink: Sink,
+    path: String,
+}
+
+impl Pending {
+    pub(crate) fn new(sink: &Sink, path: &str) -> Pending {
+        // SAFETY: the sink's own function and context.
+        unsafe { (sink.retain)(sink.context) };
+        Pending { sink: *sink, path: path.to_owned() }
+    }
+
+    /// Makes measurements, now and in this thread. May be called several times.
+    pub fn collect(&self, report: impl FnOnce(&mut Collector)) {
+        report(&mut Collector::new(self.sink, &self.path));
+    }
+}
+
+impl Clone for Pending {
+    fn clone(&self) -> Pending {
+        Pending::new(&self.sink, &self.path)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // SAFETY: the sink's own functions and context, which was retained.
+        unsafe {
+            if thread::panicking() {
+                (self.sink.fail)(self.sink.context, Text::new("it panicked in another thread"));
+            }
+            (self.sink.release)(self.sink.context);
+        }
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Pending").field("path", &self.path).finish()
+    }
+}

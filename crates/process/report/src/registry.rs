@@ -1,0 +1,382 @@
+//! The reporters of this artefact.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
+
+use heapledger_core::Bytes;
+use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
+
+use crate::abi::{Each, Entry, Sink, Text, VERSION};
+use crate::collector::{Collector, Pending};
+
+/// Something that knows its own memory: a cache, a pool, an index. Registered by [`register_weak`] or
+/// [`register_strong`], it needs no reporter beside it.
+pub trait ReportItself: Send + Sync {
+    /// Makes the measurements. Called in a thread of Heapledger's, once per collection, never twice at a time.
+    fn report(&self, collector: &mut Collector);
+}
+
+/// Registers a reporter: what is to be called when somebody collects reports. It reports below the path, as
+/// `explicit/cache`, and is known by it.
+///
+/// It is called in a thread of Heapledger's, once per collection, never twice at a time. Where it would wait for what the
+/// collecting thread holds, it is given up on when its time is over ([`Options`](crate::Options)).
+///
+/// ```
+/// # use heapledger_report as reports;
+/// use reports::{Collector, Options};
+/// use std::sync::{Arc, Mutex};
+///
+/// let names = Arc::new(Mutex::new(vec!["a".to_owned()]));
+/// let reported = Arc::clone(&names);
+/// let registration = reports::register("name-count", move |collector: &mut Collector| {
+///     collector.count("", reported.lock().unwrap().len() as u64, "The names that are known.");
+/// });
+/// let found = || reports::collect(&Options::default()).reports.iter().any(|report| &*report.path == "name-count");
+/// assert!(found());
+/// drop(registration);
+/// assert!(!found());
+/// ```
+pub fn register(path: impl fmt::Display, report: impl Fn(&mut Collector) + Send + Sync + 'static) -> Registration {
+    add(&path, Report::Whole(Box::new(report)))
+}
+
+/// Registers a value that reports itself, and keeps it alive until the registration is dropped.
+pub fn register_strong<T: ReportItself + 'static>(path: impl fmt::Display, value: Arc<T>) -> Registration {
+    add(&path, Report::Whole(Box::new(move |collector| value.report(collector))))
+}
+
+/// Registers a value that reports itself for as long as it lives: the registration neither keeps it alive nor has to be
+/// dropped when it goes. During a collection it is kept alive.
+pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: &Arc<T>) -> Registration {
+    add(&path, Report::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
+}
+
+/// Registers a reporter that may answer later, from another thread or task: it is given what to answer with. That it has
+/// answered is said by dropping it. All asynchronous reporters of a collection are waited for together.
+///
+/// ```
+/// # use heapledger_report as reports;
+/// use reports::Options;
+///
+/// let _registration = reports::register_async("worker", |pending: reports::Pending| {
+///     std::thread::spawn(move || pending.collect(|collector| collector.count("jobs", 7, "Jobs that wait.")));
+/// });
+/// let reports = reports::collect(&Options::default());
+/// assert!(reports.reports.iter().any(|report| &*report.path == "worker/jobs" && report.amount == 7));
+/// ```
+pub fn register_async(path: impl fmt::Display, report: impl Fn(Pending) + Send + Sync + 'static) -> Registration {
+    add(&path, Report::Later(Box::new(report)))
+}
+
+/// A reporter that is registered until this is dropped. A collection that goes on meanwhile may still call it: see
+/// [`Registration::unregister`].
+#[must_use = "the reporter is registered until this is dropped; `keep` keeps it for good"]
+pub struct Registration(Option<Arc<Reporter>>);
+
+impl Registration {
+    /// Leaves the reporter registered for as long as the program, or the library, is there.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+
+    /// Unregisters the reporter, and waits for it if it is being called, so that what it refers to may go. In the
+    /// reporter itself it does not wait.
+    pub fn unregister(mut self) {
+        if let Some(reporter) = self.0.take() {
+            remove(&reporter);
+            reporter.run.wait();
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(reporter) = self.0.take() {
+            remove(&reporter);
+        }
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Registration").field(&self.0.as_ref().map(|reporter| &reporter.path)).finish()
+    }
+}
+
+/// A reporter that is registered before `main` begins, or by the loading of the library that it is in: see the
+/// attribute `reporter`.
+#[doc(hidden)]
+pub struct StaticReporter {
+    path: &'static str,
+    report: fn(&mut Collector),
+    run: Run,
+    next: AtomicPtr<StaticReporter>,
+    is_registered: AtomicBool,
+}
+
+impl StaticReporter {
+    #[doc(hidden)]
+    pub const fn new(path: &'static str, report: fn(&mut Collector)) -> StaticReporter {
+        let (next, is_registered) = (AtomicPtr::new(ptr::null_mut()), AtomicBool::new(false));
+        StaticReporter { path, report, run: Run::new(), next, is_registered }
+    }
+
+    /// Allocates nothing, and needs nothing of the standard library: it is called by a constructor of the artefact.
+    #[doc(hidden)]
+    #[inline(never)]
+    pub fn register(&'static self) {
+        if self.is_registered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut first = STATIC.load(Ordering::Relaxed);
+        loop {
+            self.next.store(first, Ordering::Relaxed);
+            let own = ptr::from_ref(self).cast_mut();
+            match STATIC.compare_exchange_weak(first, own, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for StaticReporter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("StaticReporter").field(&self.path).finish()
+    }
+}
+
+/// The last that was registered statically.
+static STATIC: AtomicPtr<StaticReporter> = AtomicPtr::new(ptr::null_mut());
+/// The others, in the order of registration.
+static DYNAMIC: Mutex<Vec<Arc<Reporter>>> = Mutex::new(Vec::new());
+
+fn dynamic() -> MutexGuard<'static, Vec<Arc<Reporter>>> {
+    // A list of pointers is whole between any two calls.
+    DYNAMIC.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The registry's own reporter.
+static SELF: StaticReporter = StaticReporter::new("explicit/heapledger/reporters", report_itself);
+
+fn report_itself(collector: &mut Collector) {
+    // Not under the lock: whoever registers would wait for the walk.
+    let reporters = dynamic().clone();
+    let size = |reporter: &Arc<Reporter>, meter: &mut Meter| {
+        reporter.shallow_size_as_owner(meter) + reporter.path.heap_size(meter) + reporter.report.shallow_size(meter)
+    };
+    let bytes = dynamic().shallow_size(collector.meter());
+    let each = reporters.iter().map(|reporter| size(reporter, collector.meter())).sum::<Bytes>();
+    let names = names().as_ref().map_or(Bytes(0), |names| {
+        names.heap_size_with(collector.meter(), |name, meter| meter.block_around(name.as_ptr()).unwrap_or_default())
+    });
+    let description = "The list of reporters that are registered, without what they hold themselves.";
+    collector.heap("", bytes + each + names, description);
+}
+
+struct Reporter {
+    path: String,
+    report: Report,
+    run: Run,
+}
+
+enum Report {
+    Whole(Box<dyn Fn(&mut Collector) + Send + Sync>),
+    Weak(Weak<dyn ReportItself>),
+    Later(Box<dyn Fn(Pending) + Send + Sync>),
+}
+
+impl Report {
+    /// The block around the function.
+    fn shallow_size(&self, meter: &mut Meter) -> Bytes {
+        let (block, size) = match self {
+            Report::Whole(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Later(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Weak(_) => return Bytes(0),
+        };
+        if size == 0 {
+            return Bytes(0);
+        }
+        // SAFETY: a box of so many bytes begins there.
+        unsafe { meter.block(block, size) }
+    }
+}
+
+fn add(path: &dyn fmt::Display, report: Report) -> Registration {
+    let reporter = Arc::new(Reporter { path: path.to_string(), report, run: Run::new() });
+    dynamic().push(Arc::clone(&reporter));
+    Registration(Some(reporter))
+}
+
+fn remove(reporter: &Arc<Reporter>) {
+    let removed: Vec<_> = dynamic().extract_if(.., |other| Arc::ptr_eq(other, reporter)).collect();
+    // Outside the lock: it may be the last, and what it holds may register reporters when it is dropped.
+    drop(removed);
+}
+
+/// Gives out this artefact's reporters: see [`crate::abi::Registry`].
+///
+/// # Safety
+///
+/// `each` may be called with this context.
+pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
+    let give = |path: &str, reporter: *const c_void, run, release| {
+        let size = size_of::<Entry>() as u32;
+        let entry = Entry { size, version: VERSION, path: Text::new(path), reporter, run, release };
+        // SAFETY: the caller's contract.
+        unsafe { each(context, &raw const entry) };
+    };
+    give(SELF.path, (&raw const SELF).cast(), run_static, release_static);
+    let mut all = Vec::new();
+    let mut next = STATIC.load(Ordering::Acquire);
+    // SAFETY: null, or a static, which is there for as long as this code is.
+    while let Some(reporter) = unsafe { next.as_ref() } {
+        all.push(reporter);
+        next = reporter.next.load(Ordering::Relaxed);
+    }
+    for reporter in all.into_iter().rev() {
+        give(reporter.path, ptr::from_ref(reporter).cast(), run_static, release_static);
+    }
+    let is_gone = |reporter: &Arc<Reporter>| matches!(&reporter.report, Report::Weak(it) if it.strong_count() == 0);
+    let gone: Vec<_> = dynamic().extract_if(.., |reporter| is_gone(reporter)).collect();
+    drop(gone);
+    // Not under the lock: paths are copied.
+    let all = dynamic().clone();
+    for reporter in all {
+        let path = ptr::from_ref(reporter.path.as_str());
+        // SAFETY: it stays until the reporter is released.
+        give(unsafe { &*path }, Arc::into_raw(reporter).cast(), run_dynamic, release_dynamic);
+    }
+}
+
+unsafe extern "C" fn run_static(reporter: *const c_void, sink: *const Sink) {
+    // SAFETY: `visit` gave it; the sink is valid by the contract of `Entry`.
+    let (reporter, sink) = unsafe { (&*reporter.cast::<StaticReporter>(), &*sink) };
+    reporter.run.once(sink, || (reporter.report)(&mut Collector::new(*sink, reporter.path)));
+}
+
+unsafe extern "C" fn release_static(_: *const c_void) {}
+
+unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
+    // SAFETY: `visit` gave it, and it has not been released; the sink is valid by the contract of `Entry`.
+    let (reporter, sink) = unsafe { (&*reporter.cast::<Reporter>(), &*sink) };
+    reporter.run.once(sink, || match &reporter.report {
+        Report::Whole(report) => report(&mut Collector::new(*sink, &reporter.path)),
+        Report::Weak(value) => {
+            if let Some(value) = value.upgrade() {
+                value.report(&mut Collector::new(*sink, &reporter.path));
+            }
+        }
+        Report::Later(report) => report(Pending::new(sink, &reporter.path)),
+    });
+}
+
+unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
+    // What it holds is the program's, whose destructors may panic.
+    // SAFETY: `visit` made it of an `Arc`, and this is the only time.
+    let _ = catch_unwind(|| drop(unsafe { Arc::from_raw(reporter.cast::<Reporter>()) }));
+}
+
+/// That a reporter is called once at a time.
+struct Run {
+    thread: Mutex<Option<ThreadId>>,
+    ended: Condvar,
+}
+
+impl Run {
+    const fn new() -> Run {
+        Run { thread: Mutex::new(None), ended: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the reporter, and tells the sink if it fails.
+    fn once(&self, sink: &Sink, report: impl FnOnce()) {
+        {
+            let mut thread = self.lock();
+            if thread.is_some() {
+                drop(thread);
+                fail(sink, "it has not returned from an earlier call");
+                return;
+            }
+            *thread = Some(thread::current().id());
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(report));
+        *self.lock() = None;
+        self.ended.notify_all();
+        if let Err(panic) = outcome {
+            fail(sink, &message(&*panic));
+            // What was thrown may itself panic when it is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        }
+    }
+
+    fn wait(&self) {
+        let mut thread = self.lock();
+        while thread.is_some_and(|thread| thread != thread::current().id()) {
+            thread = self.ended.wait(thread).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn fail(sink: &Sink, reason: &str) {
+    // SAFETY: the sink's own function and context; the text lives that long.
+    unsafe { (sink.fail)(sink.context, Text::new(reason)) };
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    match text {
+        Some(text) => format!("it panicked: {text}"),
+        None => "it panicked".to_owned(),
+    }
+}
+
+fn names() -> MutexGuard<'static, Option<HashSet<&'static str>>> {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name that is kept for good, once: those who mark blocks keep it.
+pub(crate) fn keep_name(name: &str) -> &'static str {
+    let mut names = names();
+    let names = names.get_or_insert_default();
+    match names.get(name) {
+        Some(name) => name,
+        None => {
+            let name: &'static str = Box::leak(name.into());
+            names.insert(name);
+            name
+        }
+    }
+}
+
+/// Registers a function before `main` begins.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __reporter {
+    ($path:expr, $report:path) => {
+        const _: () = {
+            static REPORTER: $crate::StaticReporter = $crate::StaticReporter::new($path, $report);
+
+            extern "C" fn register() {
+                REPORTER.register();
+            }
+
+            // SAFETY: the loader calls what is there, functions of this type, once each.
+            #[used]
+            #[unsafe(link_section = ".init_array")]
+            static REGISTER: extern "C" fn() = register;
+        };
+    };
+}

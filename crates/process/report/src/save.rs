@@ -1,0 +1,45 @@
+//! Report files.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process;
+
+use crate::collect::{Options, collect};
+
+/// Collects reports, and writes them to a file that `heapledger reports`, and Firefox's about:memory, can open: gzipped
+/// JSON. By custom its name ends with `.json.gz`.
+///
+/// The file is written under another name beside it first, and is there as a whole or not at all. It can be read by this
+/// user alone: names may be private.
+///
+/// ```
+/// # use heapledger_report as reports;
+/// # let path = std::env::temp_dir().join(format!("doc-{}.json.gz", std::process::id()));
+/// reports::save(&path, &reports::Options::default())?;
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Where it cannot be written.
+pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
+    let path = path.as_ref();
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut incomplete = std::ffi::OsString::from(format!("incomplete-{}-", process::id()));
+    incomplete.push(name);
+    let incomplete = path.with_file_name(incomplete);
+    let file = collect(options).to_gzip();
+    let write = || {
+        let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&incomplete)?;
+        out.write_all(&file)?;
+        fs::rename(&incomplete, path)
+    };
+    let result = write();
+    if result.is_err() {
+        let _ = fs::remove_file(&incomplete);
+    }
+    result
+}

@@ -1,0 +1,139 @@
+//! Libraries that come and go while the program runs, each with its own copy of Heapledger.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use heapledger_report::{Collector, Options, Reports, collect, register};
+
+/// `examples/plugin.rs`, built as this test was.
+fn plugin() -> PathBuf {
+    let directory = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "heapledger-report", "--example", "plugin", "--target-dir"]);
+    cargo.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if directory.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success());
+    directory.join("examples/libplugin.so")
+}
+
+struct Library {
+    handle: *mut c_void,
+    path: PathBuf,
+}
+
+impl Library {
+    fn load(path: &Path) -> Library {
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the library's constructors do nothing but register a reporter.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{} cannot be loaded", path.display());
+        Library { handle, path: path.to_path_buf() }
+    }
+
+    fn find(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: the library is loaded.
+        let function = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        assert!(!function.is_null());
+        function
+    }
+
+    fn begin(&self) {
+        // SAFETY: the function of this name.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.find(c"plugin_begin"))() }
+    }
+
+    fn set(&self, what: c_int) {
+        // SAFETY: the function of this name.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.find(c"plugin_set"))(what) }
+    }
+
+    /// In a thread that ends: while one lives that has thread-locals of a library, that is not unloaded.
+    fn collect_apart(&self) -> c_int {
+        // SAFETY: the function of this name.
+        let collect: extern "C" fn() -> c_int = unsafe { std::mem::transmute(self.find(c"plugin_collect")) };
+        std::thread::spawn(move || collect()).join().unwrap()
+    }
+
+    /// Whether it is still mapped afterwards.
+    fn close(self) -> bool {
+        // SAFETY: nobody uses what was found in it.
+        unsafe { libc::dlclose(self.handle) };
+        let path = self.path.to_str().unwrap();
+        // Printing the stack of a panic maps the file, too.
+        let is_code = |line: &str| line.contains(path) && line.contains(" r-xp ");
+        fs::read_to_string("/proc/self/maps").unwrap().lines().any(is_code)
+    }
+}
+
+fn amount(reports: &Reports, path: &str) -> Option<i64> {
+    reports.reports.iter().find(|report| &*report.path == path).map(|report| report.amount)
+}
+
+fn reason(reports: &Reports, name: &str) -> String {
+    let path = format!("heapledger/failed/{name}");
+    reports.reports.iter().find(|report| *report.path == *path).map_or(String::new(), |it| it.description.to_string())
+}
+
+/// In one test: a library's mappings are those of the process.
+#[test]
+fn reporters_come_and_go_with_their_library() {
+    let path = plugin();
+    let all = || collect(&Options::default());
+    let _own = register("of-the-program", |collector: &mut Collector| collector.count("", 1, "One."));
+    assert_eq!(amount(&all(), "explicit/plugin/tables"), None);
+    for round in 0..3 {
+        let library = Library::load(&path);
+        // Registered by a constructor of the library.
+        let reports = all();
+        assert_eq!(amount(&reports, "explicit/plugin/tables"), Some(4096));
+        assert_eq!(amount(&reports, "of-the-program"), Some(1));
+        assert_eq!(amount(&reports, "plugin-session/open"), None);
+        library.begin();
+        let reports = all();
+        assert_eq!(amount(&reports, "explicit/plugin/tables"), Some(4096));
+        assert_eq!(amount(&reports, "plugin-session/open"), Some(1));
+        // A panic of another standard library.
+        assert!(reason(&reports, "plugin-session").contains("it panicked: there is nothing"), "round {round}");
+        // The other way round.
+        assert_eq!(library.collect_apart(), 1);
+        // Not unregistered: it goes with the library.
+        assert!(!library.close(), "round {round}: nothing keeps the library");
+        assert_eq!(amount(&all(), "explicit/plugin/tables"), None);
+        assert_eq!(amount(&all(), "plugin-session/open"), None);
+    }
+
+    // Whenever it comes and goes.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                Library::load(&path).close();
+            }
+        });
+        for _ in 0..50 {
+            assert_eq!(amount(&all(), "of-the-program"), Some(1));
+        }
+    });
+
+    // While a reporter has not returned its code has to stay.
+    let library = Library::load(&path);
+    library.begin();
+    library.set(2);
+    let brief = Options { reporter_deadline: Duration::from_millis(30), ..Options::default() };
+    let reports = collect(&brief);
+    assert!(reason(&reports, "plugin-session").contains("it had not answered after"));
+    assert_eq!(amount(&reports, "of-the-program"), Some(1));
+    library.set(0);
+    let (set, handle) = (library.find(c"plugin_set"), library.handle);
+    assert!(library.close(), "it is not unloaded any more");
+    // SAFETY: it is loaded for good: see above.
+    let library = Library { handle, path: PathBuf::new() };
+    assert_eq!(library.find(c"plugin_set"), set);
+    library.set(1);
+    assert_eq!(amount(&all(), "plugin-session/open"), None);
+    assert_eq!(amount(&all(), "explicit/plugin/tables"), Some(4096));
+}

@@ -1,0 +1,101 @@
+//! `heapledger reports`: what programs measure of themselves.
+
+use std::path::Path;
+
+use heapledger_reports::about::{Filter, Options, Page};
+use heapledger_reports::{Difference, Reports, escape};
+
+use crate::args::{
+    DiffReports, MergeReports, Privacy, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
+    ShowReports,
+};
+use crate::code::Code;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::output::{Output, warn};
+
+mod json;
+mod process;
+mod source;
+
+pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
+    match action {
+        ReportsAction::Show(arguments) => show(arguments, out),
+        ReportsAction::Diff(arguments) => diff(arguments, out),
+        ReportsAction::Merge(arguments) => merge(arguments, out),
+        ReportsAction::Save(arguments) => save(arguments, out),
+    }
+}
+
+fn show(arguments: &ShowReports, out: &mut Output) -> Result<()> {
+    let options = options(&arguments.view)?;
+    let reports = read_all(&arguments.sources, &arguments.privacy)?;
+    print(&Page::of(&reports, &options), &arguments.view, out)
+}
+
+fn diff(arguments: &DiffReports, out: &mut Output) -> Result<()> {
+    let options = options(&arguments.view)?;
+    let before = read(&arguments.before, &arguments.privacy)?;
+    let after = read(&arguments.after, &arguments.privacy)?;
+    let difference = Difference::between(&before, &after).map_err(|error| {
+        let what = format_args!("cannot compare `{}` with `{}`", arguments.after, arguments.before);
+        Failure::caused(Exit::Unreadable, what, error)
+    })?;
+    print(&Page::of_difference(&difference, &options), &arguments.view, out)
+}
+
+fn merge(arguments: &MergeReports, out: &mut Output) -> Result<()> {
+    write(&read_all(&arguments.sources, &arguments.privacy)?, &arguments.target, out)
+}
+
+fn save(arguments: &SaveReports, out: &mut Output) -> Result<()> {
+    write(&read(&arguments.source, &arguments.privacy)?, &arguments.target, out)
+}
+
+fn options(view: &ReportsView) -> Result<Options> {
+    let filter = match &view.filter {
+        Some(pattern) if view.regex => Some(Filter::pattern(pattern).map_err(|error| {
+            Failure::caused(Exit::Usage, format_args!("`{pattern}` is no regular expression"), error)
+        })?),
+        text => text.clone().map(Filter::text),
+    };
+    Ok(Options { verbose: view.verbose, filter })
+}
+
+fn read_all(sources: &[String], privacy: &Privacy) -> Result<Reports> {
+    let sets = sources.iter().map(|source| read(source, privacy)).collect::<Result<Vec<_>>>()?;
+    Ok(Reports::merge(sets))
+}
+
+fn read(source: &str, privacy: &Privacy) -> Result<Reports> {
+    let reports = source::read(source, privacy.anonymize)?;
+    Ok(if privacy.anonymize { reports.anonymized() } else { reports })
+}
+
+fn print(page: &Page, view: &ReportsView, out: &mut Output) -> Result<()> {
+    for section in &page.sections {
+        for path in &section.left_out {
+            let process = &section.process;
+            let what = format_args!("`{path}` of {process} is not shown, as in Firefox: another path begins with it");
+            warn(Code::LeftOut, escape(&what.to_string()));
+        }
+    }
+    if view.json { out.json(&json::PageJson::from(page)) } else { Ok(out.page(page)?) }
+}
+
+fn write(reports: &Reports, target: &ReportsTarget, out: &mut Output) -> Result<()> {
+    let bytes = match target.to.unwrap_or_else(|| format_of(&target.output)) {
+        ReportsFormat::Gzip => reports.to_gzip(),
+        ReportsFormat::Json => reports.to_json().into_bytes(),
+        ReportsFormat::Openmetrics => reports.to_openmetrics().into_bytes(),
+    };
+    out.save(&target.output, |file| file.write_all(&bytes))
+}
+
+fn format_of(path: &Path) -> ReportsFormat {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => ReportsFormat::Json,
+        Some("txt" | "prom") => ReportsFormat::Openmetrics,
+        _ => ReportsFormat::Gzip,
+    }
+}

@@ -1,0 +1,3 @@
+//! Real browsers, driven by small clients of their own protocols.
+
+pub(crate) mod marionette;

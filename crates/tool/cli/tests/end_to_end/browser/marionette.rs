@@ -1,0 +1,133 @@
+//! Firefox, headless, through Marionette: JSON messages, each with its length in front, on a local socket.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::harness::{Scratch, installed};
+
+/// Longer than anything a browser is asked for takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running Firefox with a profile of its own, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Firefox {
+    process: Child,
+    stream: BufReader<TcpStream>,
+    requests: u64,
+}
+
+impl Firefox {
+    /// Starts Firefox ESR, or says why it cannot.
+    pub(crate) fn start(scratch: &Scratch) -> Option<Firefox> {
+        let program = installed("firefox-esr")?;
+        let profile = scratch.file("profile");
+        fs::create_dir_all(&profile).unwrap();
+        let settings = "user_pref(\"marionette.port\", 0);\nuser_pref(\"app.update.enabled\", false);\n\
+            user_pref(\"datareporting.policy.dataSubmissionEnabled\", false);\n";
+        fs::write(profile.join("user.js"), settings).unwrap();
+        let said = File::create(scratch.file("firefox.txt")).unwrap();
+        let process = Command::new(program)
+            .args(["--headless", "--no-remote", "--marionette", "--remote-allow-system-access", "--profile"])
+            .arg(&profile)
+            .env("HOME", scratch.path())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().unwrap())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let mut firefox = Starting(Some(process));
+        let stream = connect(&profile.join("MarionetteActivePort"));
+        let mut firefox = Firefox { process: firefox.0.take().unwrap(), stream, requests: 0 };
+        firefox.receive();
+        firefox.call("WebDriver:NewSession", json!({}));
+        firefox.call("WebDriver:SetTimeouts", json!({"script": PATIENCE.as_millis() as u64}));
+        Some(firefox)
+    }
+
+    /// Opens a page, and waits until it is there.
+    pub(crate) fn open(&mut self, url: &str) {
+        self.call("WebDriver:Navigate", json!({"url": url}));
+    }
+
+    /// Runs JavaScript in the page, with the page's own rights, until it calls the last of its arguments; returns what
+    /// it calls it with.
+    pub(crate) fn run(&mut self, script: &str, arguments: &[Value]) -> Value {
+        let answer = self
+            .call("WebDriver:ExecuteAsyncScript", json!({"script": script, "args": arguments, "sandbox": "system"}));
+        answer["value"].clone()
+    }
+
+    fn call(&mut self, command: &str, parameters: Value) -> Value {
+        self.requests += 1;
+        let message = json!([0, self.requests, command, parameters]).to_string();
+        write!(self.stream.get_mut(), "{}:{message}", message.len()).unwrap();
+        let answer = self.receive();
+        assert_eq!(answer[1], self.requests, "{answer}");
+        assert!(answer[2].is_null(), "{command} failed: {}", answer[2]);
+        answer[3].clone()
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut length = String::new();
+        loop {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            if byte == *b":" {
+                break;
+            }
+            length.push(byte[0].into());
+        }
+        let mut message = vec![0; length.parse().unwrap()];
+        self.stream.read_exact(&mut message).unwrap();
+        serde_json::from_slice(&message).unwrap()
+    }
+}
+
+impl Drop for Firefox {
+    fn drop(&mut self) {
+        end(&mut self.process);
+    }
+}
+
+/// A process that nobody can be asked to end yet.
+struct Starting(Option<Child>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(end);
+    }
+}
+
+/// Ends it with all processes that it has started.
+fn end(process: &mut Child) {
+    let group = Pid::from_child(process);
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = process.wait();
+}
+
+/// The socket, whose port the browser writes into a file.
+fn connect(port: &PathBuf) -> BufReader<TcpStream> {
+    let started = Instant::now();
+    loop {
+        let number = fs::read_to_string(port).ok().and_then(|text| text.trim().parse::<u16>().ok());
+        if let Some(stream) = number.and_then(|number| TcpStream::connect(("127.0.0.1", number)).ok()) {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            return BufReader::new(stream);
+        }
+        assert!(started.elapsed() < PATIENCE, "Firefox does not listen: {}", directory(port).display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn directory(port: &Path) -> &Path {
+    port.parent().and_then(Path::parent).unwrap_or(port)
+}
