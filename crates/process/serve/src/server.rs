@@ -1,7 +1,7 @@
 //! One thread that listens on the loopback and answers from a [`Handler`].
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use crate::quiet;
 const CONNECTIONS_MAX: usize = 32;
 /// A request must be whole after this long, and an answer taken.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after the last answer the connection is closed, if the other side does not do it.
+const DRAINING: Duration = Duration::from_secs(2);
 /// After this long without a question, what can be made again is let go of.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -48,6 +50,8 @@ struct Client {
     connection: Connection,
     /// When it last began to wait for us, or we for it.
     since: Instant,
+    /// It has its last answer. What it still sends is thrown away: to close before that would take the answer from it.
+    is_draining: bool,
 }
 
 impl Loop {
@@ -77,12 +81,16 @@ impl Loop {
         let mut ready = is_ready[2..].iter();
         let (handler, asked) = (&self.handler, &mut self.asked);
         self.clients.retain_mut(|client| {
-            if !ready.next().copied().unwrap_or_default() {
-                return now.duration_since(client.since) < PATIENCE;
+            let is_ready = ready.next().copied().unwrap_or_default();
+            let is_over = now.duration_since(client.since) >= if client.is_draining { DRAINING } else { PATIENCE };
+            if !is_ready || (client.is_draining && is_over) {
+                return !is_over;
             }
-            client.since = now;
+            if !client.is_draining {
+                client.since = now;
+            }
             *asked = now;
-            client.exchange(handler).is_ok() && !client.connection.is_over()
+            client.exchange(handler).is_ok()
         });
         if is_ready[1] {
             self.accept(now);
@@ -99,14 +107,14 @@ impl Loop {
             && stream.set_nonblocking(true).is_ok()
             && stream.set_nodelay(true).is_ok()
         {
-            self.clients.push(Client { stream, connection: Connection::new(), since: now });
+            self.clients.push(Client { stream, connection: Connection::new(), since: now, is_draining: false });
         }
     }
 }
 
 impl Client {
     fn interest(&self) -> PollFd<'_> {
-        let flags = if self.connection.wants_input() { PollFlags::IN } else { PollFlags::OUT };
+        let flags = if self.is_draining || self.connection.wants_input() { PollFlags::IN } else { PollFlags::OUT };
         let descriptor: BorrowedFd<'_> = self.stream.as_fd();
         PollFd::from_borrowed_fd(descriptor, flags)
     }
@@ -115,13 +123,15 @@ impl Client {
     fn exchange(&mut self, handler: &Handler) -> io::Result<()> {
         let mut bytes = [0; 16 << 10];
         loop {
-            let moved = if self.connection.wants_input() {
+            let moved = if self.is_draining || self.connection.wants_input() {
                 self.stream.read(&mut bytes)
             } else {
                 self.stream.write(self.connection.output())
             };
             match moved {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                // Who never stops sending is closed when its time is over.
+                Ok(_) if self.is_draining => return Ok(()),
                 Ok(count) if self.connection.wants_input() => self.connection.receive(&bytes[..count], handler),
                 Ok(count) => self.connection.sent(count, handler),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -129,7 +139,8 @@ impl Client {
                 Err(error) => return Err(error),
             }
             if self.connection.is_over() {
-                return Ok(());
+                self.is_draining = true;
+                self.stream.shutdown(Shutdown::Write)?;
             }
         }
     }

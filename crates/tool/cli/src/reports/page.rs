@@ -1,7 +1,7 @@
 //! Reports in a browser: the page that programs serve of themselves, of files.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -60,6 +60,10 @@ fn exchange(mut stream: TcpStream, handler: &Handler) -> io::Result<()> {
             connection.sent(count, handler);
         }
     }
+    // To close before all is read that was sent would take the answer from who sent it.
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    while stream.read(&mut bytes)? > 0 {}
     Ok(())
 }
 

@@ -48,7 +48,8 @@ fn get(host: &str, target: &str) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
-    stream.write_all(format!("GET {target} HTTP/1.0\r\nHost: {host}\r\nAccept: application/gzip\r\n\r\n").as_bytes())?;
+    stream
+        .write_all(format!("GET {target} HTTP/1.0\r\nHost: {host}\r\nAccept: application/gzip\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take((HEAD_BYTES_MAX + FILE_BYTES_MAX) as u64 + 1).read_to_end(&mut answer)?;
     body(&answer)
