@@ -31,7 +31,8 @@ pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
 
 fn show(arguments: &ShowReports, out: &mut Output) -> Result<()> {
     if arguments.page {
-        let named = |source: &String| Ok((source.clone(), read(source, &arguments.privacy)?));
+        let name = |source: &str| source.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+        let named = |source: &String| Ok((name(source), read(source, &arguments.privacy)?));
         return page::serve(arguments.sources.iter().map(named).collect::<Result<Vec<_>>>()?);
     }
     let options = options(&arguments.view)?;

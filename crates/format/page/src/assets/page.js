@@ -411,5 +411,7 @@ during(null, "measuring", async () => {
     update(fresh);
   }
   await look();
+  list.go(0);
+  $("tree").scrollTop = 0;
   $("tree").focus({ preventScroll: true });
 });
