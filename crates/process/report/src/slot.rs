@@ -106,9 +106,10 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
     unsafe {
         let raw = &*report;
         let stable = raw.stable_path.to_string();
+        let path = raw.path.to_string();
         let report = Report {
             process: "".into(),
-            path: raw.path.to_string().into(),
+            path: if path.is_empty() { "(no path)".into() } else { path.into() },
             stable_path: (!stable.is_empty()).then(|| stable.into()),
             kind: Kind::from_number(raw.kind.into()).unwrap_or_default(),
             unit: Unit::from_number(raw.unit.into()).unwrap_or_default(),
