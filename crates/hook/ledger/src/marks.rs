@@ -10,6 +10,9 @@ use crate::mapped::{OutOfMemory, Zeroed};
 use crate::register::{Block, Key, Register};
 use crate::shards::Budget;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 /// A report of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {

@@ -153,6 +153,13 @@ impl Meter {
         self.marks
     }
 
+    /// Whether a ledger runs in the program.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn has_ledger(&self) -> bool {
+        let known = Box::new(0_u8);
+        self.extent_around(&raw const *known).is_some()
+    }
+
     /// Where the block around an address is, if the ledger knows it.
     pub(crate) fn extent_around<T: ?Sized>(&self, inside: *const T) -> Option<Extent> {
         self.extent(inside.cast::<u8>().addr())

@@ -10,7 +10,6 @@ use std::{mem, process, ptr};
 
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
-
 use heapledger_resident::{LEDGER, query};
 
 use crate::abi::flag;
@@ -25,8 +24,8 @@ use crate::{builtin, children};
 pub struct Options {
     /// Leave out what reporters have declared [private](crate::private).
     pub anonymous: bool,
-    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter: `Ledger::reported` says then
-    /// what of the heap nobody has reported, and what was reported twice.
+    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter, instead of those that were marked
+    /// before: but for those that are kept. Then `Ledger::reported` says what nobody has reported, and what was reported twice.
     pub mark: bool,
     /// Ask the descendants of this process that [listen](crate::listen), too.
     pub children: bool,
@@ -63,7 +62,10 @@ thread_local! {
 /// takes longer than it may, has a report `heapledger-failed/…` that says so; what it had reported until then counts, and
 /// the rest go on. A reporter that never returns keeps its thread, and its library, for good, and is not called again.
 ///
-/// With [`Options::mark`] all marks of earlier collections are taken away first. Of two collections at a time the second waits for the first. Within a reporter the result is empty.
+/// Of two collections at a time the second waits for the first. Within a reporter the result is empty.
+///
+/// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
+/// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
     if IS_REPORTING.get() {
         return Reports::default();
@@ -122,6 +124,10 @@ fn of_reporters(options: &Options) -> Vec<Report> {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
+    if options.mark {
+        // Else what was reported in an earlier collection would seem to be reported twice.
+        query(|| LEDGER.clear_marks());
+    }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
     let all: Vec<Arc<Asked>> = artefacts::reporters().into_iter().map(ask).collect();

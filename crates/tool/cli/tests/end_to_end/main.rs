@@ -26,6 +26,7 @@ mod questions;
 mod readme;
 mod real;
 mod reporters;
+mod reporters_c;
 mod reports;
 mod rewrite;
 mod stacks;

@@ -1,0 +1,100 @@
+//! Marks in the ledger.
+
+use heapledger::{Bytes, Counter, HeapSize, Ledger, Mark, Marked, Meter, Options};
+
+use crate::truth::words;
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("marks_say_who_reported", marks_say_who_reported),
+    ("marks_go_with_their_blocks", marks_go_with_their_blocks),
+    ("counters", counters),
+];
+
+fn marks_say_who_reported() {
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let text = "a text of a page".to_owned();
+    assert_eq!(ledger.mark(text.as_ptr(), "explicit/one"), Marked::Once);
+    assert_eq!(ledger.mark(text.as_ptr(), "explicit/two"), Marked::Again);
+    assert_eq!(ledger.mark(text.as_ptr(), "explicit/three"), Marked::Again);
+    assert_eq!(ledger.mark(text.as_ptr().wrapping_add(3), "explicit/one"), Marked::Inside);
+    assert_eq!(ledger.mark(&raw const text, "explicit/one"), Marked::NoBlock);
+    let block = ledger.block_at(text.as_ptr()).unwrap();
+    let names = block.marks.map(|mark| mark.map(|mark: Mark| mark.reporter));
+    assert_eq!(names, [Some("explicit/one"), Some("explicit/two")], "the first two are kept");
+    for mark in block.marks.into_iter().flatten() {
+        let stack = mark.stack.to_string();
+        assert!(stack.contains("marks_say_who_reported"), "{stack}");
+        assert!(mark.stack.frames().count() >= 2 && !mark.is_kept);
+    }
+    let reported = ledger.reported();
+    assert_eq!((reported.once.blocks.0, reported.twice.blocks.0), (0, 1));
+    assert_eq!(reported.twice.bytes.0, text.len() as u64);
+
+    // A meter's marks have the stack of the traversal.
+    let names: Vec<String> = words(3).collect();
+    let measured = names.heap_size(&mut Meter::marking("explicit/names"));
+    let marked: Vec<_> =
+        ledger.blocks().filter(|block| block.marks[0].is_some_and(|mark| mark.reporter == "explicit/names")).collect();
+    assert_eq!(marked.iter().map(|block| block.usable).sum::<Bytes>(), measured);
+    let mut meter = Meter::marking("explicit/again");
+    names.heap_size(&mut meter);
+    assert_eq!((meter.mark_counts().once, meter.mark_counts().again), (0, 4));
+
+    ledger.clear_marks();
+    let reported = ledger.reported();
+    assert_eq!((reported.once.blocks.0, reported.twice.blocks.0), (0, 0));
+    ledger.stop();
+    assert_eq!(ledger.mark(text.as_ptr(), "explicit/one"), Marked::Unknown);
+}
+
+fn marks_go_with_their_blocks() {
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let reported = || ledger.reported().once.blocks.0;
+    let many: Vec<Box<u64>> = (0..10_000).map(Box::new).collect();
+    for (at, one) in many.iter().enumerate() {
+        let kept = at % 4 == 0;
+        let marked =
+            if kept { ledger.mark_and_keep(&**one, "explicit/kept") } else { ledger.mark(&**one, "explicit/many") };
+        assert_eq!(marked, Marked::Once);
+    }
+    assert_eq!(reported(), 10_000);
+    ledger.clear_marks();
+    assert_eq!(reported(), 2500, "those that are to be kept");
+    drop(many);
+    assert_eq!(reported(), 0);
+
+    let mut growing = vec![1_u8; 100];
+    ledger.mark(growing.as_ptr(), "explicit/growing");
+    assert_eq!(reported(), 1);
+    growing.extend([2; 100_000]);
+    assert_eq!(reported(), 0, "it is another block");
+    let old = growing.as_ptr();
+    ledger.mark(old, "explicit/growing");
+    drop(growing);
+    assert_eq!(ledger.mark(old, "explicit/growing"), Marked::NoBlock, "freed");
+
+    // A reallocation that fails changes nothing.
+    let mut stays = vec![1_u8; 100];
+    ledger.mark(stays.as_ptr(), "explicit/stays");
+    assert!(stays.try_reserve_exact((isize::MAX as usize) - 4096).is_err());
+    assert_eq!(ledger.block_at(stays.as_ptr()).unwrap().marks[0].unwrap().reporter, "explicit/stays");
+}
+
+fn counters() {
+    static LIBRARY: Counter = Counter::new("explicit/library");
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let blocks: Vec<Box<[u8; 100]>> = (0..10).map(|_| Box::new([0; 100])).collect();
+    for block in &blocks {
+        // SAFETY: a box is where its block begins.
+        unsafe { LIBRARY.allocated(&raw const **block, 100) };
+    }
+    let usable: u64 = blocks.iter().map(|block| ledger.block_at(&raw const **block).unwrap().usable.0).sum();
+    assert_eq!(LIBRARY.bytes().0, usable);
+    ledger.clear_marks();
+    assert_eq!(ledger.reported().once.blocks.0, 10);
+    for block in &blocks {
+        // SAFETY: as above.
+        unsafe { LIBRARY.freeing(&raw const **block, 100) };
+    }
+    assert_eq!(LIBRARY.bytes(), Bytes(0));
+}
