@@ -38,6 +38,47 @@ pub enum Marked {
     NoBlock,
 }
 
+/// A report of what is no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misreport {
+    /// What was reported.
+    pub address: u64,
+    /// By whom, and where.
+    pub mark: Mark,
+    /// The block that the address is inside of; `None`: there is none that is known.
+    pub inside: Option<Key>,
+}
+
+/// The first reports of what is no block, and how many there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misreports {
+    first: [Option<Misreport>; Misreports::KEPT],
+    count: u64,
+}
+
+impl Misreports {
+    const KEPT: usize = 64;
+
+    pub(crate) const fn new() -> Misreports {
+        Misreports { first: [None; Misreports::KEPT], count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, misreport: Misreport) {
+        if let Some(place) = usize::try_from(self.count).ok().and_then(|at| self.first.get_mut(at)) {
+            *place = Some(misreport);
+        }
+        self.count += 1;
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Misreport> {
+        self.first.get(at).copied().flatten()
+    }
+}
+
 /// What is live, by how often it has been reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {

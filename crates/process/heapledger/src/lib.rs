@@ -143,6 +143,33 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! # How much a value owns
+//!
+//! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself not. It is there for the
+//! standard library's types and, behind features of their names, for those of common crates; derive it for your own. A
+//! [`Meter`] that marks tells the ledger which blocks have been reported, and by whom.
+//!
+//! ```
+//! # use heapledger::{Allocator, Ledger, Options};
+//! # #[global_allocator]
+//! # static ALLOCATOR: Allocator = Allocator::system();
+//! use heapledger::{HeapSize, Meter};
+//! use std::collections::BTreeMap;
+//! use std::sync::Arc;
+//!
+//! #[derive(HeapSize)]
+//! struct Cache {
+//!     pages: BTreeMap<u32, String>,
+//!     #[heap(shared)]
+//!     index: Arc<Vec<u32>>,
+//! }
+//!
+//! let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let cache = Cache { pages: (0..9).map(|page| (page, "text".repeat(99))).collect(), index: vec![1; 9].into() };
+//! let bytes = cache.heap_size(&mut Meter::marking("explicit/cache"));
+//! assert_eq!(ledger.reported().once.bytes_usable, bytes);
+//! ```
+//!
 //! # Misuse
 //!
 //! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.

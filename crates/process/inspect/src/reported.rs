@@ -44,6 +44,18 @@ pub enum Marked {
     Unknown,
 }
 
+/// A report of what is no block: a defect of its reporter, unless the block was allocated before the ledger was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Misreport {
+    /// What was reported.
+    pub address: u64,
+    /// By whom, and where.
+    pub mark: Mark,
+    /// Where the block begins that the address was inside of; `None`: no live block was known there.
+    pub inside: Option<u64>,
+}
+
 /// What is live, by how often reporters have reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -102,7 +114,23 @@ impl Ledger {
         }
     }
 
-    /// Takes the marks from all blocks, but for those that are to be kept: before reporters are asked anew.
+    /// How often what is no block was reported since marks were cleared.
+    pub fn misreports_count(self) -> u64 {
+        query(|| LEDGER.misreports()).unwrap_or(0)
+    }
+
+    /// The first 64 of them.
+    pub fn misreports(self) -> impl Iterator<Item = Misreport> {
+        let found = (0..).map_while(|number| query(|| LEDGER.misreport_by_number(number)).flatten());
+        found.map(|ledger::Misreport { address, mark, inside }| Misreport {
+            address,
+            mark: Mark::of(mark),
+            inside: inside.map(|key| key.address()),
+        })
+    }
+
+    /// Takes the marks from all blocks, but for those that are to be kept, and forgets misreports: before reporters are asked
+    /// anew.
     pub fn clear_marks(self) {
         query(|| LEDGER.clear_marks());
     }

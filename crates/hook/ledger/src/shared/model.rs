@@ -18,6 +18,7 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
+            misreports: Locked::new(Misreports::new()),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }

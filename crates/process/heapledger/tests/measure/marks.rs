@@ -18,6 +18,11 @@ fn marks_say_who_reported() {
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/three"), Marked::Again);
     assert_eq!(ledger.mark(text.as_ptr().wrapping_add(3), "explicit/one"), Marked::Inside);
     assert_eq!(ledger.mark(&raw const text, "explicit/one"), Marked::NoBlock);
+    let wrong: Vec<_> = ledger.misreports().collect();
+    assert_eq!((wrong.len() as u64, ledger.misreports_count()), (2, 2));
+    assert_eq!(wrong[0].inside, Some(text.as_ptr().addr() as u64));
+    assert_eq!((wrong[1].inside, wrong[1].address), (None, (&raw const text).addr() as u64));
+    assert!(wrong.iter().all(|wrong| wrong.mark.reporter == "explicit/one" && wrong.mark.stack.frames().count() >= 2));
     let block = ledger.block_at(text.as_ptr()).unwrap();
     let names = block.marks.map(|mark| mark.map(|mark: Mark| mark.reporter));
     assert_eq!(names, [Some("explicit/one"), Some("explicit/two")], "the first two are kept");
@@ -43,6 +48,9 @@ fn marks_say_who_reported() {
     ledger.clear_marks();
     let reported = ledger.reported();
     assert_eq!((reported.once.blocks.0, reported.twice.blocks.0), (0, 0));
+    assert_eq!((ledger.misreports().count(), ledger.misreports_count()), (0, 0));
+    (0..100).for_each(|_| assert_eq!(ledger.mark(&raw const text, "explicit/one"), Marked::NoBlock));
+    assert_eq!((ledger.misreports().count(), ledger.misreports_count()), (64, 100));
     ledger.stop();
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/one"), Marked::Unknown);
 }

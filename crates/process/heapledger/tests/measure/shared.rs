@@ -1,12 +1,13 @@
 //! What is shared, and graphs.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::{self, Rc};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use heapledger::{Bytes, HeapContainer, HeapSize, Meter, SharedHeapSize};
 
-use crate::truth::Without::Asked;
+use crate::truth::Without::{Asked, Computed};
 use crate::truth::{expect, words};
 
 pub(crate) const TESTS: &[(&str, fn())] =
@@ -70,6 +71,17 @@ fn shared_by_many() {
         },
     );
     expect("without what is in it", Asked, || Arc::new(7), |shared, meter| shared.shallow_size_if_first(meter));
+    expect(
+        "shared things in collections",
+        Computed,
+        || {
+            let one = Arc::new("one".repeat(9));
+            let map = HashMap::from([("a".to_owned(), one.clone()), ("b".to_owned(), Arc::new("other".repeat(9)))]);
+            let list = Some(vec![one.clone(), one.clone(), Arc::new("third".to_owned())]);
+            (Mutex::new(map), RwLock::new(BTreeMap::from([(1, [one])])), list)
+        },
+        |(map, tree, list), meter| first(list, meter) + first(map, meter) + first(tree, meter),
+    );
     let shared = Rc::new("shared".to_owned());
     let mut meter = Meter::new();
     let whole = shared.heap_size_as_owner(&mut meter);

@@ -18,10 +18,6 @@ macro_rules! buffer {
                 all(self, $room, $is_owned, meter, |_, _| true)
             }
 
-            fn is_first(&self, meter: &mut Meter) -> bool {
-                meter.is_first_visit(self.as_ptr())
-            }
-
             fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes {
                 self.shallow_size_as_owner(meter)
             }
