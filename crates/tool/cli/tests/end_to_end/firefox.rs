@@ -385,3 +385,27 @@ fn files_of_firefox_are_shown_alike() {
     let theirs = firefox.load(&[&scratch.file("again.json.gz")], false);
     assert_same(&lines(&reports(&["show", "a.json.gz"])), &theirs, || "written again".into());
 }
+
+/// The texts that `cargo test` compares with where no Firefox is.
+#[test]
+#[ignore = "needs Firefox ESR; runs in .ci/run"]
+fn kept_texts_are_those_of_firefox() {
+    let scratch = Scratch::new();
+    let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../format/reports/tests/firefox").canonicalize().unwrap();
+    let [first, second] = ["first.json", "second.json"].map(|name| kept.join(name));
+    let mut texts = vec![];
+    for (verbose, end) in [(false, "txt"), (true, "verbose.txt")] {
+        texts.push((format!("second.{end}"), firefox.load(&[&second], verbose)));
+        texts.push((format!("difference.{end}"), firefox.load(&[&first, &second], verbose)));
+        texts.push((format!("first.{end}"), firefox.load(&[&first], verbose)));
+    }
+    firefox.load(&[&first], false);
+    texts.push(("first.filtered.txt".into(), firefox.filter("t", false)));
+    for (name, text) in texts {
+        if std::env::var_os("HEAPLEDGER_BLESS").is_some_and(|value| value == "1") {
+            std::fs::write(kept.join(&name), &text).unwrap();
+        }
+        assert_same(&std::fs::read_to_string(kept.join(&name)).unwrap(), &text, || name);
+    }
+}
