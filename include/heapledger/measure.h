@@ -23,7 +23,7 @@ extern "C" {
  * or one of its family has returned, and not yet free, or null, which has 0. */
 typedef size_t heapledger_size_of(const void *block);
 
-HEAPLEDGER_INLINE size_t heapledger_usable_size(const void *block) {
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_usable_size(const void *block) {
 #ifdef __linux__
     return block != NULL ? malloc_usable_size((void *)(uintptr_t)block) : 0;
 #else
@@ -33,7 +33,9 @@ HEAPLEDGER_INLINE size_t heapledger_usable_size(const void *block) {
 }
 
 /* Measures, and marks nothing: for other uses than reports, such as the limit of a cache. */
-static __attribute__((unused)) size_t heapledger_malloc_size_of(const void *block) { return heapledger_usable_size(block); }
+static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_size_of(const void *block) {
+    return heapledger_usable_size(block);
+}
 
 /* The beginning of the live block around an address: any address in it, and it is not read through. Null where there is
  * none, or no ledger of this process that knows it: an exact one has all that was allocated since its start. */
@@ -45,7 +47,7 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ const void *heapledger_start_of(const void
 }
 
 /* Of the block around an address. 0 where heapledger_start_of knows none. */
-static __attribute__((unused)) size_t heapledger_malloc_enclosing_size_of(const void *inside) {
+static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_enclosing_size_of(const void *inside) {
     return heapledger_usable_size(heapledger_start_of(inside));
 }
 
@@ -80,7 +82,7 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, con
 }
 
 /* For the functions below. */
-HEAPLEDGER_INLINE size_t heapledger_size_of_marked(const void *block, const char *reporter, uint32_t flags) {
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_size_of_marked(const void *block, const char *reporter, uint32_t flags) {
     heapledger_mark(block, reporter, flags);
     return heapledger_usable_size(block);
 }
@@ -90,22 +92,24 @@ HEAPLEDGER_INLINE size_t heapledger_size_of_marked(const void *block, const char
  *
  * Measures, and marks. */
 #define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(function, reporter)                                                          \
-    static __attribute__((unused)) size_t function(const void *block) {                                               \
+    static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *block) {                           \
         return heapledger_size_of_marked(block, "" reporter "", 0);                                                   \
     }
 /* The same for any address in a block: see heapledger_malloc_enclosing_size_of. */
 #define HEAPLEDGER_DEFINE_MALLOC_ENCLOSING_SIZE_OF(function, reporter)                                                \
-    static __attribute__((unused)) size_t function(const void *inside) {                                              \
+    static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *inside) {                          \
         return heapledger_size_of_marked(heapledger_start_of(inside), "" reporter "", 0);                             \
     }
 /* For reporters that count what is allocated and freed: the one when a block has been allocated, with a mark that stays; the
  * other when it is about to be freed. Their sum is what the counter adds and subtracts. */
 #define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_ALLOC(function, reporter)                                                 \
-    static __attribute__((unused)) size_t function(const void *block) {                                               \
+    static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *block) {                           \
         return heapledger_size_of_marked(block, "" reporter "", HEAPLEDGER_MARK_KEEP);                                \
     }
 #define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_FREE(function)                                                            \
-    static __attribute__((unused)) size_t function(const void *block) { return heapledger_usable_size(block); }
+    static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *block) {                           \
+        return heapledger_usable_size(block);                                                                         \
+    }
 
 #ifdef __cplusplus
 }

@@ -172,7 +172,7 @@ HEAPLEDGER_INLINE void heapledger_report(const heapledger_collector *collector, 
     heapledger_reportf(collector, kind, unit, amount, description, "%s", path);
 }
 
-/* The reporter could not do what it should: a report heapledger/failed/PATH says so. What it has reported counts. */
+/* The reporter could not do what it should: a report heapledger-failed/PATH says so. What it has reported counts. */
 static __attribute__((unused, cold)) void heapledger_report_failed(const heapledger_collector *collector, const char *reason) {
     heapledger_text text;
     text.start = reason;
@@ -398,38 +398,46 @@ typedef struct heapledger_reports {
 
 #if HEAPLEDGER_IS_ON
 __asm__(".weak heapledger_reports_v1");
-HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(void) {
+HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(size_t size) {
     const heapledger_reports *reports;
     __asm__("movq heapledger_reports_v1@GOTPCREL(%%rip), %0" : "=r"(reports));
-    return reports;
+    return reports != NULL && reports->size >= size ? reports : NULL;
 }
 #else
-HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(void) { return NULL; }
+HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(size_t size) {
+    (void)size;
+    return NULL;
+}
 #endif
 
+/* Whoever collects, if it has this function; else null. */
+#define HEAPLEDGER_REPORTS_WITH(function)                                                                             \
+    heapledger_find_reports(offsetof(heapledger_reports, function) + sizeof(void (*)(void)))
+
 /* Asks all reporters of this process, one after the other in a thread made for it, and calls back with what they and
- * Heapledger itself have measured. One that is late has a report heapledger/failed/PATH, and the rest go on. */
+ * Heapledger itself have measured. One that is late has a report heapledger-failed/PATH, and the rest go on. */
 HEAPLEDGER_INLINE int heapledger_collect(const heapledger_collection *what, heapledger_each_report *each, void *data) {
-    const heapledger_reports *reports = heapledger_find_reports();
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(collect);
     return reports != NULL ? reports->collect(what, each, data) : HEAPLEDGER_ELSEWHERE;
 }
 
 /* The same, into a file for `heapledger reports show` and for Firefox's about:memory: gzipped JSON. */
 HEAPLEDGER_INLINE int heapledger_save_reports(const heapledger_collection *what, const char *file) {
-    const heapledger_reports *reports = heapledger_find_reports();
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(save);
     return reports != NULL ? reports->save(what, file) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, as text: the trees of about:memory. */
+/* The same, as text: the trees of about:memory. With a libheapledger that was installed with --page; else
+ * HEAPLEDGER_ELSEWHERE, and `heapledger reports show PID` prints them. */
 HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what, int descriptor) {
-    const heapledger_reports *reports = heapledger_find_reports();
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(print);
     return reports != NULL ? reports->print(what, descriptor) : HEAPLEDGER_ELSEWHERE;
 }
 
 /* From now on, in a thread of its own, answers `heapledger reports show PID` of this user, and a parent that collects with
  * HEAPLEDGER_CHILDREN. For the rest of the process's life. */
 HEAPLEDGER_INLINE int heapledger_listen(void) {
-    const heapledger_reports *reports = heapledger_find_reports();
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(listen);
     return reports != NULL ? reports->listen() : HEAPLEDGER_ELSEWHERE;
 }
 
@@ -437,7 +445,7 @@ HEAPLEDGER_INLINE int heapledger_listen(void) {
  * written to `url` (may be null). It has a secret in it. For the rest of the process's life; the second call gives the same
  * address. */
 HEAPLEDGER_INLINE int heapledger_serve(char *url, size_t length) {
-    const heapledger_reports *reports = heapledger_find_reports();
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(serve);
     return reports != NULL ? reports->serve(url, length) : HEAPLEDGER_ELSEWHERE;
 }
 

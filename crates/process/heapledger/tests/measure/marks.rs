@@ -71,6 +71,23 @@ fn marks_go_with_their_blocks() {
     drop(many);
     assert_eq!(reported(), 0);
 
+    let kept = Box::new(7_u64);
+    ledger.mark(&*kept, "explicit/parent");
+    // SAFETY: the child asks the ledger and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let marks = ledger.block_at(&*kept).map(|block| block.marks.map(|mark| mark.map(|mark| mark.reporter)));
+        let again = ledger.mark(&*kept, "explicit/child");
+        let is_right = marks == Some([Some("explicit/parent"), None]) && again == Marked::Again;
+        // SAFETY: the child ends.
+        unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
+    }
+    let mut status = -1;
+    // SAFETY: the status may be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!((status, reported()), (0, 1), "the child has marks of its own");
+    drop(kept);
+
     let mut growing = vec![1_u8; 100];
     ledger.mark(growing.as_ptr(), "explicit/growing");
     assert_eq!(reported(), 1);

@@ -2,13 +2,15 @@
 //! found in programs and libraries, whoever collects.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use heapledger_reports::Reports;
 
 use crate::c::libheapledger;
-use crate::harness::{Job, Scratch, exited, headers, installed};
+use crate::harness::{HEAPLEDGER, Job, Scratch, exited, headers, heapledger, installed};
 
 /// Compiles a fixture without a warning.
 fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
@@ -113,11 +115,11 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     assert_eq!(found["both"], with(&["explicit/other/counter [] 1 0 312 Counted."]));
     let failed = |reason: &str| {
         format!(
-            r"heapledger/failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
+            r"heapledger-failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
         )
     };
     let counter = "explicit/other/counter [] 1 0 0 Counted.";
-    let late = "explicit/other/late [] 2 1 1 From another thread.";
+    let late = "other-late [] 2 1 1 From another thread.";
     assert_eq!(found["late"], with(&[counter, late, &failed("told to fail")]));
     assert!(found["stuck"].last().unwrap().contains("it had not answered after"), "{found:#?}");
     assert_eq!(found["still stuck"], with(&[&failed("it has not returned from an earlier call")]));
@@ -126,8 +128,6 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     assert_eq!(found["unloaded"], with(&[]));
     let private = r"requests/a\b/of <anonymized> (pid 17) [requests/a\b/of <anonymized> (pid NNN)] 2 2 12 Requests of <anonymized> since the start.";
     assert_eq!(found["anonymous"][2], private);
-
-    assert!(found["text"].iter().any(|line| line.ends_with("12.34% ── cache-full")), "{found:#?}");
 
     // The file has the same, and can be read by nobody else.
     let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
@@ -169,8 +169,8 @@ fn reporters_of_cpp_may_throw_and_answer_later() {
     let (with, without) = said(Job::new([&program]));
     let expected = [
         "function [] 2 1 7 Of a function.",
-        "heapledger/failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
-        "heapledger/failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
+        "heapledger-failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
+        "heapledger-failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
         "late/first [] 2 1 1 From another thread.",
         "late/second [] 2 1 2 From another thread.",
         "throws/before [] 2 1 1 It counts.",
@@ -220,4 +220,116 @@ fn reporters_are_found_however_a_program_is_linked() {
             assert!(found["library"].last().unwrap().starts_with("library-count"), "{how}: {found:#?}");
         }
     }
+}
+
+/// What is around the examples of docs/reporters.md: those in C++, and those in C, make one file each.
+const AROUND_CPP: &str = r#"
+#include "heapledger/containers.hpp"
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+struct Foreign { ~Foreign() { std::free(handle); } void *handle; };
+"#;
+const AROUND_C: &str = r#"
+#include "heapledger/heapledger.h"
+#include <pthread.h>
+#include <stdatomic.h>
+struct name { const struct name *next; char *text; };
+static const struct name *names;
+static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char user[] = "me";
+static int64_t names_count;
+static int uid;
+"#;
+
+/// Blocks of code of a page, in a language.
+fn examples(page: &str, language: &str) -> String {
+    let fence = format!("```{language}");
+    let mut is_inside = false;
+    let mut found = String::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            is_inside = line == fence;
+        } else if is_inside {
+            found.push_str(line);
+            found.push('\n');
+        }
+    }
+    found
+}
+
+#[test]
+fn the_guide_for_c_and_cpp_compiles() {
+    let scratch = Scratch::new();
+    let page = std::fs::read_to_string(headers().join("../docs/reporters.md")).unwrap();
+    for (compiler, standard, language, around) in
+        [("g++", "-std=c++11", "cpp", AROUND_CPP), ("gcc", "-std=c11", "c", AROUND_C)]
+    {
+        let Some(compiler) = installed(compiler) else { continue };
+        let examples = examples(&page, language);
+        assert!(examples.lines().count() > 30, "{examples}");
+        let source = scratch.write(&format!("guide.{language}"), format!("{around}{examples}"));
+        let options = ["-D_GNU_SOURCE", "-Wno-unused-function", "-c", standard];
+        compile(&compiler, &options, source.to_str().unwrap(), &scratch.file("guide.o"));
+    }
+}
+
+/// The example measures all that it allocates, as docs/c.md shows.
+#[test]
+fn the_example_of_measuring_functions() {
+    let Some(compiler) = installed("g++") else { return };
+    let scratch = Scratch::new();
+    let prefix = libheapledger(&scratch);
+    let program = build(&compiler, &["-std=c++11"], "examples/sizes.cpp", &prefix, &scratch.file("sizes"));
+    let done = Command::new(&program).current_dir(scratch.file("")).output().unwrap();
+    assert_eq!(done.status, exited(0), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    let page = std::fs::read_to_string(headers().join("../docs/c.md")).unwrap();
+    assert!(page.contains(&format!("$ ./sizes\n{said}$ heapledger")), "{said}");
+    let bytes = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert_eq!(bytes("measured"), bytes("live"), "{said}");
+    let saved = Reports::parse(&std::fs::read(scratch.file("sizes.json.gz")).unwrap()).unwrap();
+    let scene = saved.reports.iter().filter(|report| report.path.starts_with("explicit/scene/"));
+    assert_eq!(format!("{} bytes", scene.map(|report| report.amount).sum::<i64>()), bytes("measured"));
+}
+
+/// A program that knows nothing of reports answers nevertheless, where it is told to listen.
+#[test]
+fn a_preloaded_program_answers() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    let mut program = Command::new("sleep");
+    let mut program = program.arg("60").env("LD_PRELOAD", &library).env("HEAPLEDGER_LISTEN", "1").spawn().unwrap();
+    let ask = || heapledger([OsStr::new("reports"), "show".as_ref(), program.id().to_string().as_ref()]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut answer = ask();
+    while !answer.status.success() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        answer = ask();
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let text = String::from_utf8_lossy(&answer.stdout);
+    assert!(text.contains("heap-unclassified") && text.contains("(sleep, pid "), "{answer:?}");
+}
+
+/// With what about:memory shows, in a build of its own.
+#[test]
+#[ignore = "two minutes of compilers; .ci/run has it"]
+fn reports_are_shown_in_the_program() {
+    let scratch = Scratch::new();
+    let prefix = scratch.file("prefix");
+    let mut install = Command::new(headers().join("../crates/process/capi/install"));
+    install.arg("--page").arg(&prefix).env("CARGO", env!("CARGO"));
+    // Not where the library without it is built, which other tests use.
+    install.env("CARGO_TARGET_DIR", Path::new(HEAPLEDGER).ancestors().nth(2).unwrap().join("page"));
+    let done = install.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let (program, library) = with_library(Path::new("cc"), &["-std=gnu99"], &prefix, &scratch);
+    let outcome = Job::new([&program]).argument(&library).bare();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let found = collections(&outcome.text());
+    let is_shown = |end: &str| found["text"].iter().any(|line| line.ends_with(end));
+    assert!(is_shown("12.34% ── cache-full") && is_shown("-- explicit"), "{found:#?}");
 }
