@@ -108,6 +108,17 @@ fn reporters_come_and_go_with_their_library() {
         assert!(!library.close(), "round {round}: nothing keeps the library");
         assert_eq!(amount(&all(), "explicit/plugin/tables"), None);
         assert_eq!(amount(&all(), "plugin-session/open"), None);
+        // Nothing of it is called any more where the process forks.
+        // SAFETY: the child ends at once, and is waited for.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(7);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+        }
     }
 
     // Whenever it comes and goes.
