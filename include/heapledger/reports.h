@@ -172,7 +172,7 @@ HEAPLEDGER_INLINE void heapledger_report(const heapledger_collector *collector, 
     heapledger_reportf(collector, kind, unit, amount, description, "%s", path);
 }
 
-/* The reporter could not do what it should: a report heapledger/failed/PATH says so. What it has reported counts. */
+/* The reporter could not do what it should: a report heapledger-failed/PATH says so. What it has reported counts. */
 static __attribute__((unused, cold)) void heapledger_report_failed(const heapledger_collector *collector, const char *reason) {
     heapledger_text text;
     text.start = reason;
@@ -415,7 +415,7 @@ HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(size_t size)
     heapledger_find_reports(offsetof(heapledger_reports, function) + sizeof(void (*)(void)))
 
 /* Asks all reporters of this process, one after the other in a thread made for it, and calls back with what they and
- * Heapledger itself have measured. One that is late has a report heapledger/failed/PATH, and the rest go on. */
+ * Heapledger itself have measured. One that is late has a report heapledger-failed/PATH, and the rest go on. */
 HEAPLEDGER_INLINE int heapledger_collect(const heapledger_collection *what, heapledger_each_report *each, void *data) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(collect);
     return reports != NULL ? reports->collect(what, each, data) : HEAPLEDGER_ELSEWHERE;

@@ -25,7 +25,7 @@ fn amount(reports: &Reports, path: &str) -> Option<i64> {
 }
 
 fn reason(reports: &Reports, name: &str) -> String {
-    let path = format!("heapledger/failed/{}", part(name));
+    let path = format!("heapledger-failed/{}", part(name));
     find(reports, &path).map_or_else(String::new, |report| report.description.to_string())
 }
 
@@ -256,6 +256,30 @@ fn unregistering_waits_for_a_call() {
     registration.unregister();
     assert!(*ended.lock().unwrap());
     collection.join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_shown_is_left_out_and_named() {
+    let _alone = alone();
+    let _wrong = register("explicit/wrong", |collector: &mut Collector| {
+        collector.count("count", 1, "No bytes.");
+        collector.report("other", Kind::Other, Unit::Bytes, 1, "Neither on the heap nor off it.");
+        collector.bytes("right", Bytes(5), "As it has to be.");
+        collector.bytes("/mixed/a", Bytes(5), "Bytes.");
+        collector.count("/mixed/b", 5, "In another unit.");
+    });
+    let _unnamed = register("", |collector: &mut Collector| collector.count("", 1, "It has no path."));
+    let reports = collect(&Options::default());
+    let reports = Reports::parse(&reports.to_gzip()).unwrap();
+    assert_eq!((amount(&reports, "explicit/wrong/right"), amount(&reports, "mixed/a")), (Some(5), Some(5)));
+    assert_eq!(amount(&reports, "(no path)"), Some(1));
+    for (path, why) in
+        [("explicit/wrong/count", "neither"), ("explicit/wrong/other", "neither"), ("mixed/b", "has other units")]
+    {
+        assert_eq!(amount(&reports, path), None);
+        let reason = reason(&reports, path);
+        assert!(reason.contains("cannot be shown") && reason.contains(why), "{reason}");
+    }
 }
 
 #[test]

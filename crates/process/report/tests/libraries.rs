@@ -75,7 +75,7 @@ fn amount(reports: &Reports, path: &str) -> Option<i64> {
 }
 
 fn reason(reports: &Reports, name: &str) -> String {
-    let path = format!("heapledger/failed/{name}");
+    let path = format!("heapledger-failed/{name}");
     reports.reports.iter().find(|report| *report.path == *path).map_or(String::new(), |it| it.description.to_string())
 }
 

@@ -11,15 +11,15 @@ use heapledger_resident::{LEDGER, control, query};
 use super::add;
 
 pub(super) fn report(reports: &mut Vec<Report>) {
-    let glibc = glibc();
-    let jemalloc = Jemalloc::find();
-    let mimalloc = mimalloc();
     // Before anything is allocated for the sake of the answer.
-    let jemalloc = jemalloc.as_ref().and_then(Jemalloc::figures);
+    let glibc = glibc();
+    let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
+    let mimalloc = mimalloc();
+    // mimalloc does not count what is allocated, jemalloc not unless it was built to.
+    let is_whole = mimalloc.is_none() && !matches!(jemalloc, Some(None)) && (glibc.is_some() || jemalloc.is_some());
+    let jemalloc = jemalloc.flatten();
     let by_allocators = [glibc.as_ref().map(Glibc::allocated), jemalloc.as_ref().map(|figures| figures.allocated)];
     let known: u64 = by_allocators.into_iter().flatten().sum();
-    // mimalloc does not count what is allocated.
-    let is_whole = mimalloc.is_none() && by_allocators.iter().any(Option::is_some);
     report_allocated(reports, is_whole.then_some(known));
     if let Some(glibc) = glibc {
         glibc.report(reports);

@@ -115,11 +115,11 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     assert_eq!(found["both"], with(&["explicit/other/counter [] 1 0 312 Counted."]));
     let failed = |reason: &str| {
         format!(
-            r"heapledger/failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
+            r"heapledger-failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
         )
     };
     let counter = "explicit/other/counter [] 1 0 0 Counted.";
-    let late = "explicit/other/late [] 2 1 1 From another thread.";
+    let late = "other-late [] 2 1 1 From another thread.";
     assert_eq!(found["late"], with(&[counter, late, &failed("told to fail")]));
     assert!(found["stuck"].last().unwrap().contains("it had not answered after"), "{found:#?}");
     assert_eq!(found["still stuck"], with(&[&failed("it has not returned from an earlier call")]));
@@ -171,8 +171,8 @@ fn reporters_of_cpp_may_throw_and_answer_later() {
     let (with, without) = said(Job::new([&program]));
     let expected = [
         "function [] 2 1 7 Of a function.",
-        "heapledger/failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
-        "heapledger/failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
+        "heapledger-failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
+        "heapledger-failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
         "late/first [] 2 1 1 From another thread.",
         "late/second [] 2 1 2 From another thread.",
         "throws/before [] 2 1 1 It counts.",
