@@ -427,7 +427,8 @@ HEAPLEDGER_INLINE int heapledger_save_reports(const heapledger_collection *what,
     return reports != NULL ? reports->save(what, file) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, as text: the trees of about:memory. */
+/* The same, as text: the trees of about:memory. With a libheapledger that was installed with --page; else
+ * HEAPLEDGER_ELSEWHERE, and `heapledger reports show PID` prints them. */
 HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what, int descriptor) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(print);
     return reports != NULL ? reports->print(what, descriptor) : HEAPLEDGER_ELSEWHERE;

@@ -121,6 +121,17 @@ fn reporters_come_and_go_with_their_library() {
         }
     }
 
+    // One in C, which has nothing of ours but the header.
+    let in_c = path.with_file_name("libreporters_c.so");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-DLIBRARY", "-o"]).arg(&in_c).arg("-I").arg(root.join("include"));
+    assert!(compiler.arg(root.join("fixtures/headers/reporters.c")).status().unwrap().success());
+    let library = Library::load(&in_c);
+    assert_eq!(amount(&all(), "library-count"), Some(5));
+    assert!(!library.close());
+    assert_eq!(amount(&all(), "library-count"), None);
+
     // Whenever it comes and goes.
     std::thread::scope(|scope| {
         scope.spawn(|| {
