@@ -361,3 +361,29 @@ fn every_thread_has_its_stack() {
     }
     drop(above);
 }
+
+#[test]
+#[ignore = "a figure for docs/reporters.md: `cargo test --release -p heapledger-report --test collection hundred -- --ignored --nocapture`"]
+fn a_hundred_thousand_reports() {
+    let _alone = alone();
+    let _many = register("explicit/many", |collector: &mut Collector| {
+        for number in 0..100_000_u64 {
+            collector.heap(format_args!("of/{}/{}", number % 100, variable(number)), Bytes(number), "One of many.");
+        }
+    });
+    // Of the processor's time, whatever else it has to do.
+    let spent = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: there is room for a time.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    for _ in 0..3 {
+        let begun = spent();
+        let reports = collect(&Options::default());
+        let took = spent() - begun;
+        assert!(reports.reports.len() > 100_000);
+        let file = reports.to_gzip();
+        println!("{took:.0?} to collect, {:.0?} more for a file of {} KiB", spent() - begun - took, file.len() >> 10);
+    }
+}

@@ -83,24 +83,35 @@ impl Live {
     }
 }
 
-/// glibc's figures.
-struct Glibc(libc::mallinfo2);
+/// `struct mallinfo2` of glibc's `<malloc.h>`.
+#[repr(C)]
+struct Glibc {
+    arena: usize,
+    ordblks: usize,
+    smblks: usize,
+    hblks: usize,
+    hblkhd: usize,
+    usmblks: usize,
+    fsmblks: usize,
+    uordblks: usize,
+    fordblks: usize,
+    keepcost: usize,
+}
 
-/// `None` with another C library, or an old one.
+/// glibc's figures; `None` with another C library, or an old one.
 fn glibc() -> Option<Glibc> {
     let address = weak_address!("mallinfo2");
     // SAFETY: the C library's function of this name.
-    (address != 0)
-        .then(|| Glibc(unsafe { mem::transmute::<usize, unsafe extern "C" fn() -> libc::mallinfo2>(address)() }))
+    (address != 0).then(|| unsafe { mem::transmute::<usize, unsafe extern "C" fn() -> Glibc>(address)() })
 }
 
 impl Glibc {
     fn allocated(&self) -> u64 {
-        (self.0.uordblks + self.0.hblkhd) as u64
+        (self.uordblks + self.hblkhd) as u64
     }
 
     fn report(&self, reports: &mut Vec<Report>) {
-        let info = &self.0;
+        let info = self;
         let parts = [
             ("allocated/arenas", info.uordblks, "Blocks in arenas, with their headers, and those kept for threads."),
             ("allocated/mapped", info.hblkhd, "Large blocks, each with a mapping of its own."),

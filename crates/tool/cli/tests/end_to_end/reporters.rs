@@ -162,7 +162,8 @@ fn with_jemalloc() {
     });
     assert!(allocated >= run.known && committed > allocated, "{allocated} of {committed}");
     run.allocators_agree();
-    Run::of(&program, "ledger").has_reporters().ledger_agrees();
+    // The ledger does not know what it adds to the blocks.
+    Run::of(&program, "ledger").has_reporters().allocators_agree();
 }
 
 #[test]
