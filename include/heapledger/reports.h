@@ -393,7 +393,6 @@ typedef struct heapledger_reports {
     int (*save)(const heapledger_collection *what, const char *file);
     int (*listen)(void);
     int (*print)(const heapledger_collection *what, int descriptor);
-    int (*serve)(char *url, size_t length);
 } heapledger_reports;
 
 #if HEAPLEDGER_IS_ON
@@ -439,14 +438,6 @@ HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what
 HEAPLEDGER_INLINE int heapledger_listen(void) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(listen);
     return reports != NULL ? reports->listen() : HEAPLEDGER_ELSEWHERE;
-}
-
-/* From now on, in a thread of its own, shows about:memory to a browser of this machine, which is given the address that is
- * written to `url` (may be null). It has a secret in it. For the rest of the process's life; the second call gives the same
- * address. */
-HEAPLEDGER_INLINE int heapledger_serve(char *url, size_t length) {
-    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(serve);
-    return reports != NULL ? reports->serve(url, length) : HEAPLEDGER_ELSEWHERE;
 }
 
 #ifdef __cplusplus
