@@ -172,7 +172,7 @@ HEAPLEDGER_INLINE void heapledger_report(const heapledger_collector *collector, 
     heapledger_reportf(collector, kind, unit, amount, description, "%s", path);
 }
 
-/* The reporter could not do what it should: a report heapledger/failed/PATH says so. What it has reported counts. */
+/* The reporter could not do what it should: a report heapledger-failed/PATH says so. What it has reported counts. */
 static __attribute__((unused, cold)) void heapledger_report_failed(const heapledger_collector *collector, const char *reason) {
     heapledger_text text;
     text.start = reason;
@@ -393,7 +393,6 @@ typedef struct heapledger_reports {
     int (*save)(const heapledger_collection *what, const char *file);
     int (*listen)(void);
     int (*print)(const heapledger_collection *what, int descriptor);
-    int (*serve)(char *url, size_t length);
 } heapledger_reports;
 
 #if HEAPLEDGER_IS_ON
@@ -415,7 +414,7 @@ HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(size_t size)
     heapledger_find_reports(offsetof(heapledger_reports, function) + sizeof(void (*)(void)))
 
 /* Asks all reporters of this process, one after the other in a thread made for it, and calls back with what they and
- * Heapledger itself have measured. One that is late has a report heapledger/failed/PATH, and the rest go on. */
+ * Heapledger itself have measured. One that is late has a report heapledger-failed/PATH, and the rest go on. */
 HEAPLEDGER_INLINE int heapledger_collect(const heapledger_collection *what, heapledger_each_report *each, void *data) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(collect);
     return reports != NULL ? reports->collect(what, each, data) : HEAPLEDGER_ELSEWHERE;
@@ -427,7 +426,8 @@ HEAPLEDGER_INLINE int heapledger_save_reports(const heapledger_collection *what,
     return reports != NULL ? reports->save(what, file) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, as text: the trees of about:memory. */
+/* The same, as text: the trees of about:memory. With a libheapledger that was installed with --page; else
+ * HEAPLEDGER_ELSEWHERE, and `heapledger reports show PID` prints them. */
 HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what, int descriptor) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(print);
     return reports != NULL ? reports->print(what, descriptor) : HEAPLEDGER_ELSEWHERE;
@@ -438,14 +438,6 @@ HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what
 HEAPLEDGER_INLINE int heapledger_listen(void) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(listen);
     return reports != NULL ? reports->listen() : HEAPLEDGER_ELSEWHERE;
-}
-
-/* From now on, in a thread of its own, shows about:memory to a browser of this machine, which is given the address that is
- * written to `url` (may be null). It has a secret in it. For the rest of the process's life; the second call gives the same
- * address. */
-HEAPLEDGER_INLINE int heapledger_serve(char *url, size_t length) {
-    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(serve);
-    return reports != NULL ? reports->serve(url, length) : HEAPLEDGER_ELSEWHERE;
 }
 
 #ifdef __cplusplus

@@ -124,11 +124,13 @@ impl Table {
         Table { register: Register::new() }
     }
 
-    /// Marks a live block.
-    pub(crate) fn mark(&mut self, budget: &Budget, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+    /// Marks one of so many live blocks.
+    pub(crate) fn mark(&mut self, budget: &Budget, blocks: usize, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
         let known = self.register.at(key);
         if known.is_none() && self.register.is_full() {
-            budget.grow(&mut self.register)?;
+            // Most programs that mark a few blocks go on to mark nearly all.
+            let many = blocks.min(self.register.len() * 4);
+            budget.grow_to(&mut self.register, many).or_else(|_| budget.grow(&mut self.register))?;
         }
         let mut entry = known.map_or(Entry::default(), |(_, entry)| entry);
         let answer = if known.is_some() { Marked::Again } else { Marked::Once };
@@ -159,9 +161,9 @@ impl Table {
     }
 
     /// The block is back; its marks are lost where there is no room.
-    pub(crate) fn restore(&mut self, budget: &Budget, key: Key, marks: Marks) {
+    pub(crate) fn restore(&mut self, budget: &Budget, blocks: usize, key: Key, marks: Marks) {
         for mark in marks.into_iter().flatten() {
-            let _ = self.mark(budget, key, mark);
+            let _ = self.mark(budget, blocks, key, mark);
         }
     }
 
@@ -170,7 +172,7 @@ impl Table {
         let old = core::mem::take(&mut self.register);
         for (key, _, entry) in old.entries() {
             let kept = entry.0.map(|mark| mark.mark().filter(|mark| mark.is_kept));
-            self.restore(budget, key, kept);
+            self.restore(budget, 0, key, kept);
         }
         budget.give(old.bytes_mapped());
     }

@@ -8,6 +8,8 @@
 mod calls;
 mod environment;
 mod misuses;
+#[cfg(feature = "page")]
+mod page;
 mod reports;
 
 use heapledger_core::bridge::Bridge;

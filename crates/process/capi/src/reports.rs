@@ -1,7 +1,6 @@
 //! The collection of `heapledger/reports.h`: C's view of the reporters of this process.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,16 +8,15 @@ use std::time::Duration;
 use std::{process, ptr};
 
 use heapledger_report::{Listener, Options, Report};
-use heapledger_reports::about;
 
-use crate::calls::{FAILED, OK, print_text, read};
+use crate::calls::{FAILED, OK, read};
 
 /// `heapledger_collection`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collection {
     size: u32,
-    flags: u32,
+    pub(crate) flags: u32,
     reporter_deadline_ms: u32,
     deadline_ms: u32,
 }
@@ -26,7 +24,6 @@ pub(crate) struct Collection {
 const ANONYMOUS: u32 = 1;
 const MARK: u32 = 2;
 const CHILDREN: u32 = 4;
-const VERBOSE: u32 = 8;
 
 /// `heapledger_report_found`.
 #[repr(C)]
@@ -54,14 +51,22 @@ pub struct Table {
     collect: unsafe extern "C" fn(*const Collection, Option<EachReport>, *mut c_void) -> c_int,
     save: unsafe extern "C" fn(*const Collection, *const c_char) -> c_int,
     listen: extern "C" fn() -> c_int,
+    #[cfg(feature = "page")]
     print: unsafe extern "C" fn(*const Collection, c_int) -> c_int,
 }
 
 /// Found by programs also where a recorder observes them, other than the ledger.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_reports_v1: Table =
-    Table { size: size_of::<Table>() as u32, version: 1, collect, save, listen, print };
+pub static heapledger_reports_v1: Table = Table {
+    size: size_of::<Table>() as u32,
+    version: 1,
+    collect,
+    save,
+    listen,
+    #[cfg(feature = "page")]
+    print: crate::page::print,
+};
 
 /// # Safety
 ///
@@ -116,27 +121,6 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
     }
 }
 
-/// # Safety
-///
-/// As [`collect`].
-unsafe extern "C" fn print(what: *const Collection, descriptor: c_int) -> c_int {
-    if descriptor < 0 {
-        return FAILED;
-    }
-    // SAFETY: the caller's contract; of the descriptor, that it is the caller's during the call.
-    let (given, to) = unsafe { (given(what), BorrowedFd::borrow_raw(descriptor)) };
-    print_text(to, || text(&given.options(), given.flags & VERBOSE != 0))
-}
-
-/// The trees of about:memory.
-fn text(options: &Options, is_verbose: bool) -> String {
-    let shown = about::Options { verbose: is_verbose, ..about::Options::default() };
-    let mut text = String::new();
-    // A string takes everything.
-    let _ = about::Page::of(&heapledger_report::collect(options), &shown).print(&mut text);
-    text
-}
-
 /// Answers other processes from now on.
 pub(crate) extern "C" fn listen() -> c_int {
     static LISTENER: Mutex<Option<(u32, Listener)>> = Mutex::new(None);
@@ -152,7 +136,7 @@ pub(crate) extern "C" fn listen() -> c_int {
 /// # Safety
 ///
 /// `what` is null or of so many bytes as its first field says.
-unsafe fn given(what: *const Collection) -> Collection {
+pub(crate) unsafe fn given(what: *const Collection) -> Collection {
     let mut given = Collection { size: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
     // SAFETY: the caller's contract; a collection is integers.
     unsafe { read(what, &mut given) };
@@ -160,7 +144,7 @@ unsafe fn given(what: *const Collection) -> Collection {
 }
 
 impl Collection {
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let defaults = Options::default();
         let or = |milliseconds: u32, default: Duration| match milliseconds {
             0 => default,

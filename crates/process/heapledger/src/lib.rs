@@ -113,8 +113,8 @@
 //! # Who holds what: memory reporters
 //!
 //! Parts of a program say how much they hold, by walking through it: [`HeapSize`] asks the allocator for the size of each
-//! block. With the feature `reports` a [`reporter`] is all that it takes to be in the tree that `heapledger reports show PID` and
-//! Firefox's about:memory show, where what nobody reports is `heap-unclassified`. [`reports`] has the rest: reporters that come and go,
+//! block. With the feature `reports` the attribute `reporter` is all that it takes to be in the tree that `heapledger reports show PID` and
+//! Firefox's about:memory show, where what nobody reports is `heap-unclassified`. The module `reports` has the rest: reporters that come and go,
 //! collecting, saving, answering other processes. Before you write one, read `docs/reporters.md` of the project.
 //!
 #![cfg_attr(feature = "reports", doc = "```")]

@@ -24,7 +24,7 @@ use heapledger_core::{Bytes, sys};
 /// With [`Meter::marking`] every block that is measured is marked in the ledger as reported.
 ///
 /// A meter is for one traversal, in one thread at a time. It allocates only to remember shared things
-/// ([`Meter::is_first_visit`]): 9 to 18 bytes for each.
+/// ([`Meter::is_first_visit`]): 10 to 21 bytes for each.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;

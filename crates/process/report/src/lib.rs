@@ -34,6 +34,7 @@ mod builtin;
 mod children;
 mod collect;
 mod collector;
+mod fork;
 mod listen;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;

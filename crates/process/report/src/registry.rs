@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,6 +16,7 @@ use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
 
 use crate::abi::{Each, Entry, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
+use crate::fork;
 
 /// Something that knows its own memory: a cache, a pool, an index. Registered by [`register_weak`] or
 /// [`register_strong`], it needs no reporter beside it.
@@ -159,6 +161,14 @@ static STATIC: AtomicPtr<StaticReporter> = AtomicPtr::new(ptr::null_mut());
 /// The others, in the order of registration.
 static DYNAMIC: Mutex<Vec<Arc<Reporter>>> = Mutex::new(Vec::new());
 
+/// The registry's locks.
+pub(crate) type Held = (MutexGuard<'static, Vec<Arc<Reporter>>>, MutexGuard<'static, Names>);
+
+/// Takes them.
+pub(crate) fn hold() -> Held {
+    (dynamic(), names())
+}
+
 fn dynamic() -> MutexGuard<'static, Vec<Arc<Reporter>>> {
     // A list of pointers is whole between any two calls.
     DYNAMIC.lock().unwrap_or_else(PoisonError::into_inner)
@@ -182,7 +192,7 @@ fn report_itself(collector: &mut Collector) {
     collector.heap("", bytes + each + names, description);
 }
 
-struct Reporter {
+pub(crate) struct Reporter {
     path: String,
     report: Report,
     run: Run,
@@ -211,6 +221,7 @@ impl Report {
 }
 
 fn add(path: &dyn fmt::Display, report: Report) -> Registration {
+    fork::watch();
     let reporter = Arc::new(Reporter { path: path.to_string(), report, run: Run::new() });
     dynamic().push(Arc::clone(&reporter));
     Registration(Some(reporter))
@@ -287,29 +298,30 @@ unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
 
 /// That a reporter is called once at a time.
 struct Run {
-    thread: Mutex<Option<ThreadId>>,
+    /// The thread that calls it, and its process: a child of that has a copy of this, and not of the thread.
+    caller: Mutex<Option<(ThreadId, u32)>>,
     ended: Condvar,
 }
 
 impl Run {
     const fn new() -> Run {
-        Run { thread: Mutex::new(None), ended: Condvar::new() }
+        Run { caller: Mutex::new(None), ended: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, u32)>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls the reporter, and tells the sink if it fails.
     fn once(&self, sink: &Sink, report: impl FnOnce()) {
         {
-            let mut thread = self.lock();
-            if thread.is_some() {
-                drop(thread);
+            let mut caller = self.lock();
+            if caller.is_some_and(|(_, process)| process == process::id()) {
+                drop(caller);
                 fail(sink, "it has not returned from an earlier call");
                 return;
             }
-            *thread = Some(thread::current().id());
+            *caller = Some((thread::current().id(), process::id()));
         }
         let outcome = catch_unwind(AssertUnwindSafe(report));
         *self.lock() = None;
@@ -322,9 +334,10 @@ impl Run {
     }
 
     fn wait(&self) {
-        let mut thread = self.lock();
-        while thread.is_some_and(|thread| thread != thread::current().id()) {
-            thread = self.ended.wait(thread).unwrap_or_else(PoisonError::into_inner);
+        let own = (thread::current().id(), process::id());
+        let mut caller = self.lock();
+        while caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
+            caller = self.ended.wait(caller).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -342,8 +355,10 @@ fn message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-fn names() -> MutexGuard<'static, Option<HashSet<&'static str>>> {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+pub(crate) type Names = Option<HashSet<&'static str>>;
+
+fn names() -> MutexGuard<'static, Names> {
+    static NAMES: Mutex<Names> = Mutex::new(None);
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

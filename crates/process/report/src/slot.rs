@@ -120,7 +120,7 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
         };
         let report = Report {
             process: "".into(),
-            path: path.into(),
+            path: if path.is_empty() { "(no path)".into() } else { path.into() },
             stable_path: stable.map(Into::into),
             kind: Kind::from_number(raw.kind.into()).unwrap_or_default(),
             unit: Unit::from_number(raw.unit.into()).unwrap_or_default(),

@@ -7,6 +7,7 @@ use crate::truth::words;
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("marks_say_who_reported", marks_say_who_reported),
     ("marks_go_with_their_blocks", marks_go_with_their_blocks),
+    ("a_sample_stands_for_all", a_sample_stands_for_all),
     ("counters", counters),
 ];
 
@@ -71,6 +72,23 @@ fn marks_go_with_their_blocks() {
     drop(many);
     assert_eq!(reported(), 0);
 
+    let kept = Box::new(7_u64);
+    ledger.mark(&*kept, "explicit/parent");
+    // SAFETY: the child asks the ledger and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let marks = ledger.block_at(&*kept).map(|block| block.marks.map(|mark| mark.map(|mark| mark.reporter)));
+        let again = ledger.mark(&*kept, "explicit/child");
+        let is_right = marks == Some([Some("explicit/parent"), None]) && again == Marked::Again;
+        // SAFETY: the child ends.
+        unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
+    }
+    let mut status = -1;
+    // SAFETY: the status may be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!((status, reported()), (0, 1), "the child has marks of its own");
+    drop(kept);
+
     let mut growing = vec![1_u8; 100];
     ledger.mark(growing.as_ptr(), "explicit/growing");
     assert_eq!(reported(), 1);
@@ -86,6 +104,20 @@ fn marks_go_with_their_blocks() {
     ledger.mark(stays.as_ptr(), "explicit/stays");
     assert!(stays.try_reserve_exact((isize::MAX as usize) - 4096).is_err());
     assert_eq!(ledger.block_at(stays.as_ptr()).unwrap().marks[0].unwrap().reporter, "explicit/stays");
+}
+
+fn a_sample_stands_for_all() {
+    let ledger = Ledger::start(Options { sample_every: Some(Bytes(4096)), ..Options::EXACT }).unwrap();
+    let (some, others) =
+        [30_000, 60_000].map(|count| (0..count).map(|_| Box::new([0_u8; 500])).collect::<Vec<_>>()).into();
+    let mut meter = Meter::marking("explicit/some");
+    assert!(some.heap_size(&mut meter).0 > 15_000_000, "the allocator is asked, not the sample");
+    assert_eq!(meter.mark_counts().no_block, 0, "unknown is not wrong");
+    let reported = ledger.reported();
+    // Of about 3,500 and 7,000 samples: four times the standard error, and more.
+    let is_about = |bytes: Bytes, expected: f64| (bytes.0 as f64 / expected - 1.0).abs() < 0.08;
+    assert!(is_about(reported.once.bytes, 500.0 * some.len() as f64), "{reported:?}");
+    assert!(is_about(reported.unreported.bytes, 500.0 * others.len() as f64), "{reported:?}");
 }
 
 fn counters() {

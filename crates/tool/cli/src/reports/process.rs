@@ -14,7 +14,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
-/// How long the process may collect, and how long it may be silent.
+/// How long each of the process's reporters may take.
+const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
+/// How long it may collect.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The process that a source means, if it means one: a number that is no file's name.
@@ -39,7 +41,13 @@ pub(super) fn ask(pid: u32, is_anonymous: bool) -> Result<Vec<u8>> {
              see docs/reporters.md",
         ));
     };
-    let request = Request { anonymous: is_anonymous, mark: false, children: true, deadline: DEADLINE };
+    let request = Request {
+        anonymous: is_anonymous,
+        mark: false,
+        children: true,
+        reporter_deadline: REPORTER_DEADLINE,
+        deadline: DEADLINE,
+    };
     exchange(&name, request).map_err(cannot)
 }
 

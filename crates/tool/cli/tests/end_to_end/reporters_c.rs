@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use heapledger_reports::Reports;
 
 use crate::c::libheapledger;
-use crate::harness::{Job, Scratch, exited, headers, heapledger, installed};
+use crate::harness::{HEAPLEDGER, Job, Scratch, exited, headers, heapledger, installed};
 
 /// Compiles a fixture without a warning.
 fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
@@ -115,11 +115,11 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     assert_eq!(found["both"], with(&["explicit/other/counter [] 1 0 312 Counted."]));
     let failed = |reason: &str| {
         format!(
-            r"heapledger/failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
+            r"heapledger-failed/explicit\other [] 2 1 1 The reports of explicit/other are missing, or incomplete: {reason}."
         )
     };
     let counter = "explicit/other/counter [] 1 0 0 Counted.";
-    let late = "explicit/other/late [] 2 1 1 From another thread.";
+    let late = "other-late [] 2 1 1 From another thread.";
     assert_eq!(found["late"], with(&[counter, late, &failed("told to fail")]));
     assert!(found["stuck"].last().unwrap().contains("it had not answered after"), "{found:#?}");
     assert_eq!(found["still stuck"], with(&[&failed("it has not returned from an earlier call")]));
@@ -128,8 +128,6 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     assert_eq!(found["unloaded"], with(&[]));
     let private = r"requests/a\b/of <anonymized> (pid 17) [requests/a\b/of <anonymized> (pid NNN)] 2 2 12 Requests of <anonymized> since the start.";
     assert_eq!(found["anonymous"][2], private);
-
-    assert!(found["text"].iter().any(|line| line.ends_with("12.34% ── cache-full")), "{found:#?}");
 
     // The file has the same, and can be read by nobody else.
     let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
@@ -171,8 +169,8 @@ fn reporters_of_cpp_may_throw_and_answer_later() {
     let (with, without) = said(Job::new([&program]));
     let expected = [
         "function [] 2 1 7 Of a function.",
-        "heapledger/failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
-        "heapledger/failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
+        "heapledger-failed/throws [] 2 1 1 The reports of throws are missing, or incomplete: no such index.",
+        "heapledger-failed/throws-anything [] 2 1 1 The reports of throws-anything are missing, or incomplete: it threw something that is no std::exception.",
         "late/first [] 2 1 1 From another thread.",
         "late/second [] 2 1 2 From another thread.",
         "throws/before [] 2 1 1 It counts.",
@@ -314,4 +312,24 @@ fn a_preloaded_program_answers() {
     program.wait().unwrap();
     let text = String::from_utf8_lossy(&answer.stdout);
     assert!(text.contains("heap-unclassified") && text.contains("(sleep, pid "), "{answer:?}");
+}
+
+/// With what about:memory shows, in a build of its own.
+#[test]
+#[ignore = "two minutes of compilers; .ci/run has it"]
+fn reports_are_shown_in_the_program() {
+    let scratch = Scratch::new();
+    let prefix = scratch.file("prefix");
+    let mut install = Command::new(headers().join("../crates/process/capi/install"));
+    install.arg("--page").arg(&prefix).env("CARGO", env!("CARGO"));
+    // Not where the library without it is built, which other tests use.
+    install.env("CARGO_TARGET_DIR", Path::new(HEAPLEDGER).ancestors().nth(2).unwrap().join("page"));
+    let done = install.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let (program, library) = with_library(Path::new("cc"), &["-std=gnu99"], &prefix, &scratch);
+    let outcome = Job::new([&program]).argument(&library).bare();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let found = collections(&outcome.text());
+    let is_shown = |end: &str| found["text"].iter().any(|line| line.ends_with(end));
+    assert!(is_shown("12.34% ── cache-full") && is_shown("-- explicit"), "{found:#?}");
 }
