@@ -528,6 +528,22 @@ typedef struct heapledger_misuse {
 
 typedef int heapledger_each_misuse(const heapledger_misuse *misuse, void *data);
 
+/* Live blocks of a kind. */
+typedef struct heapledger_held {
+    uint64_t blocks;
+    uint64_t bytes; /* requested */
+    uint64_t bytes_usable;
+} heapledger_held;
+
+/* What is live, by how often reporters have reported it: see heapledger_mark. */
+typedef struct heapledger_reported {
+    uint32_t size;
+    uint32_t reserved;
+    heapledger_held unreported;
+    heapledger_held once;
+    heapledger_held twice; /* or more often */
+} heapledger_reported;
+
 /* For the functions below. */
 typedef struct heapledger_calls {
     uint32_t size;
@@ -542,6 +558,8 @@ typedef struct heapledger_calls {
     int (*census_by_vtable)(heapledger_each_dynamic_type *each, void *data);
     int (*check)(void);
     int (*misuses)(heapledger_each_misuse *each, void *data);
+    int (*reported)(heapledger_reported *reported);
+    int (*clear_marks)(void);
 } heapledger_calls;
 
 HEAPLEDGER_INLINE const heapledger_calls *heapledger_ledger(void) {
@@ -618,6 +636,23 @@ HEAPLEDGER_INLINE int heapledger_misuses(heapledger_each_misuse *each, void *dat
     return ledger->misuses(each, data);
 }
 
+/* What nobody has reported, what one reporter has, and what is reported twice. In a ledger that samples, of the sample. */
+HEAPLEDGER_INLINE int heapledger_get_reported(heapledger_reported *reported) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    reported->size = sizeof *reported;
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, reported) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->reported(reported);
+}
+
+/* Takes the marks off all blocks, but for those that are to be kept. A collection with HEAPLEDGER_MARK begins with it. */
+HEAPLEDGER_INLINE int heapledger_clear_marks(void) {
+    const heapledger_calls *ledger = heapledger_ledger();
+    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, clear_marks) + sizeof(void (*)(void)))
+        return HEAPLEDGER_ELSEWHERE;
+    return ledger->clear_marks();
+}
+
 /* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES and HEAPLEDGER_MISUSES, which allocate).
  * `count`: of sites, at most 64. Stacks as addresses. */
 HEAPLEDGER_INLINE int heapledger_print(int what, int descriptor, size_t count) {
@@ -658,5 +693,8 @@ HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
 #ifdef __cplusplus
 }
 #endif
+
+#include "measure.h"
+#include "reports.h"
 
 #endif

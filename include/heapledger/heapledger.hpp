@@ -15,6 +15,7 @@
 #define HEAPLEDGER_HPP
 
 #include "heapledger.h"
+#include "reports.hpp"
 
 #include <atomic>
 #include <cstddef>

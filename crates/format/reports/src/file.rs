@@ -34,6 +34,9 @@ const VERSION: f64 = 1.0;
 /// The most that a file may hold when unpacked, in bytes. Those of a browser with a hundred tabs have a tenth of it.
 pub const FILE_BYTES_MAX: usize = 256 << 20;
 
+/// The most names that all paths of a file may have: a node of a tree can take a hundred times the memory of its name.
+const NAMES_MAX: usize = 8 << 20;
+
 /// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
@@ -364,7 +367,12 @@ impl<'t> Deserialize<'t> for List {
             fn visit_seq<A: SeqAccess<'t>>(self, mut list: A) -> Result<List, A::Error> {
                 let mut texts = Texts::default();
                 let mut reports = Vec::new();
+                let mut names = 0;
                 while let Some(read) = list.next_element::<Measured<'t>>()? {
+                    names += 1 + read.path.bytes().filter(|&byte| byte == b'/').count();
+                    if names > NAMES_MAX {
+                        return Err(A::Error::custom(format!("all paths together have more than {NAMES_MAX} names")));
+                    }
                     reports.push(report(&read, &mut texts).map_err(A::Error::custom)?);
                 }
                 Ok(List::Reports(reports))
@@ -507,6 +515,19 @@ mod tests {
         assert!(error(&report("x", 0, 0, "1e400")).starts_with("number out of range"));
         let amount = |text: &str| Reports::parse(report("x", 0, 0, text).as_bytes()).unwrap().reports[0].amount;
         assert_eq!((amount("1e3"), amount("-0"), amount("-9223372036854775808")), (1000, 0, i64::MIN));
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_make_much_of_a_tree() {
+        let path = vec!["a"; 1 << 20].join("/");
+        let report = format!(r#"{{"process":"","path":"{path}","kind":0,"units":0,"amount":1,"description":""}}"#);
+        let json = |count| {
+            let reports = vec![&*report; count].join(",");
+            format!(r#"{{"version":1,"hasMozMallocUsableSize":true,"reports":[{reports}]}}"#)
+        };
+        assert_eq!(Reports::parse(json(8).as_bytes()).unwrap().reports.len(), 8);
+        let error = Reports::parse(json(9).as_bytes()).unwrap_err();
+        assert_eq!(error.reason, "all paths together have more than 8388608 names");
     }
 
     #[test]

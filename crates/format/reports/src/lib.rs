@@ -17,6 +17,9 @@ mod anonymize;
 mod difference;
 mod escape;
 mod file;
+#[cfg(feature = "about")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod openmetrics;
 mod report;
 pub mod request;

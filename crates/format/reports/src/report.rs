@@ -103,6 +103,26 @@ impl fmt::Display for Invalid {
     }
 }
 
+/// The unit of each tree, by process and name.
+type Units<'r> = HashMap<(&'r str, &'r str), Unit>;
+
+impl Report {
+    /// Whether it can be in its tree, which has these units so far.
+    fn check<'r>(&'r self, units: &mut Units<'r>) -> Result<(), Invalid> {
+        let Some((root, _)) = self.path.split_once('/') else { return Ok(()) };
+        if root == "explicit" && self.kind == Kind::Other {
+            return Err(Invalid::ExplicitKind(self.path.clone()));
+        }
+        if root == "explicit" && self.unit != Unit::Bytes {
+            return Err(Invalid::ExplicitUnit(self.path.clone()));
+        }
+        if *units.entry((&self.process, root)).or_insert(self.unit) != self.unit {
+            return Err(Invalid::Units(self.path.clone()));
+        }
+        Ok(())
+    }
+}
+
 impl Reports {
     /// Whether about:memory can show them.
     ///
@@ -110,20 +130,24 @@ impl Reports {
     ///
     /// The first report that is not as those of its tree have to be.
     pub fn check(&self) -> Result<(), Invalid> {
-        let mut units: HashMap<(&str, &str), Unit> = HashMap::new();
-        for report in &self.reports {
-            let Some((root, _)) = report.path.split_once('/') else { continue };
-            if root == "explicit" && report.kind == Kind::Other {
-                return Err(Invalid::ExplicitKind(report.path.clone()));
-            }
-            if root == "explicit" && report.unit != Unit::Bytes {
-                return Err(Invalid::ExplicitUnit(report.path.clone()));
-            }
-            if *units.entry((&report.process, root)).or_insert(report.unit) != report.unit {
-                return Err(Invalid::Units(report.path.clone()));
+        let mut units = HashMap::new();
+        self.reports.iter().try_for_each(|report| report.check(&mut units))
+    }
+
+    /// Takes out the reports that about:memory could not show with those before them, and says why.
+    pub fn take_invalid(&mut self) -> Vec<(Report, Invalid)> {
+        let mut units = HashMap::new();
+        let reasons: Vec<_> = self.reports.iter().map(|report| report.check(&mut units).err()).collect();
+        let mut invalid = Vec::new();
+        let mut valid = Vec::with_capacity(self.reports.len());
+        for (report, reason) in std::mem::take(&mut self.reports).into_iter().zip(reasons) {
+            match reason {
+                Some(reason) => invalid.push((report, reason)),
+                None => valid.push(report),
             }
         }
-        Ok(())
+        self.reports = valid;
+        invalid
     }
 
     /// All of several sets, side by side. A process that was in an earlier set under the same name gets a number behind

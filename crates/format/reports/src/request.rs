@@ -22,6 +22,8 @@ pub struct Request {
     pub mark: bool,
     /// With the reports of descendants that can be asked.
     pub children: bool,
+    /// How long each of its reporters may take.
+    pub reporter_deadline: Duration,
     /// How long the process may collect.
     pub deadline: Duration,
 }
@@ -36,7 +38,7 @@ impl Request {
             }
         }
         // A string takes everything.
-        let _ = writeln!(line, " milliseconds={}", self.deadline.as_millis());
+        let _ = writeln!(line, " each={} all={}", self.reporter_deadline.as_millis(), self.deadline.as_millis());
         line
     }
 
@@ -47,13 +49,15 @@ impl Request {
         if words.next() != Some(WORD) {
             return None;
         }
-        let mut request = Request { anonymous: false, mark: false, children: false, deadline: Duration::ZERO };
+        let (reporter_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
+        let mut request = Request { anonymous: false, mark: false, children: false, reporter_deadline, deadline };
         for word in words {
             match word.split_once('=') {
                 None if word == "anonymous" => request.anonymous = true,
                 None if word == "mark" => request.mark = true,
                 None if word == "children" => request.children = true,
-                Some(("milliseconds", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
+                Some(("each", number)) => request.reporter_deadline = Duration::from_millis(number.parse().ok()?),
+                Some(("all", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
                 _ => {}
             }
         }
@@ -88,16 +92,16 @@ mod tests {
     #[test]
     fn requests_are_read_as_written() {
         for bits in 0..8_u64 {
-            let deadline = Duration::from_millis(bits * 700);
+            let [reporter_deadline, deadline] = [bits, bits * 700].map(Duration::from_millis);
             let (anonymous, mark, children) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
-            let request = Request { anonymous, mark, children, deadline };
+            let request = Request { anonymous, mark, children, reporter_deadline, deadline };
             let line = request.to_line();
             assert!(line.len() < REQUEST_BYTES_MAX);
             assert_eq!(Request::parse(line.as_bytes()), Some(request));
             assert_eq!(Request::parse(line.trim_end().as_bytes()), None, "it is cut off");
         }
         assert!(Request::parse(b"heapledger-reports new=1 other anonymous\n").unwrap().anonymous);
-        for line in [&b""[..], b"\n", b"GET / HTTP/1.1\n", b"heapledger-reports milliseconds=x\n", b"\xff\n"] {
+        for line in [&b""[..], b"\n", b"GET / HTTP/1.1\n", b"heapledger-reports all=x\n", b"\xff\n"] {
             assert_eq!(Request::parse(line), None);
         }
     }

@@ -62,7 +62,7 @@ pub use enumerate::Enumerate;
 pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;
-pub use marks::{Held, Mark, Marked, Marks, Reported};
+pub use marks::{Held, Mark, Marked, Marks, Misreport, Reported};
 pub use register::{Block, Key, Register, SERIAL_MAX};
 pub use shards::{LiveBlocks, SHARDS, SharedRegister};
 pub use shared::{Allocation, SharedLedger, SharedPending, Sites};

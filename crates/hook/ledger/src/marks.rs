@@ -10,6 +10,9 @@ use crate::mapped::{OutOfMemory, Zeroed};
 use crate::register::{Block, Key, Register};
 use crate::shards::Budget;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 /// A report of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -33,6 +36,47 @@ pub enum Marked {
     Again,
     /// There is no such block, or it is the memory of a pool.
     NoBlock,
+}
+
+/// A report of what is no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misreport {
+    /// What was reported.
+    pub address: u64,
+    /// By whom, and where.
+    pub mark: Mark,
+    /// The block that the address is inside of; `None`: there is none that is known.
+    pub inside: Option<Key>,
+}
+
+/// The first reports of what is no block, and how many there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misreports {
+    first: [Option<Misreport>; Misreports::KEPT],
+    count: u64,
+}
+
+impl Misreports {
+    const KEPT: usize = 64;
+
+    pub(crate) const fn new() -> Misreports {
+        Misreports { first: [None; Misreports::KEPT], count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, misreport: Misreport) {
+        if let Some(place) = usize::try_from(self.count).ok().and_then(|at| self.first.get_mut(at)) {
+            *place = Some(misreport);
+        }
+        self.count += 1;
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Misreport> {
+        self.first.get(at).copied().flatten()
+    }
 }
 
 /// What is live, by how often it has been reported.
@@ -80,11 +124,13 @@ impl Table {
         Table { register: Register::new() }
     }
 
-    /// Marks a live block.
-    pub(crate) fn mark(&mut self, budget: &Budget, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+    /// Marks one of so many live blocks.
+    pub(crate) fn mark(&mut self, budget: &Budget, blocks: usize, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
         let known = self.register.at(key);
         if known.is_none() && self.register.is_full() {
-            budget.grow(&mut self.register)?;
+            // Most programs that mark a few blocks go on to mark nearly all.
+            let many = blocks.min(self.register.len() * 4);
+            budget.grow_to(&mut self.register, many).or_else(|_| budget.grow(&mut self.register))?;
         }
         let mut entry = known.map_or(Entry::default(), |(_, entry)| entry);
         let answer = if known.is_some() { Marked::Again } else { Marked::Once };
@@ -115,9 +161,9 @@ impl Table {
     }
 
     /// The block is back; its marks are lost where there is no room.
-    pub(crate) fn restore(&mut self, budget: &Budget, key: Key, marks: Marks) {
+    pub(crate) fn restore(&mut self, budget: &Budget, blocks: usize, key: Key, marks: Marks) {
         for mark in marks.into_iter().flatten() {
-            let _ = self.mark(budget, key, mark);
+            let _ = self.mark(budget, blocks, key, mark);
         }
     }
 
@@ -126,7 +172,7 @@ impl Table {
         let old = core::mem::take(&mut self.register);
         for (key, _, entry) in old.entries() {
             let kept = entry.0.map(|mark| mark.mark().filter(|mark| mark.is_kept));
-            self.restore(budget, key, kept);
+            self.restore(budget, 0, key, kept);
         }
         budget.give(old.bytes_mapped());
     }

@@ -306,16 +306,27 @@ impl<D: Zeroed> Register<D> {
         self.reserved
     }
 
-    /// What the table would have mapped after it has grown.
-    pub(crate) fn bytes_grown(&self) -> usize {
-        let chunks = larger::<D>(self.headers.len());
+    /// What the table would have mapped after it has grown so that it has room for so many blocks, at least for more than now.
+    pub(crate) fn bytes_grown(&self, length: usize) -> usize {
+        let chunks = self.chunks_grown(length);
         Vector::<Header>::bytes_for(chunks) + Vector::<Chunk<D>>::bytes_for(chunks)
+    }
+
+    fn chunks_grown(&self, length: usize) -> usize {
+        let least = larger::<D>(self.headers.len());
+        if length <= length_max(least) { least } else { chunks_for::<D>(length) }
     }
 
     /// Makes room for more blocks. On error the register is unchanged.
     #[cold]
     pub(crate) fn grow(&mut self) -> Result<(), OutOfMemory> {
-        let mut grown = Register::with_chunks(larger::<D>(self.headers.len()))?;
+        self.grow_to(0)
+    }
+
+    /// Makes room for so many blocks, at least for more than now.
+    #[cold]
+    pub(crate) fn grow_to(&mut self, length: usize) -> Result<(), OutOfMemory> {
+        let mut grown = Register::with_chunks(self.chunks_grown(length))?;
         grown.reserved = self.reserved;
         let old = core::mem::take(self);
         grown.put_all(old.headers.consume(), old.chunks.consume(), 0);

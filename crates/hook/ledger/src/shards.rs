@@ -269,7 +269,8 @@ impl SharedRegister {
         if shard.register.at(key).is_none_or(|(block, _)| block.set_aside) {
             return Ok(Marked::NoBlock);
         }
-        shard.marks.mark(&self.budget, key, mark)
+        let blocks = shard.register.len();
+        shard.marks.mark(&self.budget, blocks, key, mark)
     }
 
     /// The marks of a block.
@@ -323,7 +324,7 @@ impl SharedRegister {
             }
         }
         match restored {
-            Ok(()) => shard.marks.restore(&self.budget, key, marks),
+            Ok(()) => shard.marks.restore(&self.budget, 0, key, marks),
             Err(Taken) => lost(),
         }
     }
@@ -654,6 +655,12 @@ impl Budget {
     /// Makes room in a table.
     #[cold]
     pub(crate) fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
-        self.within(register.bytes_grown() - register.bytes_mapped(), || register.grow())
+        self.grow_to(register, 0)
+    }
+
+    /// Makes room for so many, at least for more than now.
+    #[cold]
+    pub(crate) fn grow_to<D: Zeroed>(&self, register: &mut Register<D>, length: usize) -> Result<(), OutOfMemory> {
+        self.within(register.bytes_grown(length) - register.bytes_mapped(), || register.grow_to(length))
     }
 }

@@ -12,7 +12,7 @@ use crate::ledger::Allocated;
 use crate::live::{Alone, Live, Time};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
-use crate::marks::{Mark, Marked, Marks, Reported};
+use crate::marks::{Mark, Marked, Marks, Misreport, Misreports, Reported};
 use crate::pools::Pools;
 use crate::register::{Block, Key};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
@@ -79,6 +79,7 @@ pub struct SharedLedger {
     books: Locked<Books>,
     /// Taken before the lock of a shard, by events of pools only.
     pools: Locked<Pools>,
+    misreports: Locked<Misreports>,
     dropped: AtomicU64,
     /// How often it was cleared: counted while all locks are held.
     clears: AtomicU64,
@@ -92,6 +93,7 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
+            misreports: Locked::new(Misreports::new()),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }
@@ -244,9 +246,25 @@ impl SharedLedger {
         self.register.marks(key)
     }
 
-    /// Takes all marks from blocks, but for those that are to be kept: before reporters are asked anew.
+    /// A reporter has reported what is no block.
+    pub fn misreport(&self, misreport: Misreport) {
+        self.misreports.lock().add(misreport);
+    }
+
+    /// How often that was so since marks were cleared.
+    pub fn misreports(&self) -> u64 {
+        self.misreports.lock().count()
+    }
+
+    /// One of them, by number from 0: the first 64 are kept.
+    pub fn misreport_by_number(&self, number: usize) -> Option<Misreport> {
+        self.misreports.lock().get(number)
+    }
+
+    /// Takes all marks from blocks, but for those that are to be kept: before reporters are asked anew. Forgets misreports.
     pub fn clear_marks(&self) {
         self.register.clear_marks();
+        *self.misreports.lock() = Misreports::new();
     }
 
     /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
@@ -276,6 +294,7 @@ impl SharedLedger {
         self.register.clear_with(|| {
             *pools = Pools::new();
             *self.books.lock() = Books::new();
+            *self.misreports.lock() = Misreports::new();
             self.dropped.store(0, Ordering::Relaxed);
             self.clears.fetch_add(1, Ordering::Relaxed);
         });
@@ -350,6 +369,7 @@ impl SharedLedger {
         self.pools.hold();
         self.register.before_fork();
         self.books.hold();
+        self.misreports.hold();
     }
 
     /// To be called after the fork, in the parent and in the child.
@@ -360,6 +380,7 @@ impl SharedLedger {
     pub unsafe fn after_fork(&self) {
         // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
         unsafe {
+            self.misreports.release();
             self.books.release();
             self.register.after_fork();
             self.pools.release();

@@ -7,7 +7,7 @@ use heapledger_core::bridge::{Extent, mark as answer};
 use heapledger_core::hooks::Caller;
 use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{NodeKind, StackId, TypeId};
-use heapledger_ledger::{Key, LiveBlock, Mark, Marked, OutOfMemory};
+use heapledger_ledger::{Key, LiveBlock, Mark, Marked, Misreport, OutOfMemory};
 use heapledger_thread as thread;
 use heapledger_unwind::{context, nodes};
 
@@ -81,7 +81,12 @@ pub(crate) unsafe fn mark(address: u64, reporter: *const u8, length: u32, flags:
 /// A mark of what is no block of the program's main heap.
 #[cold]
 fn no_block(address: u64, mark: Mark) -> c_int {
-    match LEDGER.block_at(address) {
+    let found = LEDGER.block_at(address);
+    let misreport = |inside, answer| {
+        LEDGER.misreport(Misreport { address, mark, inside });
+        answer
+    };
+    match found {
         // The block of a pool.
         Some(block) if block.key.address() == address && block.backs.is_none() => match LEDGER.mark(block.key, mark) {
             Ok(Marked::Once) => answer::ONCE,
@@ -89,9 +94,9 @@ fn no_block(address: u64, mark: Mark) -> c_int {
             _ => answer::UNKNOWN,
         },
         Some(block) if block.key.address() == address => answer::UNKNOWN,
-        Some(_) => answer::INSIDE,
+        Some(block) => misreport(Some(block.key), answer::INSIDE),
         None if control::is_sample() => answer::UNKNOWN,
-        None => answer::NO_BLOCK,
+        None => misreport(None, answer::NO_BLOCK),
     }
 }
 

@@ -27,6 +27,9 @@ use frame::with_caller;
 /// assert_eq!(vec![1, 2, 3].len(), 3);
 /// ```
 ///
+/// It is there to be the program's global allocator, and nothing else: measurements (`HeapSize`) ask what it wraps about all
+/// blocks of the standard library's types.
+///
 /// # Cost
 ///
 /// With nothing installed: two instructions and a branch per call, beside the wrapped allocator's.

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
 use heapledger_core::Bytes;
-use heapledger_inspect::{Block, Ledger, Options, Order, Site, Stack, Stacks};
+use heapledger_inspect::{Block, Held, Ledger, Options, Order, Site, Stack, Stacks};
 
 use crate::misuses;
 
@@ -114,6 +114,26 @@ struct CDynamicType {
     bytes: u64,
 }
 
+/// `heapledger_held`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CHeld {
+    blocks: u64,
+    bytes: u64,
+    bytes_usable: u64,
+}
+
+/// `heapledger_reported`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CReported {
+    size: u32,
+    reserved: u32,
+    unreported: CHeld,
+    once: CHeld,
+    twice: CHeld,
+}
+
 type EachType = unsafe extern "C" fn(*const CDynamicType, *mut c_void) -> c_int;
 type EachBlock = unsafe extern "C" fn(*const CBlock, *mut c_void) -> c_int;
 type EachSite = unsafe extern "C" fn(*const CSite, *mut c_void) -> c_int;
@@ -134,6 +154,8 @@ pub(crate) struct Calls {
     census_by_vtable: unsafe extern "C" fn(Option<EachType>, *mut c_void) -> c_int,
     check: extern "C" fn() -> c_int,
     misuses: unsafe extern "C" fn(Option<misuses::Each>, *mut c_void) -> c_int,
+    reported: unsafe extern "C" fn(*mut CReported) -> c_int,
+    clear_marks: extern "C" fn() -> c_int,
 }
 
 pub(crate) static CALLS: Calls = Calls {
@@ -149,6 +171,8 @@ pub(crate) static CALLS: Calls = Calls {
     census_by_vtable,
     check: misuses::check,
     misuses: misuses::misuses,
+    reported,
+    clear_marks,
 };
 
 /// # Safety
@@ -286,7 +310,7 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
 }
 
 /// Unlike the rest that is printed, this allocates.
-fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
+pub(crate) fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
     let Ok(to) = to.try_clone_to_owned() else { return FAILED };
     if File::from(to).write_all(text().as_bytes()).is_ok() { OK } else { FAILED }
 }
@@ -306,6 +330,22 @@ unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void)
             break;
         }
     }
+    OK
+}
+
+/// # Safety
+///
+/// `reported` points to as many bytes as its first field says.
+unsafe extern "C" fn reported(reported: *mut CReported) -> c_int {
+    let now = Ledger::get().reported();
+    let held = |held: Held| CHeld { blocks: held.blocks.0, bytes: held.bytes.0, bytes_usable: held.bytes_usable.0 };
+    let [unreported, once, twice] = [now.unreported, now.once, now.twice].map(held);
+    // SAFETY: the caller's contract.
+    unsafe { write(reported, CReported { size: 0, reserved: 0, unreported, once, twice }) }
+}
+
+extern "C" fn clear_marks() -> c_int {
+    Ledger::get().clear_marks();
     OK
 }
 
@@ -386,7 +426,7 @@ impl std::fmt::Write for Text<'_> {
 /// # Safety
 ///
 /// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the rest of `to` is a `T`.
-unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
+pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
     if !from.is_null() {
         // SAFETY: the caller's contract.
         unsafe {

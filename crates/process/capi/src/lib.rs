@@ -5,9 +5,12 @@
 //! `heapledger record` this ledger stays off: what the program declares goes to the recorder, and nothing is counted twice.
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
-mod at_exit;
 mod calls;
+mod environment;
 mod misuses;
+#[cfg(feature = "page")]
+mod page;
+mod reports;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, serve};

@@ -110,6 +110,66 @@
 //! assert_eq!((block.type_name(), block.stamp.unwrap().label), (Some("[u32]"), Some("rows of a page")));
 //! ```
 //!
+//! # Who holds what: memory reporters
+//!
+//! Parts of a program say how much they hold, by walking through it: [`HeapSize`] asks the allocator for the size of each
+//! block. With the feature `reports` the attribute `reporter` is all that it takes to be in the tree that `heapledger reports show PID` and
+//! Firefox's about:memory show, where what nobody reports is `heap-unclassified`. The module `reports` has the rest: reporters that come and go,
+//! collecting, saving, answering other processes. Before you write one, read `docs/reporters.md` of the project.
+//!
+#![cfg_attr(feature = "reports", doc = "```")]
+#![cfg_attr(not(feature = "reports"), doc = "```ignore")]
+//! use heapledger::reports::{self, Collector, Options};
+//! use heapledger::Allocator;
+//! use std::sync::Mutex;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator = Allocator::system();
+//!
+//! static CACHE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+//!
+//! #[heapledger::reporter("explicit/cache")]
+//! fn report(collector: &mut Collector) {
+//!     let cache = CACHE.lock().unwrap();
+//!     collector.heap("entries", collector.measure(&*cache), "Names that have been looked up.");
+//!     collector.count("/cache-entries", cache.len() as u64, "How many names have been looked up.");
+//! }
+//!
+//! CACHE.lock().unwrap().push("a name".repeat(100));
+//! let _listener = reports::listen()?; // for `heapledger reports show PID`
+//! let collected = reports::collect(&Options::default());
+//! let cache = collected.reports.iter().find(|report| &*report.path == "explicit/cache/entries").unwrap();
+//! assert!(cache.amount >= 600);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # How much a value owns
+//!
+//! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself not. It is there for the
+//! standard library's types and, behind features of their names, for those of common crates; derive it for your own. A
+//! [`Meter`] that marks tells the ledger which blocks have been reported, and by whom.
+//!
+//! ```
+//! # use heapledger::{Allocator, Ledger, Options};
+//! # #[global_allocator]
+//! # static ALLOCATOR: Allocator = Allocator::system();
+//! use heapledger::{HeapSize, Meter};
+//! use std::collections::BTreeMap;
+//! use std::sync::Arc;
+//!
+//! #[derive(HeapSize)]
+//! struct Cache {
+//!     pages: BTreeMap<u32, String>,
+//!     #[heap(shared)]
+//!     index: Arc<Vec<u32>>,
+//! }
+//!
+//! let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let cache = Cache { pages: (0..9).map(|page| (page, "text".repeat(99))).collect(), index: vec![1; 9].into() };
+//! let bytes = cache.heap_size(&mut Meter::marking("explicit/cache"));
+//! assert_eq!(ledger.reported().once.bytes_usable, bytes);
+//! ```
+//!
 //! # Misuse
 //!
 //! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.
@@ -153,7 +213,13 @@ pub use heapledger_pool::Pool;
 #[cfg(feature = "reports")]
 #[doc(inline)]
 pub use heapledger_report as reports;
+#[cfg(all(doctest, feature = "reports"))]
+#[doc = include_str!("../../../../docs/reporters.md")]
+pub use heapledger_report as guide;
 #[cfg(feature = "reports")]
 #[doc(hidden)]
 pub use heapledger_report::__reporter;
+#[cfg(feature = "serve")]
+#[doc(inline)]
+pub use heapledger_serve as serve;
 pub use heapledger_stamp::{OwnsBlocks, stamp};

@@ -28,7 +28,7 @@ pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
-pub use reported::{Held, Mark, Marked, Reported};
+pub use reported::{Held, Mark, Marked, Misreport, Reported};
 pub use site::{Order, Site};
 pub use stack::{Frame, Scope, Stack};
 pub use stamp::Stamp;

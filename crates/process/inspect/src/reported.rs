@@ -3,7 +3,7 @@
 use heapledger_core::bridge::mark;
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger as ledger;
-use heapledger_resident::{BRIDGE, LEDGER, query, stamp_of};
+use heapledger_resident::{BRIDGE, LEDGER, control, query, stamp_of};
 
 use crate::stamp::valid;
 use crate::{Ledger, Stack};
@@ -44,6 +44,18 @@ pub enum Marked {
     Unknown,
 }
 
+/// A report of what is no block: a defect of its reporter, unless the block was allocated before the ledger was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Misreport {
+    /// What was reported.
+    pub address: u64,
+    /// By whom, and where.
+    pub mark: Mark,
+    /// Where the block begins that the address was inside of; `None`: no live block was known there.
+    pub inside: Option<u64>,
+}
+
 /// What is live, by how often reporters have reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,8 +91,8 @@ impl Ledger {
     /// Marks the live block that begins at an address as reported by a reporter, with the stack of this call: as a marking
     /// `Meter` does with all that it measures.
     ///
-    /// The marks of a block are gone when it is freed or reallocated. They take 45 bytes of the ledger's memory for each
-    /// marked block, and none before the first.
+    /// The marks of a block are gone when it is freed or reallocated. They take 45 to 60 bytes of the ledger's memory
+    /// for each marked block, and none before the first.
     pub fn mark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> Marked {
         self.mark_with(start, reporter, 0)
     }
@@ -102,17 +114,53 @@ impl Ledger {
         }
     }
 
-    /// Takes the marks from all blocks, but for those that are to be kept: before reporters are asked anew.
+    /// How often what is no block was reported since marks were cleared.
+    pub fn misreports_count(self) -> u64 {
+        query(|| LEDGER.misreports()).unwrap_or(0)
+    }
+
+    /// The first 64 of them.
+    pub fn misreports(self) -> impl Iterator<Item = Misreport> {
+        let found = (0..).map_while(|number| query(|| LEDGER.misreport_by_number(number)).flatten());
+        found.map(|ledger::Misreport { address, mark, inside }| Misreport {
+            address,
+            mark: Mark::of(mark),
+            inside: inside.map(|key| key.address()),
+        })
+    }
+
+    /// Takes the marks from all blocks, but for those that are to be kept, and forgets misreports: before reporters are asked
+    /// anew.
     pub fn clear_marks(self) {
         query(|| LEDGER.clear_marks());
     }
 
-    /// What is live, by how often it has been reported. Looks at all live blocks, each at a moment of its own; of a sample
-    /// it counts what is in it.
+    /// What is live, by how often it has been reported; in a ledger that has sampled, an estimate of all that is. Looks at
+    /// all live blocks, each at a moment of its own.
     pub fn reported(self) -> Reported {
+        if control::is_sample() {
+            return self.reported_by_weight();
+        }
         let Some(ledger::Reported { unreported, once, twice }) = query(|| LEDGER.reported()) else {
             return Reported::default();
         };
         Reported { unreported: Held::of(unreported), once: Held::of(once), twice: Held::of(twice) }
+    }
+
+    /// Each block for all that it stands for.
+    fn reported_by_weight(self) -> Reported {
+        let mut sums = [[0.0; 3]; 3];
+        for block in self.blocks() {
+            let [blocks, bytes, bytes_usable] = &mut sums[block.marks.iter().flatten().count()];
+            *blocks += block.weight;
+            *bytes += block.weight * block.size.0 as f64;
+            *bytes_usable += block.weight * block.usable.0 as f64;
+        }
+        let [unreported, once, twice] = sums.map(|[blocks, bytes, bytes_usable]| Held {
+            blocks: Blocks(blocks.round() as u64),
+            bytes: Bytes(bytes.round() as u64),
+            bytes_usable: Bytes(bytes_usable.round() as u64),
+        });
+        Reported { unreported, once, twice }
     }
 }

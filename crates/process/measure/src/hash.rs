@@ -10,17 +10,19 @@ use crate::{HeapContainer, HeapSize, Meter};
 /// What a table of hashbrown, which is the standard library's, asks for: it has room for so many elements of such a size.
 /// A lower bound where elements have been removed.
 pub(crate) fn table_bytes(capacity: usize, element: usize) -> usize {
-    const GROUP: usize = 16;
-    if capacity == 0 {
-        return 0;
-    }
     let buckets = match capacity {
+        0 => return 0,
         1..4 => 4,
         4..8 => 8,
         _ => (capacity.saturating_mul(8) / 7).next_power_of_two(),
     };
-    let elements = buckets.saturating_mul(element).next_multiple_of(GROUP);
-    elements.saturating_add(buckets + GROUP)
+    bytes_of(buckets, element)
+}
+
+/// Elements, and a byte for each and for a group more.
+fn bytes_of(buckets: usize, element: usize) -> usize {
+    const GROUP: usize = 16;
+    buckets.saturating_mul(element).next_multiple_of(GROUP).saturating_add(buckets + GROUP)
 }
 
 /// The block of a table of `T`s that lies in a value: known by an element in it, else by a word of the value.
@@ -38,10 +40,9 @@ pub(crate) fn table<T>(element: Option<*const u8>, capacity: usize, value: &impl
 }
 
 /// Whether a block of so many bytes can be a table of such elements, at least as large as computed.
-fn is_table(bytes: u64, computed: usize, element: usize) -> bool {
-    (2..48)
-        .map(|bits| table_bytes((1 << bits) / 8 * 7, element))
-        .any(|table| table as u64 == bytes && table >= computed)
+pub(crate) fn is_table(bytes: u64, computed: usize, element: usize) -> bool {
+    let tables = (2..48).map(|bits| bytes_of(1 << bits, element));
+    tables.skip_while(|&table| table < computed).any(|table| table as u64 == bytes)
 }
 
 impl<K, V, S> HeapContainer for HashMap<K, V, S> {

@@ -38,6 +38,7 @@
 mod cells;
 mod container;
 mod counter;
+mod crates;
 mod hash;
 mod heap_size;
 mod meter;

@@ -24,7 +24,7 @@ use heapledger_core::{Bytes, sys};
 /// With [`Meter::marking`] every block that is measured is marked in the ledger as reported.
 ///
 /// A meter is for one traversal, in one thread at a time. It allocates only to remember shared things
-/// ([`Meter::is_first_visit`]): 9 to 18 bytes for each.
+/// ([`Meter::is_first_visit`]): 10 to 21 bytes for each.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;
@@ -151,6 +151,13 @@ impl Meter {
     /// What became of the marks so far. Zeroes where nobody keeps them.
     pub fn mark_counts(&self) -> MarkCounts {
         self.marks
+    }
+
+    /// Whether a ledger runs in the program.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn has_ledger(&self) -> bool {
+        let known = Box::new(0_u8);
+        self.extent_around(&raw const *known).is_some()
     }
 
     /// Where the block around an address is, if the ledger knows it.

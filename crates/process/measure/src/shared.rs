@@ -1,12 +1,14 @@
 //! What several own together.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, LinkedList, VecDeque};
 use std::rc::{self, Rc};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{self, Arc};
+use std::sync::{self, Arc, Mutex, PoisonError, RwLock};
 
 use heapledger_core::Bytes;
 
-use crate::{HeapSize, Meter};
+use crate::{HeapContainer, HeapSize, Meter};
 
 /// Owns memory of the heap together with others.
 ///
@@ -32,6 +34,9 @@ use crate::{HeapSize, Meter};
 /// assert_eq!(names, users.shallow_size(&mut meter) + once);
 /// ```
 ///
+/// Collections, locks and options of such things have it too: what is shared is measured as it is asked, their own blocks in
+/// any case.
+///
 /// A [`Weak`](sync::Weak) answers for the block if no strong owner is left, which would: the value itself is gone then.
 pub trait SharedHeapSize {
     /// What is shared.
@@ -40,26 +45,18 @@ pub trait SharedHeapSize {
     /// The block, whoever else has it.
     fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes;
 
-    /// Whether the meter comes upon the shared value for the first time.
-    fn is_first(&self, meter: &mut Meter) -> bool;
+    /// The block, unless the meter has come upon it before.
+    fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes;
 
     /// The block and what is in it, whoever else has it.
     fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
     where
         Self::Shared: HeapSize;
 
-    /// The block, unless the meter has come upon it before.
-    fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes {
-        if self.is_first(meter) { self.shallow_size_as_owner(meter) } else { Bytes(0) }
-    }
-
     /// The block and what is in it, unless the meter has come upon it before.
     fn heap_size_if_first(&self, meter: &mut Meter) -> Bytes
     where
-        Self::Shared: HeapSize,
-    {
-        if self.is_first(meter) { self.heap_size_as_owner(meter) } else { Bytes(0) }
-    }
+        Self::Shared: HeapSize;
 }
 
 /// The counts in front of a value that `Rc` and `Arc` share.
@@ -120,8 +117,8 @@ macro_rules! shared {
                 block($strong::as_ptr(self).cast(), size_of_val(&**self), align_of_val(&**self), meter)
             }
 
-            fn is_first(&self, meter: &mut Meter) -> bool {
-                meter.is_first_visit($strong::as_ptr(self))
+            fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes {
+                if meter.is_first_visit($strong::as_ptr(self)) { self.shallow_size_as_owner(meter) } else { Bytes(0) }
             }
 
             fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
@@ -130,8 +127,16 @@ macro_rules! shared {
             {
                 self.shallow_size_as_owner(meter) + (**self).heap_size(meter)
             }
+
+            fn heap_size_if_first(&self, meter: &mut Meter) -> Bytes
+            where
+                T: HeapSize,
+            {
+                if meter.is_first_visit($strong::as_ptr(self)) { self.heap_size_as_owner(meter) } else { Bytes(0) }
+            }
         }
 
+        /// The block, if no strong owner is left: the value is gone then.
         impl<T> SharedHeapSize for $weak {
             type Shared = T;
 
@@ -143,13 +148,21 @@ macro_rules! shared {
                 block(self.as_ptr().cast(), size_of::<T>(), align_of::<T>(), meter)
             }
 
-            fn is_first(&self, meter: &mut Meter) -> bool {
-                // While there are strong owners it is theirs to be the first.
-                self.strong_count() == 0 && meter.is_first_visit(self.as_ptr())
+            fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes {
+                // While there are strong owners it is for them to be the first.
+                if self.strong_count() == 0 && meter.is_first_visit(self.as_ptr()) {
+                    self.shallow_size_as_owner(meter)
+                } else {
+                    Bytes(0)
+                }
             }
 
             fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes {
                 self.shallow_size_as_owner(meter)
+            }
+
+            fn heap_size_if_first(&self, meter: &mut Meter) -> Bytes {
+                self.shallow_size_if_first(meter)
             }
         }
     };
@@ -158,22 +171,51 @@ macro_rules! shared {
 shared!(Rc, rc::Weak<T>);
 shared!(Arc, sync::Weak<T>);
 
-/// Of none, nothing.
-impl<S: SharedHeapSize> SharedHeapSize for Option<S> {
-    type Shared = S::Shared;
+/// Of what has shared things in it: its own blocks, which are its own in any case, and of each shared thing what is asked.
+/// A macro, since the four methods have the same form: `$ask` is the method's name.
+macro_rules! with_shared {
+    ($(<S $(, $of:ident: $bound:path)* $(; $count:ident)?> $type:ty: |$all:ident, $meter:ident, $ask:ident| $sizes:expr;)+) => {$(
+        impl<S: SharedHeapSize $(, $of: $bound)* $(, const $count: usize)?> SharedHeapSize for $type {
+            type Shared = S::Shared;
 
-    fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes {
-        self.as_ref().map_or(Bytes(0), |shared| shared.shallow_size_as_owner(meter))
-    }
+            with_shared! { @shallow shallow_size_as_owner |$all, $meter, $ask| $sizes }
+            with_shared! { @shallow shallow_size_if_first |$all, $meter, $ask| $sizes }
+            with_shared! { @deep heap_size_as_owner |$all, $meter, $ask| $sizes }
+            with_shared! { @deep heap_size_if_first |$all, $meter, $ask| $sizes }
+        }
+    )+};
+    (@shallow $name:ident |$all:ident, $meter:ident, $ask:ident| $sizes:expr) => {
+        fn $name(&self, $meter: &mut Meter) -> Bytes {
+            let ($all, $ask) = (self, |shared: &S, meter: &mut Meter| shared.$name(meter));
+            $sizes
+        }
+    };
+    (@deep $name:ident |$all:ident, $meter:ident, $ask:ident| $sizes:expr) => {
+        fn $name(&self, $meter: &mut Meter) -> Bytes
+        where
+            Self::Shared: HeapSize,
+        {
+            let ($all, $ask) = (self, |shared: &S, meter: &mut Meter| shared.$name(meter));
+            $sizes
+        }
+    };
+}
 
-    fn is_first(&self, meter: &mut Meter) -> bool {
-        self.as_ref().is_some_and(|shared| shared.is_first(meter))
-    }
-
-    fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
-    where
-        S::Shared: HeapSize,
-    {
-        self.as_ref().map_or(Bytes(0), |shared| shared.heap_size_as_owner(meter))
-    }
+with_shared! {
+    <S> Option<S>: |option, meter, ask| option.as_ref().map_or(Bytes(0), |shared| ask(shared, meter));
+    <S> [S]: |all, meter, ask| all.iter().map(|shared| ask(shared, meter)).sum();
+    <S; N> [S; N]: |all, meter, ask| all.iter().map(|shared| ask(shared, meter)).sum();
+    <S> Vec<S>: |all, meter, ask| all.heap_size_with(meter, ask);
+    <S> VecDeque<S>: |all, meter, ask| all.heap_size_with(meter, ask);
+    <S> LinkedList<S>: |all, meter, ask| all.heap_size_with(meter, ask);
+    <S, K: HeapSize, H: HeapSize> HashMap<K, S, H>: |map, meter, ask| {
+        let own = map.hasher().heap_size(meter);
+        own + map.heap_size_with(meter, |(key, shared), meter| key.heap_size(meter) + ask(shared, meter))
+    };
+    <S, K: HeapSize> BTreeMap<K, S>: |map, meter, ask| {
+        map.heap_size_with(meter, |(key, shared), meter| key.heap_size(meter) + ask(shared, meter))
+    };
+    <S> RefCell<S>: |cell, meter, ask| ask(&cell.borrow(), meter);
+    <S> Mutex<S>: |mutex, meter, ask| ask(&mutex.lock().unwrap_or_else(PoisonError::into_inner), meter);
+    <S> RwLock<S>: |lock, meter, ask| ask(&lock.read().unwrap_or_else(PoisonError::into_inner), meter);
 }

@@ -35,7 +35,7 @@ struct Internal<K, V> {
 /// elements of a leaf lie one right behind the other, and the one further up never right behind them: between the elements
 /// of two nodes there is more than elements. A node further up is met as often as it has elements; of these nodes, those
 /// are remembered that are around the place where the walk stands, since only they can be met again.
-struct Walk {
+pub(crate) struct Walk {
     /// The size of what is at the addresses.
     stride: usize,
     leaf_bytes: usize,
@@ -50,7 +50,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new<K, V>() -> Walk {
+    pub(crate) fn new<K, V>() -> Walk {
         Walk {
             stride: if size_of::<K>() > 0 { size_of::<K>() } else { size_of::<V>() },
             leaf_bytes: size_of::<Leaf<K, V>>(),
@@ -64,7 +64,7 @@ impl Walk {
     }
 
     #[inline]
-    fn element<K, V>(&mut self, key: &K, value: &V, meter: &mut Meter) {
+    pub(crate) fn element<K, V>(&mut self, key: &K, value: &V, meter: &mut Meter) {
         let element = if size_of::<K>() > 0 { ptr::from_ref(key).addr() } else { ptr::from_ref(value).addr() };
         if !self.is_in_leaf || element != self.next {
             self.node(element, meter);
@@ -103,7 +103,7 @@ impl Walk {
     }
 
     /// What all nodes take, of a tree that lies here.
-    fn end<T>(self, tree: &T, is_empty: bool, has_addresses: bool, meter: &mut Meter) -> Bytes {
+    pub(crate) fn end<T>(self, tree: &T, is_empty: bool, has_addresses: bool, meter: &mut Meter) -> Bytes {
         if is_empty {
             // It may have kept a leaf, to which no element leads.
             let leaf = meter.extent_in_words(tree, |extent| extent.bytes == self.leaf_bytes as u64);

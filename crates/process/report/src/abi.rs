@@ -23,6 +23,10 @@ impl Text {
         Text { start: text.as_ptr(), length: text.len() }
     }
 
+    pub(crate) fn is_null(self) -> bool {
+        self.start.is_null()
+    }
+
     /// # Safety
     ///
     /// It describes bytes that stay as they are during the call.
@@ -96,7 +100,8 @@ pub(crate) mod flag {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawReport {
     pub(crate) path: Text,
-    /// Empty: nothing in the path changes from run to run.
+    /// Empty: nothing in the path changes from run to run. Null: the path and the description are as they were written, with
+    /// the marks of [`crate::path`].
     pub(crate) stable_path: Text,
     pub(crate) description: Text,
     /// The number of a `Kind`.

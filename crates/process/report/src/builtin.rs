@@ -3,11 +3,13 @@
 mod allocator;
 mod ledger;
 mod process;
+mod statistics;
 mod threads;
 
 use heapledger_reports::{Kind, Report, Unit};
 
 use crate::collect::Options;
+pub use statistics::allocator_statistics;
 
 /// Low-level first: what comes later disturbs it the least.
 pub(crate) fn reports(options: &Options) -> Vec<Report> {

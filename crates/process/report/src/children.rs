@@ -12,6 +12,7 @@ use heapledger_reports::request::{Request, sockets};
 use heapledger_reports::{MAIN_PROCESS, Report, Reports};
 
 use crate::collect::{Options, failed};
+use crate::path::variable;
 use crate::socket;
 
 /// The longest file that a child may send.
@@ -36,7 +37,8 @@ pub(crate) fn ask(options: &Options) -> Asked {
     let end = Instant::now() + options.deadline;
     // They should be ready while there is time to hear it.
     let deadline = options.deadline * 3 / 4;
-    let request = Request { anonymous: options.anonymous, mark: options.mark, children: false, deadline };
+    let Options { anonymous, mark, reporter_deadline, .. } = *options;
+    let request = Request { anonymous, mark, children: false, reporter_deadline, deadline };
     let line = request.to_line();
     let patience = options.deadline.clamp(Duration::from_millis(1), Duration::from_secs(2));
     let ask = |(pid, name): (u32, Vec<u8>)| {
@@ -75,7 +77,7 @@ impl Asked {
                     Err(error) => format!("its answer cannot be read: {error}"),
                 },
             };
-            all.push(failed(&format!("pid {pid}"), &reason));
+            all.push(failed(&format!("pid {}", variable(pid)), &reason, false));
         }
         all
     }

@@ -10,10 +10,12 @@ use std::{mem, process, ptr};
 
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
+use heapledger_resident::{LEDGER, query};
 
 use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
-use crate::path::part;
+use crate::fork::{self, COLLECTING};
+use crate::path::{Written, part};
 use crate::slot::Slot;
 use crate::{builtin, children};
 
@@ -22,7 +24,8 @@ use crate::{builtin, children};
 pub struct Options {
     /// Leave out what reporters have declared [private](crate::private).
     pub anonymous: bool,
-    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter.
+    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter, instead of those that were marked
+    /// before: but for those that are kept. Then `Ledger::reported` says what nobody has reported, and what was reported twice.
     pub mark: bool,
     /// Ask the descendants of this process that [listen](crate::listen), too.
     pub children: bool,
@@ -51,21 +54,27 @@ const STACK: usize = 8 << 20;
 thread_local! {
     static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
 }
-static IN_FLIGHT: Mutex<()> = Mutex::new(());
 
 /// Asks all reporters of this process, of whatever artefacts, after what is built in: reports of this moment, as far as
 /// threads that go on meanwhile let it be one.
 ///
 /// Reporters are called one after the other in a thread made for it, in which signals are blocked. One that panics, or
-/// takes longer than it may, has a report `heapledger/failed/…` that says so; what it had reported until then counts, and
+/// takes longer than it may, has a report `heapledger-failed/…` that says so; what it had reported until then counts, and
 /// the rest go on. A reporter that never returns keeps its thread, and its library, for good, and is not called again.
 ///
 /// Of two collections at a time the second waits for the first. Within a reporter the result is empty.
+///
+/// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
+/// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
     if IS_REPORTING.get() {
         return Reports::default();
     }
-    let _in_flight = IN_FLIGHT.lock().unwrap_or_else(PoisonError::into_inner);
+    fork::watch();
+    let _turn = COLLECTING.wait();
+    if options.mark {
+        query(|| LEDGER.clear_marks());
+    }
     // First: it is the least disturbed so.
     let mut reports = builtin::reports(options);
     // They collect while we do.
@@ -83,7 +92,13 @@ pub fn collect(options: &Options) -> Reports {
         }
         reports.push(report);
     }
-    Reports { reports, has_usable_size: Meter::has_usable_size() }
+    let mut reports = Reports { reports, has_usable_size: Meter::has_usable_size() };
+    // They would make all of it unreadable.
+    for (report, reason) in reports.take_invalid() {
+        let reason = format!("what was reported cannot be shown: {reason}");
+        reports.reports.push(Report { process: report.process, ..failed(&report.path, &reason, options.anonymous) });
+    }
+    reports
 }
 
 /// As viewers show it: the one that begins so comes first.
@@ -109,6 +124,10 @@ fn of_reporters(options: &Options) -> Vec<Report> {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
+    if options.mark {
+        // Else what was reported in an earlier collection would seem to be reported twice.
+        query(|| LEDGER.clear_marks());
+    }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
     let all: Vec<Arc<Asked>> = artefacts::reporters().into_iter().map(ask).collect();
@@ -137,7 +156,7 @@ fn of_reporters(options: &Options) -> Vec<Report> {
             None => "the time for the collection was over before it was asked".to_owned(),
         };
         if let Some(reason) = outcome.failure.or_else(|| is_late.then(lateness)) {
-            reports.push(failed(&asked.reporter.path, &reason));
+            reports.push(failed(&asked.reporter.path, &reason, options.anonymous));
         }
     }
     worker.end();
@@ -149,11 +168,13 @@ fn of_reporters(options: &Options) -> Vec<Report> {
 }
 
 /// What stands for a reporter, or a process, that has failed.
-pub(crate) fn failed(name: &str, reason: &str) -> Report {
+pub(crate) fn failed(name: &str, reason: &str, is_anonymous: bool) -> Report {
+    let path = Written::join("heapledger-failed", part(name), is_anonymous);
+    let name = Written::new(name, is_anonymous).text;
     Report {
         process: "".into(),
-        path: format!("heapledger/failed/{}", part(crate::path::Written::new(name, false).text)).into(),
-        stable_path: None,
+        path: path.text.into(),
+        stable_path: path.stable.map(Into::into),
         kind: Kind::Other,
         unit: Unit::Count,
         amount: 1,

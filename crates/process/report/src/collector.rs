@@ -33,6 +33,8 @@ use crate::registry::keep_name;
 /// Descriptions are whole sentences. Reporting the same path twice adds the amounts.
 pub struct Collector {
     sink: Sink,
+    /// As it was registered, with marks.
+    base: String,
     path: String,
     meter: RefCell<Meter>,
 }
@@ -40,8 +42,9 @@ pub struct Collector {
 impl Collector {
     pub(crate) fn new(sink: Sink, path: &str) -> Collector {
         let is_marking = sink.flags & flag::MARK != 0;
-        let meter = if is_marking { Meter::marking(keep_name(path)) } else { Meter::new() };
-        Collector { sink, path: path.to_owned(), meter: RefCell::new(meter) }
+        let name = Written::new(path, sink.flags & flag::ANONYMOUS != 0).text;
+        let meter = if is_marking { Meter::marking(keep_name(&name)) } else { Meter::new() };
+        Collector { sink, base: path.to_owned(), path: name, meter: RefCell::new(meter) }
     }
 
     /// Bytes: in blocks of the allocator where the path is below `explicit/`; elsewhere what kind of memory it is does not
@@ -100,13 +103,13 @@ impl Collector {
         self.sink.flags & flag::ANONYMOUS != 0
     }
 
-    /// Where the reporter reports.
+    /// Where the reporter reports, which is its name, too.
     pub fn path(&self) -> &str {
         &self.path
     }
 
     fn written(&self, path: impl Display) -> Written {
-        Written::join(&self.path, path, self.is_anonymous())
+        Written::join(&self.base, path, self.is_anonymous())
     }
 
     fn send(&self, path: &Written, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
@@ -128,7 +131,7 @@ impl Drop for Collector {
     fn drop(&mut self) {
         let computed = self.meter.get_mut().computed_bytes();
         if computed.0 > 0 && !thread::panicking() {
-            let path = format!("/heapledger/computed/{}", part(&self.path));
+            let path = format!("/heapledger-computed/{}", part(&self.base));
             self.bytes(
                 path,
                 computed,

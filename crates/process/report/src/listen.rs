@@ -100,8 +100,8 @@ fn answer(client: &UnixStream) -> io::Result<()> {
         anonymous: request.anonymous,
         mark: request.mark,
         children: request.children,
+        reporter_deadline: request.reporter_deadline,
         deadline: request.deadline,
-        ..Options::default()
     };
     let file = collect(&options).to_gzip();
     let mut client = client;

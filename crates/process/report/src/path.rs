@@ -4,6 +4,7 @@
 //! leave marks in the text, control characters that no name should have, so that they work in whatever way a text comes
 //! to be. [`Written`] takes them out again.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
 /// Begins what changes from one run to the next.
@@ -12,6 +13,9 @@ const VARIABLE: char = '\u{1}';
 const PRIVATE: char = '\u{2}';
 /// Ends what the last of them began.
 const END: char = '\u{3}';
+/// Begins a part that is neither. Only where somebody else writes texts, as C programs do: [`part`] has nothing to say that it
+/// does not do at once.
+const PART: char = '\u{4}';
 
 /// What stands in stable paths for what changes.
 const ANY: &str = "NNN";
@@ -142,17 +146,20 @@ impl Writer {
 
 impl Write for Writer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.split_inclusive([VARIABLE, PRIVATE, END]) {
-            let plain = piece.trim_end_matches([VARIABLE, PRIVATE, END]);
+        for piece in text.split_inclusive([VARIABLE, PRIVATE, END, PART]) {
+            let plain = piece.trim_end_matches([VARIABLE, PRIVATE, END, PART]);
+            let mark = piece[plain.len()..].chars().next();
+            // What is marked is one part.
+            let plain = if self.open.is_empty() { Cow::Borrowed(plain) } else { Cow::Owned(plain.replace('/', "\\")) };
             if !(self.is_anonymous && self.is_in(PRIVATE)) {
-                self.written.text.push_str(plain);
+                self.written.text.push_str(&plain);
                 if !self.is_in(VARIABLE)
                     && let Some(stable) = &mut self.written.stable
                 {
-                    stable.push_str(plain);
+                    stable.push_str(&plain);
                 }
             }
-            match piece[plain.len()..].chars().next() {
+            match mark {
                 Some(END) => _ = self.open.pop(),
                 Some(mark) => self.begin(mark),
                 None => {}
@@ -185,6 +192,12 @@ mod tests {
     }
 
     #[test]
+    fn others_leave_it_to_us() {
+        let path = "a/\u{4}b/c\u{3}/\u{1}d/e\u{3}/f";
+        assert_eq!(written(path, false), (r"a/b\c/d\e/f".into(), Some(r"a/b\c/NNN/f".into())));
+    }
+
+    #[test]
     fn what_is_private_is_hidden_on_demand() {
         let path = format_args!("top({}, id={})/{}", private("http://a/b"), variable(9), part("x"));
         let shown = (r"top(http:\\a\b, id=9)/x".into(), Some(r"top(http:\\a\b, id=NNN)/x".into()));
@@ -203,7 +216,7 @@ mod tests {
 
     #[test]
     fn marks_in_texts_do_no_harm() {
-        for text in ["\u{3}\u{3}a", "\u{1}a", "\u{2}a\u{1}b\u{3}", "\u{1}\u{1}\u{1}", "\u{3}"] {
+        for text in ["\u{3}\u{3}a", "\u{1}a", "\u{2}a\u{1}b\u{3}", "\u{1}\u{1}\u{1}", "\u{3}", "\u{4}/\u{2}"] {
             for is_anonymous in [false, true] {
                 let (text, stable) = written(text, is_anonymous);
                 assert!(!text.contains(char::is_control) && !stable.unwrap_or_default().contains(char::is_control));

@@ -5,13 +5,18 @@ use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
+use heapledger_core::Bytes;
+use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
+
 use crate::abi::{Each, Entry, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
+use crate::fork;
 
 /// Something that knows its own memory: a cache, a pool, an index. Registered by [`register_weak`] or
 /// [`register_strong`], it needs no reporter beside it.
@@ -156,12 +161,38 @@ static STATIC: AtomicPtr<StaticReporter> = AtomicPtr::new(ptr::null_mut());
 /// The others, in the order of registration.
 static DYNAMIC: Mutex<Vec<Arc<Reporter>>> = Mutex::new(Vec::new());
 
+/// The registry's locks.
+pub(crate) type Held = (MutexGuard<'static, Vec<Arc<Reporter>>>, MutexGuard<'static, Names>);
+
+/// Takes them.
+pub(crate) fn hold() -> Held {
+    (dynamic(), names())
+}
+
 fn dynamic() -> MutexGuard<'static, Vec<Arc<Reporter>>> {
     // A list of pointers is whole between any two calls.
     DYNAMIC.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Reporter {
+/// The registry's own reporter.
+static SELF: StaticReporter = StaticReporter::new("explicit/heapledger/reporters", report_itself);
+
+fn report_itself(collector: &mut Collector) {
+    // Not under the lock: whoever registers would wait for the walk.
+    let reporters = dynamic().clone();
+    let size = |reporter: &Arc<Reporter>, meter: &mut Meter| {
+        reporter.shallow_size_as_owner(meter) + reporter.path.heap_size(meter) + reporter.report.shallow_size(meter)
+    };
+    let bytes = dynamic().shallow_size(collector.meter());
+    let each = reporters.iter().map(|reporter| size(reporter, collector.meter())).sum::<Bytes>();
+    let names = names().as_ref().map_or(Bytes(0), |names| {
+        names.heap_size_with(collector.meter(), |name, meter| meter.block_around(name.as_ptr()).unwrap_or_default())
+    });
+    let description = "The list of reporters that are registered, without what they hold themselves.";
+    collector.heap("", bytes + each + names, description);
+}
+
+pub(crate) struct Reporter {
     path: String,
     report: Report,
     run: Run,
@@ -173,7 +204,24 @@ enum Report {
     Later(Box<dyn Fn(Pending) + Send + Sync>),
 }
 
+impl Report {
+    /// The block around the function.
+    fn shallow_size(&self, meter: &mut Meter) -> Bytes {
+        let (block, size) = match self {
+            Report::Whole(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Later(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Report::Weak(_) => return Bytes(0),
+        };
+        if size == 0 {
+            return Bytes(0);
+        }
+        // SAFETY: a box of so many bytes begins there.
+        unsafe { meter.block(block, size) }
+    }
+}
+
 fn add(path: &dyn fmt::Display, report: Report) -> Registration {
+    fork::watch();
     let reporter = Arc::new(Reporter { path: path.to_string(), report, run: Run::new() });
     dynamic().push(Arc::clone(&reporter));
     Registration(Some(reporter))
@@ -197,6 +245,7 @@ pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
         // SAFETY: the caller's contract.
         unsafe { each(context, &raw const entry) };
     };
+    give(SELF.path, (&raw const SELF).cast(), run_static, release_static);
     let mut all = Vec::new();
     let mut next = STATIC.load(Ordering::Acquire);
     // SAFETY: null, or a static, which is there for as long as this code is.
@@ -249,29 +298,30 @@ unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
 
 /// That a reporter is called once at a time.
 struct Run {
-    thread: Mutex<Option<ThreadId>>,
+    /// The thread that calls it, and its process: a child of that has a copy of this, and not of the thread.
+    caller: Mutex<Option<(ThreadId, u32)>>,
     ended: Condvar,
 }
 
 impl Run {
     const fn new() -> Run {
-        Run { thread: Mutex::new(None), ended: Condvar::new() }
+        Run { caller: Mutex::new(None), ended: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, u32)>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls the reporter, and tells the sink if it fails.
     fn once(&self, sink: &Sink, report: impl FnOnce()) {
         {
-            let mut thread = self.lock();
-            if thread.is_some() {
-                drop(thread);
+            let mut caller = self.lock();
+            if caller.is_some_and(|(_, process)| process == process::id()) {
+                drop(caller);
                 fail(sink, "it has not returned from an earlier call");
                 return;
             }
-            *thread = Some(thread::current().id());
+            *caller = Some((thread::current().id(), process::id()));
         }
         let outcome = catch_unwind(AssertUnwindSafe(report));
         *self.lock() = None;
@@ -284,9 +334,10 @@ impl Run {
     }
 
     fn wait(&self) {
-        let mut thread = self.lock();
-        while thread.is_some_and(|thread| thread != thread::current().id()) {
-            thread = self.ended.wait(thread).unwrap_or_else(PoisonError::into_inner);
+        let own = (thread::current().id(), process::id());
+        let mut caller = self.lock();
+        while caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
+            caller = self.ended.wait(caller).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -304,10 +355,16 @@ fn message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
+pub(crate) type Names = Option<HashSet<&'static str>>;
+
+fn names() -> MutexGuard<'static, Names> {
+    static NAMES: Mutex<Names> = Mutex::new(None);
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A name that is kept for good, once: those who mark blocks keep it.
 pub(crate) fn keep_name(name: &str) -> &'static str {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = names();
     let names = names.get_or_insert_default();
     match names.get(name) {
         Some(name) => name,

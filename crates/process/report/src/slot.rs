@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use heapledger_reports::{Kind, Report, Unit};
 
-use crate::abi::{RawReport, Sink, Text, VERSION};
+use crate::abi::{RawReport, Sink, Text, VERSION, flag};
+use crate::path::Written;
 
 /// Takes the reports of one reporter until it is closed.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ struct State {
     /// Answers that are still to come.
     pending: usize,
     is_closed: bool,
+    /// What is private is left out.
+    is_anonymous: bool,
 }
 
 /// What came of it.
@@ -39,6 +42,7 @@ pub(crate) struct Outcome {
 impl Slot {
     /// Where the reporter is to report. Valid for as long as the slot is held.
     pub(crate) fn sink(self: &Arc<Slot>, flags: u32) -> Sink {
+        self.lock().is_anonymous = flags & flag::ANONYMOUS != 0;
         let size = size_of::<Sink>() as u32;
         Sink { size, version: VERSION, flags, context: Arc::as_ptr(self).cast(), report, fail, retain, release }
     }
@@ -105,17 +109,24 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
     // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
     unsafe {
         let raw = &*report;
-        let stable = raw.stable_path.to_string();
+        let mut state = slot(context).lock();
+        let written = |text: Text| Written::new(text.to_string(), state.is_anonymous);
+        let (path, stable, description) = if raw.stable_path.is_null() {
+            let path = written(raw.path);
+            (path.text, path.stable, written(raw.description).text)
+        } else {
+            let stable = raw.stable_path.to_string();
+            (raw.path.to_string(), Some(stable).filter(|stable| !stable.is_empty()), raw.description.to_string())
+        };
         let report = Report {
             process: "".into(),
-            path: raw.path.to_string().into(),
-            stable_path: (!stable.is_empty()).then(|| stable.into()),
+            path: if path.is_empty() { "(no path)".into() } else { path.into() },
+            stable_path: stable.map(Into::into),
             kind: Kind::from_number(raw.kind.into()).unwrap_or_default(),
             unit: Unit::from_number(raw.unit.into()).unwrap_or_default(),
             amount: raw.amount,
-            description: raw.description.to_string().into(),
+            description: description.into(),
         };
-        let mut state = slot(context).lock();
         if !state.is_closed {
             state.reports.push(report);
         }

@@ -25,7 +25,7 @@ fn amount(reports: &Reports, path: &str) -> Option<i64> {
 }
 
 fn reason(reports: &Reports, name: &str) -> String {
-    let path = format!("heapledger/failed/{}", part(name));
+    let path = format!("heapledger-failed/{}", part(name));
     find(reports, &path).map_or_else(String::new, |report| report.description.to_string())
 }
 
@@ -258,6 +258,51 @@ fn unregistering_waits_for_a_call() {
     collection.join().unwrap();
 }
 
+#[test]
+fn what_cannot_be_shown_is_left_out_and_named() {
+    let _alone = alone();
+    let _wrong = register("explicit/wrong", |collector: &mut Collector| {
+        collector.count("count", 1, "No bytes.");
+        collector.report("other", Kind::Other, Unit::Bytes, 1, "Neither on the heap nor off it.");
+        collector.bytes("right", Bytes(5), "As it has to be.");
+        collector.bytes("/mixed/a", Bytes(5), "Bytes.");
+        collector.count("/mixed/b", 5, "In another unit.");
+    });
+    let _unnamed = register("", |collector: &mut Collector| collector.count("", 1, "It has no path."));
+    let reports = collect(&Options::default());
+    let reports = Reports::parse(&reports.to_gzip()).unwrap();
+    assert_eq!((amount(&reports, "explicit/wrong/right"), amount(&reports, "mixed/a")), (Some(5), Some(5)));
+    assert_eq!(amount(&reports, "(no path)"), Some(1));
+    for (path, why) in
+        [("explicit/wrong/count", "neither"), ("explicit/wrong/other", "neither"), ("mixed/b", "has other units")]
+    {
+        assert_eq!(amount(&reports, path), None);
+        let reason = reason(&reports, path);
+        assert!(reason.contains("cannot be shown") && reason.contains(why), "{reason}");
+    }
+}
+
+#[test]
+fn it_reports_itself() {
+    let _alone = alone();
+    let own = || amount(&collect(&Options::default()), "explicit/heapledger/reporters").unwrap();
+    let before = own();
+    let state = [1_u8; 1000];
+    let registrations: Vec<_> = (0..10)
+        .map(|n| register(format!("itself-{n}"), move |_: &mut Collector| _ = std::hint::black_box(state)))
+        .collect();
+    let with = own();
+    assert!(with >= before + 10 * 1000, "{before} {with}");
+    drop(registrations);
+    assert!(own() < before + 1000);
+}
+
+#[test]
+fn allocators_speak_for_themselves() {
+    let text = heapledger_report::allocator_statistics();
+    assert!(text.contains("glibc, malloc_info:") && text.contains("</malloc>"), "{text}");
+}
+
 fn early(collector: &mut Collector) {
     collector.count("", 42, "Registered before the program began.");
 }
@@ -315,4 +360,30 @@ fn every_thread_has_its_stack() {
         thread.join().unwrap();
     }
     drop(above);
+}
+
+#[test]
+#[ignore = "a figure for docs/reporters.md: `cargo test --release -p heapledger-report --test collection hundred -- --ignored --nocapture`"]
+fn a_hundred_thousand_reports() {
+    let _alone = alone();
+    let _many = register("explicit/many", |collector: &mut Collector| {
+        for number in 0..100_000_u64 {
+            collector.heap(format_args!("of/{}/{}", number % 100, variable(number)), Bytes(number), "One of many.");
+        }
+    });
+    // Of the processor's time, whatever else it has to do.
+    let spent = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: there is room for a time.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    for _ in 0..3 {
+        let begun = spent();
+        let reports = collect(&Options::default());
+        let took = spent() - begun;
+        assert!(reports.reports.len() > 100_000);
+        let file = reports.to_gzip();
+        println!("{took:.0?} to collect, {:.0?} more for a file of {} KiB", spent() - begun - took, file.len() >> 10);
+    }
 }

@@ -8,17 +8,20 @@ use std::time::Duration;
 
 use heapledger_report::{Collector, Options, Reports, collect, register};
 
-/// `examples/plugin.rs`, built as this test was.
+/// `examples/plugin.rs`. `cargo test` has built it with the tests, unless it was told to build this one alone.
 fn plugin() -> PathBuf {
     let directory = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "heapledger-report", "--example", "plugin", "--target-dir"]);
-    cargo.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if directory.ends_with("release") {
-        cargo.arg("--release");
+    let library = directory.join("examples/libplugin.so");
+    if !library.exists() {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "heapledger-report", "--example", "plugin", "--target-dir"]);
+        cargo.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if directory.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success());
     }
-    assert!(cargo.status().unwrap().success());
-    directory.join("examples/libplugin.so")
+    library
 }
 
 struct Library {
@@ -75,7 +78,7 @@ fn amount(reports: &Reports, path: &str) -> Option<i64> {
 }
 
 fn reason(reports: &Reports, name: &str) -> String {
-    let path = format!("heapledger/failed/{name}");
+    let path = format!("heapledger-failed/{name}");
     reports.reports.iter().find(|report| *report.path == *path).map_or(String::new(), |it| it.description.to_string())
 }
 
@@ -105,7 +108,29 @@ fn reporters_come_and_go_with_their_library() {
         assert!(!library.close(), "round {round}: nothing keeps the library");
         assert_eq!(amount(&all(), "explicit/plugin/tables"), None);
         assert_eq!(amount(&all(), "plugin-session/open"), None);
+        // Nothing of it is called any more where the process forks.
+        // SAFETY: the child ends at once, and is waited for.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(7);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+        }
     }
+
+    // One in C, which has nothing of ours but the header.
+    let in_c = path.with_file_name("libreporters_c.so");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-DLIBRARY", "-o"]).arg(&in_c).arg("-I").arg(root.join("include"));
+    assert!(compiler.arg(root.join("fixtures/headers/reporters.c")).status().unwrap().success());
+    let library = Library::load(&in_c);
+    assert_eq!(amount(&all(), "library-count"), Some(5));
+    assert!(!library.close());
+    assert_eq!(amount(&all(), "library-count"), None);
 
     // Whenever it comes and goes.
     std::thread::scope(|scope| {

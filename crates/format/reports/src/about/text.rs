@@ -1,6 +1,7 @@
 //! The page as text, line by line.
 
 use std::fmt::{self, Write};
+use std::rc::Rc;
 
 use super::{Node, Page, Section};
 use crate::escape;
@@ -45,25 +46,28 @@ impl Node {
     /// Calls `show` for each line of the tree that is to be seen, from above to below; `is_open` says whether a node's
     /// children are. The lines begin with `padding`.
     pub fn rows<'p>(&'p self, padding: &str, is_open: impl Fn(&Node) -> bool, mut show: impl FnMut(Row<'p>)) {
-        let first = Pending { node: self, depth: 0, own: padding.to_owned(), below: padding.to_owned() };
-        let mut pending = vec![first];
-        while let Some(Pending { node, depth, own, below }) = pending.pop() {
+        let mut pending = vec![Pending { node: self, depth: 0, above: Rc::from(padding), narrower: 0, is_last: None }];
+        while let Some(Pending { node, depth, above, narrower, is_last }) = pending.pop() {
+            let (own, rest) = match is_last {
+                None => ("", ""),
+                Some(true) => ("└──", "   "),
+                Some(false) => ("├──", "│  "),
+            };
+            let lines = format!("{above}{own}{}", "─".repeat(narrower));
             let is_open = !node.children.is_empty() && is_open(node);
             if is_open {
+                let above: Rc<str> = format!("{above}{rest}{}", " ".repeat(narrower)).into();
                 let last = node.children.len() - 1;
                 // The next to be shown is the last in the list.
-                pending.extend(node.children.iter().enumerate().rev().map(|(number, child)| {
-                    let narrower = node.value.len().saturating_sub(child.value.len());
-                    let (own, rest) = if number == last { ("└──", "   ") } else { ("├──", "│  ") };
-                    Pending {
-                        node: child,
-                        depth: depth + 1,
-                        own: format!("{below}{own}{}", "─".repeat(narrower)),
-                        below: format!("{below}{rest}{}", " ".repeat(narrower)),
-                    }
+                pending.extend(node.children.iter().enumerate().rev().map(|(number, child)| Pending {
+                    node: child,
+                    depth: depth + 1,
+                    above: above.clone(),
+                    narrower: node.value.len().saturating_sub(child.value.len()),
+                    is_last: Some(number == last),
                 }));
             }
-            show(Row { node, depth, lines: own, is_open });
+            show(Row { node, depth, lines, is_open });
         }
     }
 }
@@ -72,10 +76,12 @@ impl Node {
 struct Pending<'p> {
     node: &'p Node,
     depth: usize,
-    /// What is drawn in front of it.
-    own: String,
-    /// What is drawn in front of all below it.
-    below: String,
+    /// What is drawn in front of all below its parent.
+    above: Rc<str>,
+    /// How many characters its value has less than its parent's.
+    narrower: usize,
+    /// Of nodes below others: whether it is the last one there.
+    is_last: Option<bool>,
 }
 
 impl Section {

@@ -18,6 +18,7 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
+            misreports: Locked::new(Misreports::new()),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }
@@ -171,5 +172,24 @@ fn clearing_ends_what_was_before() {
             let _ = ledger.finish_realloc(pending, &new_block(OTHER, Key(0x1000), 1)).unwrap();
         },
         |ledger| assert!(ledger.live().blocks_live.0 <= 1),
+    );
+}
+
+#[test]
+fn a_mark_is_of_the_block_that_is_live() {
+    orders(
+        |ledger| {
+            allocate(ledger, MAIN, Key(0x1000), 10);
+            ledger.free(MAIN, Key(0x1000));
+            allocate(ledger, MAIN, Key(0x1000), 20);
+            ledger.free(MAIN, Key(0x1000));
+        },
+        |ledger| {
+            let mark = Mark { reporter: TypeId(1), stack: StackId(1), is_kept: false };
+            let _ = ledger.mark(Key(0x1000), mark).unwrap();
+            ledger.clear_marks();
+            let _ = ledger.mark(Key(0x1000), mark).unwrap();
+        },
+        |ledger| assert_eq!((ledger.marks(Key(0x1000)), ledger.live().blocks_live.0), ([None; 2], 0)),
     );
 }

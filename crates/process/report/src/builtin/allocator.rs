@@ -11,15 +11,15 @@ use heapledger_resident::{LEDGER, control, query};
 use super::add;
 
 pub(super) fn report(reports: &mut Vec<Report>) {
-    let glibc = glibc();
-    let jemalloc = Jemalloc::find();
-    let mimalloc = mimalloc();
     // Before anything is allocated for the sake of the answer.
-    let jemalloc = jemalloc.as_ref().and_then(Jemalloc::figures);
+    let glibc = glibc();
+    let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
+    let mimalloc = mimalloc();
+    // mimalloc does not count what is allocated, jemalloc not unless it was built to.
+    let is_whole = mimalloc.is_none() && !matches!(jemalloc, Some(None)) && (glibc.is_some() || jemalloc.is_some());
+    let jemalloc = jemalloc.flatten();
     let by_allocators = [glibc.as_ref().map(Glibc::allocated), jemalloc.as_ref().map(|figures| figures.allocated)];
     let known: u64 = by_allocators.into_iter().flatten().sum();
-    // mimalloc does not count what is allocated.
-    let is_whole = mimalloc.is_none() && by_allocators.iter().any(Option::is_some);
     report_allocated(reports, is_whole.then_some(known));
     if let Some(glibc) = glibc {
         glibc.report(reports);
@@ -83,24 +83,35 @@ impl Live {
     }
 }
 
-/// glibc's figures.
-struct Glibc(libc::mallinfo2);
+/// `struct mallinfo2` of glibc's `<malloc.h>`.
+#[repr(C)]
+struct Glibc {
+    arena: usize,
+    ordblks: usize,
+    smblks: usize,
+    hblks: usize,
+    hblkhd: usize,
+    usmblks: usize,
+    fsmblks: usize,
+    uordblks: usize,
+    fordblks: usize,
+    keepcost: usize,
+}
 
-/// `None` with another C library, or an old one.
+/// glibc's figures; `None` with another C library, or an old one.
 fn glibc() -> Option<Glibc> {
     let address = weak_address!("mallinfo2");
     // SAFETY: the C library's function of this name.
-    (address != 0)
-        .then(|| Glibc(unsafe { mem::transmute::<usize, unsafe extern "C" fn() -> libc::mallinfo2>(address)() }))
+    (address != 0).then(|| unsafe { mem::transmute::<usize, unsafe extern "C" fn() -> Glibc>(address)() })
 }
 
 impl Glibc {
     fn allocated(&self) -> u64 {
-        (self.0.uordblks + self.0.hblkhd) as u64
+        (self.uordblks + self.hblkhd) as u64
     }
 
     fn report(&self, reports: &mut Vec<Report>) {
-        let info = &self.0;
+        let info = self;
         let parts = [
             ("allocated/arenas", info.uordblks, "Blocks in arenas, with their headers, and those kept for threads."),
             ("allocated/mapped", info.hblkhd, "Large blocks, each with a mapping of its own."),

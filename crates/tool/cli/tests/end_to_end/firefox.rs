@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
+use heapledger_core::Bytes;
+use heapledger_report::{Collector, variable};
 use heapledger_reports::about::{Filter, Options, Page};
 use heapledger_reports::{Difference, Kind, Report, Reports, Unit};
 use serde_json::{Value, json};
@@ -384,4 +386,46 @@ fn files_of_firefox_are_shown_alike() {
     reports(&["save", "a.json.gz", "-o", "again.json.gz"]);
     let theirs = firefox.load(&[&scratch.file("again.json.gz")], false);
     assert_same(&lines(&reports(&["show", "a.json.gz"])), &theirs, || "written again".into());
+}
+
+/// The texts that `cargo test` compares with where no Firefox is.
+#[test]
+#[ignore = "needs Firefox ESR; runs in .ci/run"]
+fn kept_texts_are_those_of_firefox() {
+    let scratch = Scratch::new();
+    let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../format/reports/tests/firefox").canonicalize().unwrap();
+    let [first, second] = ["first.json", "second.json"].map(|name| kept.join(name));
+    let mut texts = vec![];
+    for (verbose, end) in [(false, "txt"), (true, "verbose.txt")] {
+        texts.push((format!("second.{end}"), firefox.load(&[&second], verbose)));
+        texts.push((format!("difference.{end}"), firefox.load(&[&first, &second], verbose)));
+        texts.push((format!("first.{end}"), firefox.load(&[&first], verbose)));
+    }
+    firefox.load(&[&first], false);
+    texts.push(("first.filtered.txt".into(), firefox.filter("t", false)));
+    for (name, text) in texts {
+        if std::env::var_os("HEAPLEDGER_BLESS").is_some_and(|value| value == "1") {
+            std::fs::write(kept.join(&name), &text).unwrap();
+        }
+        assert_same(&std::fs::read_to_string(kept.join(&name)).unwrap(), &text, || name);
+    }
+}
+
+/// What a program of ours says of itself: this one.
+#[test]
+#[ignore = "needs Firefox ESR; runs in .ci/run"]
+fn files_of_programs_are_shown_alike() {
+    let scratch = Scratch::new();
+    let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
+    let _held = heapledger_report::register("explicit/größe", |collector: &mut Collector| {
+        collector.non_heap(format_args!("n°{}/名前", variable(7)), Bytes(3 << 20), "What it is.");
+    });
+    let reports = heapledger_report::collect(&heapledger_report::Options::default());
+    let file = scratch.write("own.json.gz", reports.to_gzip());
+    for verbose in [false, true] {
+        let page = ours(&Page::of(&reports, &Options { verbose, ..Options::default() }));
+        assert!(page.contains("größe/n°7/名前") && page.contains("heap-unclassified"), "{page}");
+        assert_same(&page, &firefox.load(&[&file], verbose), || format!("verbose: {verbose}"));
+    }
 }

@@ -1,4 +1,5 @@
-//! `HEAPLEDGER_AT_EXIT=totals,sites,blocks,dynamic`: the ledger of a program that does not ask for one itself, printed at its end.
+//! What the environment asks for: `HEAPLEDGER_AT_EXIT=totals,sites,blocks,dynamic`, the ledger of a program that does not ask for
+//! one itself, printed at its end; `HEAPLEDGER_LISTEN`, answers to those who want its reports.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,6 +12,8 @@ use heapledger_core::sys;
 use heapledger_inspect::{Ledger, Options, Order};
 
 const VARIABLE: &str = "HEAPLEDGER_AT_EXIT";
+/// Whoever asks is to have the reports of a program that does not see to that itself.
+const LISTEN: &str = "HEAPLEDGER_LISTEN";
 /// Sites that are printed.
 const SITES: usize = 10;
 
@@ -22,6 +25,10 @@ extern "C" fn constructor() {
         keep_standard_error();
         // Where it cannot start, the report will say so.
         let _ = Ledger::start(Options::EXACT);
+    }
+    if std::env::var_os(LISTEN).is_some() {
+        // Where it cannot, whoever asks will find nobody.
+        let _ = crate::reports::listen();
     }
 }
 

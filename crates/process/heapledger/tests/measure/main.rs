@@ -1,0 +1,16 @@
+//! What is measured against what the ledger knows. Without the test harness: its threads allocate, too.
+
+mod derived;
+mod marks;
+mod owned;
+mod shared;
+mod truth;
+
+use heapledger::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator::system();
+
+fn main() {
+    [owned::TESTS, shared::TESTS, derived::TESTS, marks::TESTS].into_iter().for_each(truth::run);
+}

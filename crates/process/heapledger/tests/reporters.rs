@@ -1,0 +1,163 @@
+//! Reporters against what the ledger knows. Without the test harness: its threads allocate, too.
+
+use std::hint::black_box;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heapledger::reports::{self, Collector, Options, Reports};
+use heapledger::{Allocator, Bytes, HeapSize, Ledger, Meter};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator::system();
+
+static STORE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+#[heapledger::reporter("explicit/store")]
+fn report(collector: &mut Collector) {
+    let store = STORE.lock().unwrap();
+    collector.heap("", collector.measure(&*store), "What is stored.");
+}
+
+fn main() {
+    let tests: &[(&str, fn())] = &[
+        ("the_heap_is_what_reporters_say", the_heap_is_what_reporters_say),
+        ("marks_tell_what_nobody_reports", marks_tell_what_nobody_reports),
+        ("a_child_can_collect_whatever_its_parent_does", a_child_can_collect_whatever_its_parent_does),
+        ("late_ledgers_are_not_believed", late_ledgers_are_not_believed),
+    ];
+    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    for (name, test) in tests {
+        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
+            test();
+            Ledger::get().stop();
+            *STORE.lock().unwrap() = Vec::new();
+            println!("test {name} ... ok");
+        }
+    }
+}
+
+fn fill(count: usize) {
+    STORE.lock().unwrap().extend((0..count).map(|number| black_box(Vec::with_capacity(1 + number % 500))));
+}
+
+fn amount(reports: &Reports, path: &str) -> u64 {
+    let found = reports.reports.iter().find(|report| &*report.path == path);
+    u64::try_from(found.unwrap_or_else(|| panic!("no {path}")).amount).unwrap()
+}
+
+fn the_heap_is_what_reporters_say() {
+    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    fill(20_000);
+    let live: Bytes = ledger.blocks().map(|block| block.usable).sum();
+    let reports = reports::collect(&Options::default());
+    let (allocated, stored) = (amount(&reports, "heap-allocated"), amount(&reports, "explicit/store"));
+    assert!((live.0..live.0 + (64 << 10)).contains(&allocated), "{allocated} of {live:?}");
+    // What is left is unclassified: less than one part in a hundred.
+    assert!(stored <= allocated && allocated - stored < allocated / 100, "{stored} of {allocated}");
+    assert_eq!(stored, STORE.lock().unwrap().heap_size(&mut Meter::new()).0);
+    let description =
+        |path: &str| reports.reports.iter().find(|report| &*report.path == path).unwrap().description.to_string();
+    assert!(description("heap-allocated").contains("as its ledger knows them"));
+    assert!(reports.has_usable_size);
+}
+
+fn marks_tell_what_nobody_reports() {
+    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    fill(1_000);
+    let forgotten = black_box(vec![1_u8; 100_000]);
+    let bytes = STORE.lock().unwrap().heap_size(&mut Meter::new());
+    reports::collect(&Options::default());
+    assert_eq!(ledger.reported().once.bytes, Bytes(0), "nobody asked for marks");
+    let marking = Options { mark: true, ..Options::default() };
+    for _ in 0..2 {
+        reports::collect(&marking);
+        let reported = ledger.reported();
+        assert_eq!(reported.twice.bytes, Bytes(0));
+        // With the little that Heapledger reports of itself.
+        assert!((bytes.0..bytes.0 + 4096).contains(&reported.once.bytes_usable.0), "{reported:?} of {bytes:?}");
+        assert!(reported.unreported.bytes.0 >= 100_000, "{reported:?}");
+    }
+    let again = reports::register("explicit/again", |collector: &mut Collector| {
+        collector.heap("", collector.measure(&*STORE.lock().unwrap()), "The same once more.");
+    });
+    reports::collect(&marking);
+    assert_eq!(ledger.reported().twice.bytes_usable, bytes);
+    drop((again, forgotten));
+}
+
+unsafe extern "C" {
+    safe fn fork() -> i32;
+    safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
+    safe fn _exit(code: i32) -> !;
+    safe fn alarm(seconds: u32) -> u32;
+}
+
+/// Runs something in a child, which has at most ten seconds for it.
+fn in_a_child(what: impl FnOnce() -> bool) {
+    let child = fork();
+    assert!(child >= 0);
+    if child == 0 {
+        alarm(10);
+        let is_right = what();
+        _exit(if is_right { 0 } else { 1 });
+    }
+    let mut status = 0;
+    assert_eq!(waitpid(child, Some(&mut status), 0), child);
+    assert!(ExitStatus::from_raw(status).success(), "{:?}", ExitStatus::from_raw(status));
+}
+
+fn a_child_can_collect_whatever_its_parent_does() {
+    // In the middle of a collection, and of a reporter.
+    let (begun, has_begun) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let (begun, wait) = (Mutex::new(begun), Mutex::new(wait));
+    let parent = std::process::id();
+    let registration = reports::register("stuck", move |collector: &mut Collector| {
+        if std::process::id() == parent {
+            begun.lock().unwrap().send(()).unwrap();
+            let _ = wait.lock().unwrap().recv();
+        }
+        collector.count("", 1, "It is over.");
+    });
+    let collection = thread::spawn(|| reports::collect(&Options::default()));
+    has_begun.recv().unwrap();
+    in_a_child(|| amount(&reports::collect(&Options::default()), "stuck") == 1);
+    drop(go);
+    assert_eq!(amount(&collection.join().unwrap(), "stuck"), 1);
+    registration.unregister();
+
+    // And at any moment of many.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _registration = reports::register("brief", |_: &mut Collector| {});
+                    reports::collect(&Options::default());
+                }
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(300) {
+        in_a_child(|| {
+            let _registration = reports::register("own", |collector: &mut Collector| collector.count("", 1, "One."));
+            amount(&reports::collect(&Options::default()), "own") == 1
+        });
+    }
+    is_over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+fn late_ledgers_are_not_believed() {
+    fill(20_000);
+    let _ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let reports = reports::collect(&Options::default());
+    let (allocated, stored) = (amount(&reports, "heap-allocated"), amount(&reports, "explicit/store"));
+    assert!(allocated >= stored, "{allocated} {stored}");
+}

@@ -1,0 +1,84 @@
+//! Forks: a child has copies of all locks, and only one thread, which could not wait for the others.
+//!
+//! Around a fork this crate's lists are held, so that they are whole in the child, and their locks are free. That somebody
+//! is called, or collects, is written down with the number of the process: it is not so in the child.
+
+use std::cell::UnsafeCell;
+use std::process;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Once, PoisonError};
+
+use crate::registry;
+
+/// Something that one thread of the process does at a time.
+pub(crate) struct Turn {
+    process: Mutex<u32>,
+    ended: Condvar,
+}
+
+impl Turn {
+    pub(crate) const fn new() -> Turn {
+        Turn { process: Mutex::new(0), ended: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u32> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the thread's turn; it ends when what is returned is dropped.
+    pub(crate) fn wait(&'static self) -> Mine {
+        let own = process::id();
+        let mut process = self.lock();
+        // Another number is a parent's: none of its threads is here.
+        while *process == own {
+            process = self.ended.wait(process).unwrap_or_else(PoisonError::into_inner);
+        }
+        *process = own;
+        Mine(self)
+    }
+}
+
+/// A [`Turn`] that this thread has.
+pub(crate) struct Mine(&'static Turn);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        *self.0.lock() = 0;
+        self.0.ended.notify_one();
+    }
+}
+
+/// Whose turn it is to collect.
+pub(crate) static COLLECTING: Turn = Turn::new();
+
+type Held = (registry::Held, MutexGuard<'static, u32>);
+
+/// What the thread that forks holds meanwhile.
+struct Store(UnsafeCell<Option<Held>>);
+
+// SAFETY: only used by the handlers below. They run in the thread that forks and in its copy, and from the first to the
+// last of them that thread has the locks: no other is in there.
+unsafe impl Sync for Store {}
+
+static HELD: Store = Store(UnsafeCell::new(None));
+
+/// From now on forks are seen to. To be called before there is anything to hold.
+pub(crate) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: functions of this artefact, for which the C library forgets them when it is unloaded. They do what may be
+        // done there: they wait for locks under which nobody forks, and free them.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
+unsafe extern "C" fn before() {
+    let held = (registry::hold(), COLLECTING.lock());
+    // SAFETY: see `Store`: this thread has the locks.
+    unsafe { *HELD.0.get() = Some(held) };
+}
+
+unsafe extern "C" fn after() {
+    // SAFETY: see `Store`. `before` has run in this thread, or in that of which it is the copy.
+    drop(unsafe { (*HELD.0.get()).take() });
+}

@@ -1,0 +1,82 @@
+//! Reports of a running process, which answers over a socket of its own: `format/reports/src/request.rs`.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use heapledger_reports::FILE_BYTES_MAX;
+use heapledger_reports::request::{Request, sockets};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+
+/// How long each of the process's reporters may take.
+const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
+/// How long it may collect.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The process that a source means, if it means one: a number that is no file's name.
+pub(super) fn number(source: &str) -> Option<u32> {
+    source.parse().ok().filter(|_| !Path::new(source).exists())
+}
+
+/// The report file that the process answers with, its descendants' reports in it.
+pub(super) fn ask(pid: u32, is_anonymous: bool) -> Result<Vec<u8>> {
+    if !Path::new(&format!("/proc/{pid}")).exists() {
+        return Err(Failure::new(Exit::Unreadable, format_args!("there is no process {pid}"))
+            .hint("`pgrep NAME` tells the numbers of the processes of a name"));
+    }
+    let cannot = |error: io::Error| {
+        Failure::caused(Exit::Unreadable, format_args!("cannot read the reports of process {pid}"), error)
+            .hint("it answers processes of its own user, and root's, in the same network namespace")
+    };
+    let names = sockets(&fs::read("/proc/net/unix").map_err(cannot)?);
+    let Some((_, name)) = names.into_iter().find(|&(of, _)| of == pid) else {
+        return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(
+            "a program answers once it has called `heapledger::reports::listen()`, or in C `heapledger_listen()`; \
+             see docs/reporters.md",
+        ));
+    };
+    let request = Request {
+        anonymous: is_anonymous,
+        mark: false,
+        children: true,
+        reporter_deadline: REPORTER_DEADLINE,
+        deadline: DEADLINE,
+    };
+    exchange(&name, request).map_err(cannot)
+}
+
+fn exchange(name: &[u8], request: Request) -> io::Result<Vec<u8>> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for timeout in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, timeout, Some(DEADLINE + Duration::from_secs(5)))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    // Anybody can take such a name.
+    let (user, own) = (socket_peercred(&socket)?.uid, rustix::process::geteuid());
+    if user != own && !own.is_root() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    rustix::net::send(&socket, request.to_line().as_bytes(), SendFlags::NOSIGNAL)?;
+    read(&socket)
+}
+
+fn read(socket: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = Vec::new();
+    let mut buffer = vec![0_u8; 64 << 10];
+    loop {
+        let (count, _) = rustix::net::recv(socket.as_fd(), &mut buffer[..], RecvFlags::empty())?;
+        if count == 0 && file.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if count == 0 || file.len() > FILE_BYTES_MAX {
+            return Ok(file);
+        }
+        file.extend_from_slice(&buffer[..count]);
+    }
+}

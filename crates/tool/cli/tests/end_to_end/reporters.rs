@@ -1,0 +1,214 @@
+//! Programs with reporters: however they are linked, whatever their allocator; and the reports of running ones.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use heapledger_report::{Collector, listen, private, register};
+use heapledger_reports::Reports;
+
+use crate::harness::{Job, Scratch, exited, heapledger, skipped};
+
+/// How `fixtures/reporters` is built.
+struct Variant {
+    name: &'static str,
+    feature: &'static str,
+    target: &'static str,
+    flags: &'static str,
+    is_release: bool,
+}
+
+const SYSTEM: Variant = Variant { name: "system", feature: "", target: "", flags: "", is_release: false };
+
+/// The program in this form, or why it cannot be made.
+fn build(variant: &Variant) -> Result<PathBuf, String> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reporters").join(variant.name);
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/reporters/Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&directory);
+    cargo.env_remove("CARGO_TARGET_DIR").env("RUSTFLAGS", variant.flags);
+    for (option, value) in [("--features", variant.feature), ("--target", variant.target)] {
+        if !value.is_empty() {
+            cargo.args([option, value]);
+        }
+    }
+    if variant.is_release {
+        cargo.arg("--release");
+    }
+    let output = cargo.output().unwrap();
+    let profile = if variant.is_release { "release" } else { "debug" };
+    let program = directory.join(variant.target).join(profile).join("reporters");
+    if output.status.success() { Ok(program) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// What the program says of its blocks, and the reports of one run.
+struct Run {
+    known: i64,
+    reports: Reports,
+}
+
+impl Run {
+    fn of(program: &Path, how: &str) -> Run {
+        let outcome = Job::new([program.to_str().unwrap(), how]).bare();
+        assert!(outcome.status.success(), "{outcome:?}");
+        let text = outcome.text();
+        let (known, file) = text.split_once('\n').unwrap();
+        Run { known: known.parse().unwrap(), reports: Reports::parse(file.as_bytes()).unwrap() }
+    }
+
+    fn sum(&self, is_wanted: impl Fn(&str) -> bool) -> Option<i64> {
+        let amounts: Vec<i64> =
+            self.reports.reports.iter().filter(|report| is_wanted(&report.path)).map(|report| report.amount).collect();
+        (!amounts.is_empty()).then(|| amounts.iter().sum())
+    }
+
+    fn amount(&self, path: &str) -> Option<i64> {
+        self.sum(|other| other == path)
+    }
+
+    /// The reporters of the program, and of a library that it calls nothing of, are there, and nobody has failed.
+    fn has_reporters(self) -> Run {
+        assert_eq!(self.amount("explicit/library/mapped"), Some(12_345));
+        assert_eq!(self.amount("store-values"), Some(10_000));
+        assert_eq!(self.amount("store-session/1"), Some(5));
+        assert!(self.amount("resident").unwrap() > 1 << 20);
+        assert!(self.sum(|path| path.starts_with("explicit/threads/stacks/reporters (tid=")).unwrap() >= 4096);
+        assert_eq!(self.sum(|path| path.starts_with("heapledger-failed/")), None);
+        self
+    }
+
+    /// Blocks of so many bytes are allocated according to the allocators: nothing is missing, and what they add is less than
+    /// 64 bytes for each of ten thousand blocks.
+    fn allocators_agree(self) {
+        let allocated = self.amount("heap-allocated").unwrap();
+        assert!(
+            (self.known..self.known + (10_000 * 64) + (256 << 10)).contains(&allocated),
+            "{allocated} {}",
+            self.known
+        );
+        let stored = self.amount("explicit/store/values").unwrap();
+        assert!((self.known - (64 << 10)..=self.known).contains(&stored), "{stored} {}", self.known);
+    }
+
+    /// By its ledger the program knows what is allocated, to what the collection itself allocates; and all but a few KiB of it
+    /// is reported.
+    fn ledger_agrees(self) {
+        let allocated = self.amount("heap-allocated").unwrap();
+        assert!((self.known..self.known + (64 << 10)).contains(&allocated), "{allocated} {}", self.known);
+        let stored = self.amount("explicit/store/values").unwrap();
+        assert!((0..64 << 10).contains(&(allocated - stored)), "{stored} of {allocated}");
+        assert!(self.amount("explicit/heapledger/ledger/register").unwrap() > 1 << 16);
+        assert_eq!(self.sum(|path| path.starts_with("heapledger-computed/")), None);
+    }
+}
+
+/// This process answers.
+#[test]
+fn a_running_process_is_asked() {
+    let pid = std::process::id().to_string();
+    let _reporter = register("of-the-tests", |collector: &mut Collector| {
+        collector.count(format_args!("open/{}", private("secret")), 3, "What is open.");
+    });
+    let deaf = heapledger(["reports", "show", "1"]);
+    assert_eq!(deaf.status, exited(102), "{deaf:?}");
+    let said = String::from_utf8_lossy(&deaf.stderr).into_owned();
+    assert!(said.contains("process 1 does not answer") && said.contains("hint: a program answers once"), "{said}");
+    let none = heapledger(["reports", "show", "4194305"]);
+    assert!(String::from_utf8_lossy(&none.stderr).contains("there is no process 4194305"), "{none:?}");
+
+    let _listener = listen().unwrap();
+    let outcome = heapledger(["reports", "show", "--filter", "of-the-tests", &pid]);
+    assert!(outcome.status.success() && outcome.stderr.is_empty(), "{outcome:?}");
+    let text = outcome.text();
+    assert!(text.contains("Main Process (end_to_end-") && text.contains("3 (100.0%) ── open/secret"), "{text}");
+
+    let scratch = Scratch::new();
+    let file = scratch.file("saved.json.gz");
+    let outcome = heapledger(["reports", "save", "--anonymize", "-o", file.to_str().unwrap(), &pid]);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(saved.reports.iter().any(|report| &*report.path == "of-the-tests/open/<anonymized>"));
+    let outcome = heapledger(["reports", "diff", "--filter", "of-the-tests", file.to_str().unwrap(), &pid]);
+    assert!(outcome.text().contains("of-the-tests"), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "compiles the library anew for each allocator and way of linking: `.ci/run` runs it"]
+fn whatever_the_allocator() {
+    let program = build(&SYSTEM).unwrap();
+    Run::of(&program, "").has_reporters().allocators_agree();
+    let run = Run::of(&program, "ledger").has_reporters();
+    assert!(run.reports.has_usable_size);
+    run.ledger_agrees();
+    for path in ["allocated/arenas", "free/top"] {
+        assert!(Run::of(&program, "").amount(&format!("heap/glibc/{path}")).unwrap() > 0, "{path}");
+    }
+
+    let program = build(&Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM }).unwrap();
+    let run = Run::of(&program, "").has_reporters();
+    // It does not say.
+    assert_eq!(run.amount("heap-allocated"), None);
+    assert!(run.amount("heap/mimalloc/committed").unwrap() > run.known);
+    Run::of(&program, "ledger").has_reporters().ledger_agrees();
+}
+
+#[test]
+#[ignore = "compiles jemalloc: `.ci/run full` runs it"]
+fn with_jemalloc() {
+    let program = build(&Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM }).unwrap();
+    let run = Run::of(&program, "").has_reporters();
+    let [committed, allocated] = ["", "allocated"].map(|part| {
+        let start = format!("heap/jemalloc/committed/{part}");
+        run.sum(|path| path.starts_with(&start)).unwrap()
+    });
+    assert!(allocated >= run.known && committed > allocated, "{allocated} of {committed}");
+    run.allocators_agree();
+    // The ledger does not know what it adds to the blocks.
+    Run::of(&program, "ledger").has_reporters().allocators_agree();
+}
+
+#[test]
+#[ignore = "compiles the library anew for each allocator and way of linking: `.ci/run` runs it"]
+fn however_it_is_linked() {
+    let glibc = "x86_64-unknown-linux-gnu";
+    let program = build(&Variant { name: "static", target: glibc, flags: "-Ctarget-feature=+crt-static", ..SYSTEM });
+    let program = program.unwrap();
+    Run::of(&program, "").has_reporters().allocators_agree();
+    Run::of(&program, "ledger").has_reporters().ledger_agrees();
+
+    // By the linker of binutils; and with everything thrown away that nobody refers to.
+    for (name, flags) in [("bfd", "-Clinker-features=-lld"), ("lto", "")] {
+        let program = build(&Variant { name, flags, is_release: true, ..SYSTEM }).unwrap();
+        Run::of(&program, "").has_reporters().allocators_agree();
+    }
+
+    match build(&Variant { name: "musl", target: "x86_64-unknown-linux-musl", ..SYSTEM }) {
+        Ok(program) => {
+            // musl's allocator counts nothing.
+            assert_eq!(Run::of(&program, "").has_reporters().amount("heap-allocated"), None);
+            Run::of(&program, "ledger").has_reporters().ledger_agrees();
+        }
+        Err(error) if error.contains("target may not be installed") => {
+            skipped("the Rust target x86_64-unknown-linux-musl is not installed");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+#[ignore = "compiles OpenTelemetry's SDK: `.ci/run` runs it"]
+fn metrics_of_opentelemetry() {
+    let program = build(&Variant { name: "telemetry", feature: "telemetry", ..SYSTEM }).unwrap();
+    let outcome = Job::new([program.to_str().unwrap(), "telemetry"]).bare();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let text = outcome.text();
+    let has = |line: &str| assert!(text.lines().any(|other| other == line), "no `{line}` in {text}");
+    has("memory.report By explicit/library/mapped 12345");
+    has("memory.report.items {item} store-values 10000");
+    // Two sessions, by their number.
+    has("memory.report.items {item} store-session/NNN 10");
+    has("memory.report.events {event} store-hits 7 true");
+    has("memory.report.ratio 1 store-load 0.125");
+    let stored = text.lines().find_map(|line| line.strip_prefix("memory.report By explicit/store/values ")).unwrap();
+    let known: i64 = text.lines().next().unwrap().parse().unwrap();
+    assert_eq!(stored.parse::<i64>().unwrap(), known);
+}

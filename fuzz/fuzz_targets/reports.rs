@@ -1,0 +1,6 @@
+//! Files of memory reports. The body is shared with the property test in `crates/format/reports/src/fuzzing.rs`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| heapledger_reports::fuzzing::reports(data));

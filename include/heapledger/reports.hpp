@@ -1,0 +1,222 @@
+// Heapledger, from C++11 on: memory reporters. Part of heapledger.hpp; what reports.h says holds here, too.
+//
+//     class Cache {
+//         …
+//         mutable std::mutex lock_;
+//         std::map<std::string, Body> entries_;
+//         heapledger::reporter reporter_{"explicit/cache", [this](const heapledger::collector &collector) { report(collector); }};
+//     };
+//
+//     HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(cache_size_of, "explicit/cache")
+//
+//     void Cache::report(const heapledger::collector &collector) const {
+//         std::lock_guard<std::mutex> guard{lock_};
+//         collector.heap("entries", heapledger::SizeOfExcludingThis(entries_, cache_size_of), "Response bodies, by key.");
+//         collector.count("/cache-entries", entries_.size(), "Response bodies that are cached.");
+//     }
+#ifndef HEAPLEDGER_REPORTS_HPP
+#define HEAPLEDGER_REPORTS_HPP
+
+#include "measure.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <type_traits>
+
+namespace heapledger {
+
+namespace detail {
+
+template <class T> struct marked {
+    const T &value;
+    char begin;
+};
+
+} // namespace detail
+
+// A value as one part of a path, whatever its text has in it: see HEAPLEDGER_PART, HEAPLEDGER_VARIABLE, HEAPLEDGER_PRIVATE. For
+// the constructor of a path only: they refer to the value.
+template <class T> detail::marked<T> part(const T &value) noexcept { return {value, '\004'}; }
+template <class T> detail::marked<T> variable(const T &value) noexcept { return {value, '\001'}; }
+template <class T> detail::marked<T> private_(const T &value) noexcept { return {value, '\002'}; }
+
+// A path, or a description, made of pieces: texts, strings, integers, and the above. Of what is longer than 1,000 bytes, the rest
+// is left out. Allocates nothing.
+//
+//     collector.heap({"sites/", heapledger::private_(url), " (pid ", heapledger::variable(pid), ")"}, size, "…");
+class path {
+  public:
+    path(const char *text) noexcept : length_(0) { // NOLINT: implicit
+        add(text);
+        text_[length_] = 0;
+    }
+    template <class... Pieces> path(const Pieces &...pieces) noexcept : length_(0) { // NOLINT: implicit
+        add(pieces...);
+        text_[length_] = 0;
+    }
+    const char *text() const noexcept { return text_; }
+
+  private:
+    void add() noexcept {}
+    template <class First, class... Rest> void add(const First &first, const Rest &...rest) noexcept {
+        put(first, std::is_integral<First>{});
+        add(rest...);
+    }
+    template <class T> void put(const detail::marked<T> &marked, std::false_type) noexcept {
+        append(&marked.begin, 1);
+        put(marked.value, std::is_integral<T>{});
+        append("\003", 1);
+    }
+    void put(const char *text, std::false_type) noexcept { append(text, std::strlen(text)); }
+    void put(const char &character, std::true_type) noexcept { append(&character, 1); }
+    template <class Integer> void put(const Integer &number, std::true_type) noexcept {
+        char digits[24];
+        const int length = std::is_signed<Integer>::value
+                               ? std::snprintf(digits, sizeof digits, "%lld", static_cast<long long>(number))
+                               : std::snprintf(digits, sizeof digits, "%llu", static_cast<unsigned long long>(number));
+        append(digits, length > 0 ? static_cast<std::size_t>(length) : 0);
+    }
+    // A std::string, a std::string_view, or the like.
+    template <class String> auto put(const String &text, std::false_type) noexcept -> decltype(text.data(), void()) {
+        append(text.data(), text.size());
+    }
+    void append(const char *text, std::size_t length) noexcept {
+        const std::size_t room = sizeof text_ - 1 - length_, taken = length < room ? length : room;
+        std::memcpy(text_ + length_, text, taken);
+        length_ += taken;
+    }
+
+    std::size_t length_;
+    char text_[1001];
+};
+
+class pending;
+
+// Takes what a reporter has measured, while that is called. Paths are below the reporter's own, which is ""; one that begins
+// with `/` stands for itself. A path that is reported twice is the sum.
+class collector {
+  public:
+    explicit collector(const heapledger_collector &raw) noexcept : raw_(raw) {}
+
+    // Bytes in blocks of malloc.
+    void heap(const path &path, std::size_t bytes, const char *description) const {
+        report(path, HEAPLEDGER_HEAP, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
+    }
+    // Bytes that the program has mapped itself.
+    void non_heap(const path &path, std::size_t bytes, const char *description) const {
+        report(path, HEAPLEDGER_NON_HEAP, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
+    }
+    // Bytes of other kinds, or that have been counted elsewhere. Neither this nor the following below explicit/.
+    void bytes(const path &path, std::size_t bytes, const char *description) const {
+        report(path, HEAPLEDGER_OTHER, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
+    }
+    // Things that come and go.
+    void count(const path &path, std::size_t count, const char *description) const {
+        report(path, HEAPLEDGER_OTHER, HEAPLEDGER_COUNT, static_cast<std::int64_t>(count), description);
+    }
+    // Things that have happened.
+    void cumulative(const path &path, std::size_t count, const char *description) const {
+        report(path, HEAPLEDGER_OTHER, HEAPLEDGER_CUMULATIVE, static_cast<std::int64_t>(count), description);
+    }
+    // Kept to hundredths; may be above 100.
+    void percentage(const path &path, double percent, const char *description) const {
+        const double hundredths = percent * 100 + (percent < 0 ? -0.5 : 0.5);
+        const bool is_one = hundredths > -9e18 && hundredths < 9e18;
+        report(path, HEAPLEDGER_OTHER, HEAPLEDGER_PERCENTAGE, is_one ? static_cast<std::int64_t>(hundredths) : 0, description);
+    }
+    // Any measurement.
+    void report(const path &path, int kind, int unit, std::int64_t amount, const char *description) const {
+        heapledger_report(&raw_, path.text(), kind, unit, amount, description);
+    }
+
+    // What the reporter could not do. An exception that it throws is one, too.
+    void failed(const char *reason) const { heapledger_report_failed(&raw_, reason); }
+    // Whether what is private is left out; private_ sees to it.
+    bool is_anonymous() const noexcept { return heapledger_is_anonymous(&raw_) != 0; }
+    // The reporter answers later, or goes on to, in whatever thread: until all that this returns are gone.
+    pending later() const noexcept;
+
+  private:
+    heapledger_collector raw_;
+};
+
+// An answer that is still to come.
+class pending {
+  public:
+    explicit pending(const heapledger_collector &raw) noexcept : raw_(heapledger_report_later(&raw)), is_owner_(true) {}
+    pending(pending &&other) noexcept : raw_(other.raw_), is_owner_(other.is_owner_) { other.is_owner_ = false; }
+    pending(const pending &other) noexcept : raw_(heapledger_report_later(&other.raw_)), is_owner_(true) {}
+    pending &operator=(const pending &) = delete;
+    ~pending() {
+        if (is_owner_) heapledger_report_done(&raw_);
+    }
+    collector operator*() const noexcept { return collector{raw_}; }
+
+  private:
+    heapledger_collector raw_;
+    bool is_owner_;
+};
+
+inline pending collector::later() const noexcept { return pending{raw_}; }
+
+// A reporter, from its construction to its destruction: static, for before main or the loading of a library, or a member of what
+// it measures, the last: then it goes before what it measures, as long as that is freed by destructors of members and not in the
+// body of the class's own. `report(collector)` is called in another thread, not twice at a time: it takes the locks that guard
+// what it measures. The path stays for ever, as a literal does. The destructor waits for it if it is being called, so it must
+// not run with such a lock held.
+//
+//     static heapledger::reporter names{"explicit/names", [](const heapledger::collector &collector) { … }};
+class reporter {
+  public:
+#if HEAPLEDGER_IS_ON
+    template <class Report>
+    reporter(const char *path, Report report)
+        : callable_(new (std::nothrow) callable_of<Report>(report)),
+          registered_(callable_ != nullptr ? heapledger_register(path, call, callable_) : nullptr) {}
+    ~reporter() {
+        heapledger_unregister(registered_);
+        delete callable_;
+    }
+    reporter(const reporter &) = delete;
+    reporter &operator=(const reporter &) = delete;
+
+  private:
+    struct callable {
+        virtual ~callable() {}
+        virtual void report(const collector &collector) = 0;
+    };
+    template <class Report> struct callable_of final : callable {
+        explicit callable_of(const Report &report) : report_(report) {}
+        void report(const collector &collector) override { report_(collector); }
+        Report report_;
+    };
+
+    static void call(const heapledger_collector *raw, void *own) {
+        const collector collector{*raw};
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
+        try {
+            static_cast<callable *>(own)->report(collector);
+        } catch (const std::exception &error) {
+            collector.failed(error.what());
+        } catch (...) {
+            collector.failed("it threw something that is no std::exception");
+        }
+#else
+        static_cast<callable *>(own)->report(collector);
+#endif
+    }
+
+    callable *const callable_;
+    heapledger_reporter *const registered_;
+#else
+    template <class Report> reporter(const char *, const Report &) noexcept {}
+    reporter(const reporter &) = delete;
+    reporter &operator=(const reporter &) = delete;
+#endif
+};
+
+} // namespace heapledger
+
+#endif
