@@ -219,4 +219,7 @@ pub use heapledger_report as guide;
 #[cfg(feature = "reports")]
 #[doc(hidden)]
 pub use heapledger_report::__reporter;
+#[cfg(feature = "serve")]
+#[doc(inline)]
+pub use heapledger_serve as serve;
 pub use heapledger_stamp::{OwnsBlocks, stamp};

@@ -15,8 +15,10 @@ use crate::exit::Exit;
 use crate::output::{Output, warn};
 
 mod json;
+mod page;
 mod process;
 mod source;
+mod url;
 
 pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
     match action {
@@ -28,6 +30,11 @@ pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
 }
 
 fn show(arguments: &ShowReports, out: &mut Output) -> Result<()> {
+    if arguments.page {
+        let name = |source: &str| source.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+        let named = |source: &String| Ok((name(source), read(source, &arguments.privacy)?));
+        return page::serve(arguments.sources.iter().map(named).collect::<Result<Vec<_>>>()?);
+    }
     let options = options(&arguments.view)?;
     let reports = read_all(&arguments.sources, &arguments.privacy)?;
     print(&Page::of(&reports, &options), &arguments.view, out)

@@ -10,11 +10,12 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 /// Firefox), as text that is the same as on Firefox's page about:memory. A SOURCE
 /// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox,
 /// or `-` for standard input; or the number of a running process that answers: in
-/// Rust it has called `heapledger::reports::listen()`. It collects now, itself and
-/// its descendants that answer.
+/// Rust it has called `heapledger::reports::listen()`; or the address of the page
+/// that a program serves. It collects now, itself and its descendants that answer.
 ///
 ///     $ heapledger reports show memory-report.json.gz
 ///     $ heapledger reports show 4711
+///     $ heapledger reports show http://127.0.0.1:40321/5f…/
 ///     $ heapledger reports diff before.json.gz after.json.gz
 ///     $ heapledger reports merge -o all.json.gz server.json.gz worker.json.gz
 ///     $ heapledger reports save -o public.json.gz --anonymize memory-report.json.gz
@@ -47,12 +48,17 @@ pub(crate) enum ReportsAction {
 ///     $ heapledger reports show memory-report.json.gz
 ///     $ heapledger reports show --verbose --filter explicit/cache server.json.gz
 ///     $ heapledger reports show --regex --filter "threads/stacks/.*worker" server.json.gz
+///     $ heapledger reports show --page before.json.gz after.json.gz
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ShowReports {
     /// What to read
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) sources: Vec<String>,
+
+    /// Serve a page to look at and compare them in a browser, until Ctrl-C
+    #[arg(long, conflicts_with = "ReportsView", help_heading = "Output")]
+    pub(crate) page: bool,
 
     #[command(flatten)]
     pub(crate) view: ReportsView,

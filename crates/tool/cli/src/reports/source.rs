@@ -5,15 +5,18 @@ use std::io::{self, Read};
 
 use heapledger_reports::{FILE_BYTES_MAX, Reports};
 
-use super::process;
+use super::{process, url};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
-/// The reports of a file, or of a running process; `-` is standard input. A process may be asked to leave out what its
+/// The reports of a file, of a running process, or of a page; `-` is standard input. A process may be asked to leave out what its
 /// reporters have declared private.
 pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
     if let Some(pid) = process::number(source) {
         return parse(source, &process::ask(pid, is_anonymous)?);
+    }
+    if let Some(answer) = url::ask(source, is_anonymous) {
+        return parse(source, &answer?);
     }
     let cannot = |error: io::Error| {
         Failure::caused(Exit::Unreadable, format_args!("cannot read `{source}`"), error)

@@ -10,6 +10,7 @@ mod agreement;
 mod browser;
 mod c;
 mod check;
+mod chromium;
 mod command;
 mod contexts;
 mod diff;

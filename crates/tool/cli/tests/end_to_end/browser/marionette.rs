@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
+use super::end;
 use crate::harness::{Scratch, installed};
 
 /// Longer than anything a browser is asked for takes on a busy machine.
@@ -105,13 +105,6 @@ impl Drop for Starting {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(end);
     }
-}
-
-/// Ends it with all processes that it has started.
-fn end(process: &mut Child) {
-    let group = Pid::from_child(process);
-    let _ = kill_process_group(group, Signal::KILL);
-    let _ = process.wait();
 }
 
 /// The socket, whose port the browser writes into a file.

@@ -1,0 +1,406 @@
+//! What each request is answered.
+
+use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use heapledger_reports::Reports;
+use serde::Serialize;
+
+use crate::http::{Request, Response};
+use crate::shelf::{Origin, Shelf};
+use crate::source::{Source, Wish};
+use crate::view::{Views, Wanted};
+
+/// The page of a [`Source`]: answers requests, wherever they come from.
+///
+/// Whoever sends a request must know the path, name a host that is expected and, if it says where it comes from, come
+/// from the page itself: pages of others in the same browser do not.
+pub struct Handler {
+    source: Box<dyn Source>,
+    options: Options,
+    shelf: Mutex<Shelf>,
+    views: Mutex<Views>,
+    /// Held while the source is asked: one thing at a time.
+    asking: Mutex<()>,
+}
+
+/// How a [`Handler`] answers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The path of the page without a slash at its end, such as `/0123456789abcdef`. A request for anything else is not
+    /// found.
+    pub base: String,
+    /// Who may be asked for.
+    pub hosts: Hosts,
+    /// Measurements and files are kept up to this many bytes; the oldest go first, but two are always kept.
+    pub kept_bytes_max: usize,
+    /// A file that is loaded may have so many bytes.
+    pub file_bytes_max: usize,
+}
+
+/// What the `Host` header may be. A page of somebody else's, whose name they made lead here, has another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// `localhost`, and numeric addresses of this machine's loopback, with any port.
+    Loopback,
+    /// One of these, with any port.
+    Named(Vec<String>),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { base: String::new(), hosts: Hosts::Loopback, kept_bytes_max: 64 << 20, file_bytes_max: 64 << 20 }
+    }
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the options: the path is a secret.
+        f.debug_struct("Handler").field("source", &self.source.title()).finish_non_exhaustive()
+    }
+}
+
+/// A file of the page, compiled in.
+struct Asset {
+    name: &'static str,
+    content_type: &'static str,
+    content: &'static str,
+}
+
+/// The asset of this name, from `assets/`.
+macro_rules! asset {
+    ($name:literal, $content_type:literal) => {
+        Asset { name: $name, content_type: $content_type, content: include_str!(concat!("assets/", $name)) }
+    };
+}
+
+const ASSETS: [Asset; 7] = [
+    asset!("page.css", "text/css; charset=utf-8"),
+    asset!("page.js", "text/javascript; charset=utf-8"),
+    asset!("list.js", "text/javascript; charset=utf-8"),
+    asset!("row.js", "text/javascript; charset=utf-8"),
+    asset!("overview.js", "text/javascript; charset=utf-8"),
+    asset!("server.js", "text/javascript; charset=utf-8"),
+    asset!("icon.svg", "image/svg+xml"),
+];
+
+const PAGE: &str = include_str!("assets/page.html");
+const JSON: &str = "application/json";
+const GZIP: &str = "application/gzip";
+
+/// Nothing is loaded from elsewhere, nothing that is inline is executed or applied, nobody frames the page.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
+
+/// On every answer.
+const SECURITY: [(&str, &str); 7] = [
+    ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+];
+
+/// A body that is no file: what the page says of itself.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+impl Handler {
+    /// The page of this source.
+    pub fn new(source: impl Source + 'static, options: Options) -> Handler {
+        Handler {
+            source: Box::new(source),
+            shelf: Mutex::new(Shelf::new(options.kept_bytes_max)),
+            views: Mutex::default(),
+            asking: Mutex::default(),
+            options,
+        }
+    }
+
+    /// Adds reports that are there already, as a file of this name. The page shows the last of them first.
+    pub fn load(&self, name: impl Into<String>, reports: Reports) {
+        self.shelf().keep(Origin::Loaded(name.into()), reports);
+    }
+
+    /// Lets go of all that can be made again. For a server whose page nobody looks at.
+    pub fn tidy(&self) {
+        lock(&self.views).clear();
+    }
+
+    /// Whether there is something to [`tidy`](Handler::tidy).
+    pub fn is_tidy(&self) -> bool {
+        lock(&self.views).is_empty()
+    }
+
+    /// About how many bytes it keeps: measurements, and what was made of them to be shown.
+    pub fn kept_bytes(&self) -> usize {
+        self.shelf().bytes() + lock(&self.views).bytes()
+    }
+
+    /// The largest body that is taken for such a request.
+    pub fn body_bytes_max(&self, request: &Request<'_>) -> usize {
+        if request.method != "POST" {
+            0
+        } else if self.route(request) == Some("load") {
+            self.options.file_bytes_max
+        } else {
+            BODY_BYTES_MAX
+        }
+    }
+
+    /// Whether the request may be made at all, which its body does not matter for.
+    ///
+    /// # Errors
+    ///
+    /// The answer for one that may not.
+    pub fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
+        let refuse = |status, why: &str| Err(secured(Response::text(status, why)));
+        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
+            return refuse(421, "this page is not known by that name; ask for the address that the program gave");
+        }
+        if self.route(request).is_none() {
+            return refuse(404, "not found");
+        }
+        let is_foreign = match (request.header("Sec-Fetch-Site"), request.header("Origin")) {
+            (Some(site), _) if request.method == "POST" => site != "same-origin",
+            // Following a link from elsewhere is no harm; being an image or a script there might be.
+            (Some(site), _) => {
+                !["same-origin", "none"].contains(&site) && request.header("Sec-Fetch-Mode") != Some("navigate")
+            }
+            (None, Some(origin)) => {
+                let host = origin.split_once("://").map(|(_, host)| host);
+                host.is_none() || host != request.header("Host")
+            }
+            (None, None) => false,
+        };
+        if is_foreign {
+            return refuse(403, "pages of others may not ask");
+        }
+        if !["GET", "HEAD", "POST"].contains(&request.method) {
+            return refuse(405, "GET and POST are all there is");
+        }
+        // What a form can send without asking first is no JSON and no file.
+        let content_type = request.header("Content-Type").unwrap_or_default();
+        if request.method == "POST" && ![JSON, GZIP, "application/octet-stream"].contains(&content_type) {
+            return refuse(415, "a POST has a body of application/json, or of application/octet-stream for a file");
+        }
+        Ok(())
+    }
+
+    /// The answer to a request.
+    pub fn answer(&self, request: &Request<'_>) -> Response {
+        secured(match self.admit(request) {
+            Ok(()) => self.dispatch(request).unwrap_or_else(|response| response),
+            Err(response) => return response,
+        })
+    }
+
+    /// What is asked for: the path below the base, without a slash before it. `/` is the base itself.
+    fn route<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+        let path = request.path();
+        let (base, rest) = path.split_at_checked(self.options.base.len())?;
+        if !is_equal(base.as_bytes(), self.options.base.as_bytes()) {
+            return None;
+        }
+        match rest.strip_prefix('/') {
+            Some(name) => Some(name),
+            None => rest.is_empty().then_some("/"),
+        }
+    }
+
+    fn dispatch(&self, request: &Request<'_>) -> Result<Response, Response> {
+        let route = self.route(request).unwrap_or_default();
+        if let Some(asset) = ASSETS.iter().find(|asset| asset.name == route) {
+            return Ok(Response::new(200, asset.content_type, asset.content.as_bytes()));
+        }
+        match (request.method, route) {
+            ("GET" | "HEAD", "/") => Ok(Response::text(308, "").header("Location", format!("{}/", self.options.base))),
+            ("GET" | "HEAD", "") => {
+                let page = PAGE.replacen("{base}", &attribute(&self.options.base), 1);
+                Ok(Response::new(200, "text/html; charset=utf-8", page.into_bytes()))
+            }
+            ("GET" | "HEAD", "reports.json.gz") => self.save(request),
+            ("GET" | "HEAD", "metrics") => self.metrics(),
+            ("GET" | "HEAD", "allocator") => {
+                self.ask(|source| source.allocator()).map(|text| Response::text(200, text))
+            }
+            ("GET" | "HEAD", "state") => Ok(self.state(None)),
+            ("POST", "measure") => {
+                let id = self.measure(wish(request))?;
+                Ok(self.state(Some(id)))
+            }
+            ("POST", "minimise") => {
+                self.ask(|source| source.minimise())?;
+                let id = self.measure(wish(request))?;
+                Ok(self.state(Some(id)))
+            }
+            ("POST", "load") => {
+                let reports = Reports::parse(request.body).map_err(|error| Response::text(422, error.to_string()))?;
+                let name = request.parameter("name").unwrap_or_else(|| "a file".to_owned());
+                let id = self.shelf().keep(Origin::Loaded(name), reports);
+                Ok(self.state(Some(id)))
+            }
+            ("POST", "forget") => {
+                let id = request.parameter("id").and_then(|id| id.parse().ok());
+                let id = id.ok_or_else(|| Response::text(400, "forget what? ?id=N"))?;
+                self.shelf().forget(id);
+                Ok(self.state(None))
+            }
+            ("POST", "rows") => {
+                let wanted = Wanted::parse(request.body)?;
+                let mut views = lock(&self.views);
+                views.rows(&self.shelf(), &wanted).map(|rows| Response::new(200, JSON, rows))
+            }
+            ("POST", "text") => {
+                let wanted = Wanted::parse(request.body)?;
+                let text = wanted.text(&self.shelf())?;
+                Ok(Response::new(200, "text/plain; charset=utf-8", text.into_bytes()))
+            }
+            (_, "" | "reports.json.gz" | "metrics" | "allocator" | "state") => Err(Response::text(405, "GET this")),
+            (_, "measure" | "minimise" | "load" | "forget" | "rows" | "text") => Err(Response::text(405, "POST this")),
+            _ => Err(Response::text(404, "not found")),
+        }
+    }
+
+    /// A report file: of a measurement that is kept, or of a new one.
+    fn save(&self, request: &Request<'_>) -> Result<Response, Response> {
+        let file = match request.parameter("measurement") {
+            Some(id) => {
+                let id = id.parse().map_err(|_| Response::text(400, "measurements have numbers"))?;
+                let reports = self.shelf().get(id).map(|one| one.reports.clone());
+                reports.ok_or_else(gone)?.to_gzip()
+            }
+            None => self.ask(|source| source.measure(wish(request)))?.to_gzip(),
+        };
+        let name: String =
+            self.source.title().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name = name.trim_matches('-').to_owned();
+        let name = if name.is_empty() { "memory".to_owned() } else { name };
+        let disposition = format!("attachment; filename=\"memory-report-{name}.json.gz\"");
+        Ok(Response::new(200, GZIP, file).header("Content-Disposition", disposition))
+    }
+
+    fn metrics(&self) -> Result<Response, Response> {
+        let reports = self.ask(|source| source.measure(Wish { anonymous: true }))?;
+        let text = reports.to_openmetrics();
+        Ok(Response::new(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text.into_bytes()))
+    }
+
+    fn measure(&self, wish: Wish) -> Result<u64, Response> {
+        let before = self.source.now();
+        let reports = self.ask(|source| source.measure(wish))?;
+        let at = self.source.now();
+        let milliseconds = at.saturating_sub(before);
+        Ok(self.shelf().keep(Origin::Measured { at, milliseconds }, reports))
+    }
+
+    /// What is there to be shown, and what can be asked for. `new` is what was asked for just now.
+    fn state(&self, new: Option<u64>) -> Response {
+        #[derive(Serialize)]
+        struct State {
+            title: String,
+            can_measure: bool,
+            can_minimise: bool,
+            can_tell_of_allocator: bool,
+            file_bytes_max: usize,
+            measurements: Vec<Measurement>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            new: Option<u64>,
+        }
+        #[derive(Serialize)]
+        struct Measurement {
+            id: u64,
+            /// Of a file.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            /// Of what was measured here.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            at: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            milliseconds: Option<u64>,
+            reports: usize,
+        }
+        let abilities = self.source.abilities();
+        let shelf = self.shelf();
+        let measurements = shelf.iter().map(|one| {
+            let (name, at, milliseconds) = match &one.origin {
+                Origin::Loaded(name) => (Some(name.clone()), None, None),
+                Origin::Measured { at, milliseconds } => (None, Some(*at), Some(*milliseconds)),
+            };
+            Measurement { id: one.id, name, at, milliseconds, reports: one.reports.reports.len() }
+        });
+        let state = State {
+            title: self.source.title(),
+            can_measure: abilities.measure,
+            can_minimise: abilities.minimise,
+            can_tell_of_allocator: abilities.allocator,
+            file_bytes_max: self.options.file_bytes_max,
+            measurements: measurements.collect(),
+            new,
+        };
+        json(&state)
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&dyn Source) -> Result<T, String>) -> Result<T, Response> {
+        let _one_at_a_time = lock(&self.asking);
+        question(&*self.source).map_err(|why| Response::text(501, why))
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        lock(&self.shelf)
+    }
+}
+
+impl Hosts {
+    fn allow(&self, host: &str) -> bool {
+        // `[::1]:80`: the colons in the brackets are not before a port.
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        match self {
+            Hosts::Loopback => {
+                let number = name.trim_start_matches('[').trim_end_matches(']');
+                let is_loopback = number.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+                is_loopback || name.eq_ignore_ascii_case("localhost")
+            }
+            Hosts::Named(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
+        }
+    }
+}
+
+fn wish(request: &Request<'_>) -> Wish {
+    Wish { anonymous: request.parameter("anonymous").is_some_and(|value| value != "0") }
+}
+
+pub(crate) fn gone() -> Response {
+    Response::text(410, "this measurement is no longer kept: newer ones needed the room")
+}
+
+pub(crate) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => Response::new(200, JSON, bytes),
+        Err(error) => Response::text(500, error.to_string()),
+    }
+}
+
+fn secured(mut response: Response) -> Response {
+    response.headers.extend(SECURITY.map(|(name, value)| (name, Cow::Borrowed(value))));
+    response
+}
+
+/// Text in an attribute of HTML.
+fn attribute(text: &str) -> String {
+    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;")
+}
+
+/// Takes as long whatever the difference: the time does not give the path away piece by piece.
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+/// A panic of a source is no reason to show nothing from then on: what is behind the locks is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

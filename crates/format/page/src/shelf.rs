@@ -1,0 +1,115 @@
+//! What can be shown: measurements that were made, and files that were loaded.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use heapledger_reports::{Report, Reports};
+
+/// The newest measurements. The oldest ones make room.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    kept: VecDeque<Measurement>,
+    next_id: u64,
+    bytes_max: usize,
+}
+
+/// Reports that can be shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Measurement {
+    /// Never given out twice.
+    pub(crate) id: u64,
+    pub(crate) origin: Origin,
+    pub(crate) reports: Arc<Reports>,
+    bytes: usize,
+}
+
+/// Where reports are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Measured by the program.
+    Measured {
+        /// Milliseconds since 1970.
+        at: u64,
+        /// How long it took.
+        milliseconds: u64,
+    },
+    /// A file of this name.
+    Loaded(String),
+}
+
+impl Shelf {
+    pub(crate) fn new(bytes_max: usize) -> Shelf {
+        Shelf { kept: VecDeque::new(), next_id: 1, bytes_max }
+    }
+
+    /// Keeps reports, and says what they can be asked for by.
+    pub(crate) fn keep(&mut self, origin: Origin, reports: Reports) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let bytes = reports.reports.iter().map(bytes).sum();
+        self.kept.push_back(Measurement { id, origin, reports: Arc::new(reports), bytes });
+        // Two are what a comparison needs.
+        while self.kept.len() > 2 && self.bytes() > self.bytes_max {
+            self.kept.pop_front();
+        }
+        id
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Measurement> {
+        self.kept.iter().find(|one| one.id == id)
+    }
+
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.kept.retain(|one| one.id != id);
+    }
+
+    /// About how much memory all of it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.iter().map(|one| one.bytes).sum()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Measurement> {
+        self.kept.iter()
+    }
+}
+
+/// What a report takes, about: texts that several share count for each.
+fn bytes(report: &Report) -> usize {
+    let stable_path = report.stable_path.as_ref().map_or(0, |path| path.len());
+    size_of::<Report>() + report.path.len() + stable_path + report.description.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            process: "p".into(),
+            path: "explicit/a".into(),
+            stable_path: None,
+            kind: heapledger_reports::Kind::Heap,
+            unit: heapledger_reports::Unit::Bytes,
+            amount: 1,
+            description: "A.".into(),
+        }
+    }
+
+    fn reports(count: usize) -> Reports {
+        Reports { reports: vec![report(); count], has_usable_size: true }
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut shelf = Shelf::new(10 * bytes(&report()));
+        let ids: Vec<u64> = [4, 4, 4].map(|count| shelf.keep(Origin::Loaded(String::new()), reports(count))).into();
+        assert_eq!(shelf.iter().map(|one| one.id).collect::<Vec<_>>(), ids[1..]);
+        assert!(shelf.get(ids[0]).is_none());
+        // Two are kept, however large.
+        shelf.keep(Origin::Loaded(String::new()), reports(40));
+        let last = shelf.keep(Origin::Loaded(String::new()), reports(40));
+        assert_eq!(shelf.iter().count(), 2);
+        shelf.forget(last);
+        assert_eq!(shelf.iter().count(), 1);
+    }
+}

@@ -1,0 +1,176 @@
+//! What somebody looks at: a measurement or a difference, its options, and the nodes that are toggled.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use heapledger_reports::about::{self, Filter, Page};
+use serde::{Deserialize, Serialize};
+
+use crate::handler::gone;
+use crate::http::Response;
+use crate::rows::{Landmark, Overview, Rows, SEEN_MAX, Seen, Shown, key};
+use crate::shelf::Shelf;
+
+/// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    #[serde(flatten)]
+    view: View,
+    /// Keys of nodes that are open where the page has them closed, or the other way round.
+    #[serde(default)]
+    toggled: Vec<String>,
+    #[serde(default)]
+    from: usize,
+    #[serde(default)]
+    count: usize,
+}
+
+/// What can be kept to be shown again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct View {
+    measurement: u64,
+    /// What it is compared with: this is subtracted.
+    #[serde(default)]
+    base: Option<u64>,
+    #[serde(default)]
+    verbose: bool,
+    #[serde(default)]
+    filter: String,
+    #[serde(default)]
+    is_regex: bool,
+}
+
+/// The pages that were looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct Views(VecDeque<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    view: View,
+    rows: Arc<Rows>,
+    resident: String,
+    toggled: HashSet<u64>,
+    seen: Seen,
+}
+
+/// One page, and one that it is compared with or that was there before a filter.
+const KEPT_MAX: usize = 2;
+
+/// Rows in one answer, whatever was asked for.
+const COUNT_MAX: usize = 2_000;
+
+impl Wanted {
+    pub(crate) fn parse(body: &[u8]) -> Result<Wanted, Response> {
+        serde_json::from_slice(body).map_err(|error| Response::text(400, format!("no view: {error}")))
+    }
+
+    fn toggled(&self) -> HashSet<u64> {
+        self.toggled.iter().filter_map(|key| u64::from_str_radix(key, 16).ok()).collect()
+    }
+
+    /// The same as text, as Firefox has it.
+    pub(crate) fn text(&self, shelf: &Shelf) -> Result<String, Response> {
+        let mut page = self.view.page(shelf)?;
+        let toggled = self.toggled();
+        for section in &mut page.sections {
+            let roots = section.explicit.iter_mut().chain(&mut section.others);
+            let mut coming: Vec<_> = roots.collect();
+            while let Some(node) = coming.pop() {
+                node.is_collapsed ^= toggled.contains(&key(&section.process, node.unit, &node.path));
+                coming.extend(&mut node.children);
+            }
+        }
+        let mut text = String::new();
+        page.print(&mut text).map_err(|error| Response::text(500, error.to_string()))?;
+        Ok(text)
+    }
+}
+
+impl View {
+    fn page(&self, shelf: &Shelf) -> Result<Page, Response> {
+        let get = |id| shelf.get(id).map(|one| &*one.reports).ok_or_else(gone);
+        let mut options = about::Options { verbose: self.verbose, ..about::Options::default() };
+        if !self.filter.is_empty() {
+            options.filter = Some(match self.is_regex {
+                true => Filter::pattern(&self.filter).map_err(|error| Response::text(422, error.to_string()))?,
+                false => Filter::text(self.filter.clone()),
+            });
+        }
+        let shown = get(self.measurement)?;
+        let Some(base) = self.base else { return Ok(Page::of(shown, &options)) };
+        let difference = heapledger_reports::Difference::between(get(base)?, shown);
+        let difference = difference.map_err(|error| Response::text(422, error.to_string()))?;
+        Ok(Page::of_difference(&difference, &options))
+    }
+}
+
+impl Views {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// About how much memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|kept| kept.rows.bytes() + kept.seen.len() * size_of::<u32>()).sum()
+    }
+
+    /// The rows that are wanted, as JSON.
+    pub(crate) fn rows(&mut self, shelf: &Shelf, wanted: &Wanted) -> Result<Vec<u8>, Response> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            /// How many are seen in all.
+            seen: usize,
+            /// There are more than a browser can scroll through.
+            is_cut: bool,
+            /// Those in closed nodes too.
+            total: usize,
+            resident: &'a str,
+            rows: Vec<Shown<'a>>,
+            /// What the first of them is below.
+            above: Vec<Landmark<'a>>,
+            processes: Vec<Landmark<'a>>,
+            overview: Vec<Overview<'a>>,
+        }
+        // What was kept of a measurement that is gone is gone with it.
+        self.0.retain(|kept| {
+            [Some(kept.view.measurement), kept.view.base].iter().flatten().all(|&id| shelf.get(id).is_some())
+        });
+        let kept = self.keep(shelf, wanted)?;
+        let (rows, seen) = (&*kept.rows, &kept.seen);
+        let is_first = wanted.from == 0;
+        let answer = Answer {
+            seen: seen.len(),
+            is_cut: seen.len() == SEEN_MAX,
+            total: rows.len(),
+            resident: &kept.resident,
+            rows: rows.show(seen, &kept.toggled, wanted.from, wanted.count.min(COUNT_MAX)),
+            above: rows.above(seen, wanted.from),
+            processes: if is_first { rows.processes(seen) } else { Vec::new() },
+            overview: if is_first { rows.overview(seen) } else { Vec::new() },
+        };
+        serde_json::to_vec(&answer).map_err(|error| Response::text(500, error.to_string()))
+    }
+
+    fn keep(&mut self, shelf: &Shelf, wanted: &Wanted) -> Result<&Kept, Response> {
+        let toggled = wanted.toggled();
+        let found = self.0.iter().position(|kept| kept.view == wanted.view);
+        let kept = match found.and_then(|at| self.0.remove(at)) {
+            Some(kept) if kept.toggled == toggled => kept,
+            Some(kept) => Kept { seen: kept.rows.seen(&toggled), toggled, ..kept },
+            None => {
+                let page = wanted.view.page(shelf)?;
+                let resident = page.total_resident.clone();
+                let rows = Arc::new(Rows::of(page));
+                Kept { view: wanted.view.clone(), resident, seen: rows.seen(&toggled), rows, toggled }
+            }
+        };
+        self.0.truncate(KEPT_MAX - 1);
+        self.0.push_front(kept);
+        Ok(&self.0[0])
+    }
+}

@@ -1,0 +1,75 @@
+//! The program that this is a part of, as what the page is of.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use heapledger_page::{Abilities, Source, Wish};
+use heapledger_report::{Options, allocator_statistics, collect};
+use heapledger_reports::Reports;
+
+/// The program that this is a part of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Program {
+    /// Its children that [listen](heapledger_report::listen) are asked, too.
+    pub children: bool,
+}
+
+impl Source for Program {
+    fn title(&self) -> String {
+        let path = std::env::current_exe().unwrap_or_default();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name} (pid {})", std::process::id())
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities { measure: true, minimise: true, allocator: true }
+    }
+
+    fn measure(&self, wish: Wish) -> Result<Reports, String> {
+        Ok(collect(&Options { anonymous: wish.anonymous, children: self.children, ..Options::default() }))
+    }
+
+    fn minimise(&self) -> Result<(), String> {
+        minimise();
+        Ok(())
+    }
+
+    fn allocator(&self) -> Result<String, String> {
+        let text = allocator_statistics();
+        if text.is_empty() { Err("This allocator says nothing of itself.".to_owned()) } else { Ok(text) }
+    }
+
+    fn now(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+}
+
+type Minimiser = Arc<dyn Fn() + Send + Sync>;
+
+static MINIMISERS: Mutex<Vec<Minimiser>> = Mutex::new(Vec::new());
+
+/// Has this called whenever somebody wants the program to give back what memory it can spare: caches are emptied, buffers
+/// are shrunk. For as long as the program runs.
+///
+/// It is called in the thread of the page, or of whoever calls [`minimise`].
+pub fn on_minimise(give_back: impl Fn() + Send + Sync + 'static) {
+    let mut minimisers = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner);
+    minimisers.push(Arc::new(give_back));
+}
+
+/// Has the program give back what memory it can spare: all that was told [`on_minimise`], in that order, then the C
+/// library's allocator, which returns free pages to the system. One that panics does not keep the rest from it.
+pub fn minimise() {
+    let all = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for give_back in all {
+        // What it left half done is its own; the panic has been printed.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| give_back()));
+    }
+    let trim = heapledger_core::weak_address!("malloc_trim");
+    if trim != 0 {
+        // SAFETY: glibc's function of this name, which has this type.
+        let trim = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(usize) -> std::ffi::c_int>(trim) };
+        // SAFETY: it may be called at any time, in any thread; 0 leaves no free memory at the top of the heap.
+        unsafe { trim(0) };
+    }
+}

@@ -1,0 +1,200 @@
+//! Chromium, headless, through ChromeDriver: JSON over HTTP, as WebDriver has it.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::end;
+use crate::harness::{Scratch, installed, wait_until};
+
+/// Longer than anything a browser is asked for takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running Chromium with a profile of its own, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Chromium {
+    driver: Child,
+    port: u16,
+    session: String,
+}
+
+impl Chromium {
+    /// Starts Chromium, or says why it cannot.
+    pub(crate) fn start(scratch: &Scratch) -> Option<Chromium> {
+        let (browser, program) = (installed("chromium")?, installed("chromedriver")?);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let said = File::create(scratch.file("chromedriver.txt")).unwrap();
+        let driver = Command::new(program)
+            .arg(format!("--port={port}"))
+            .env("HOME", scratch.path())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().unwrap())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let mut chromium = Chromium { driver, port, session: String::new() };
+        wait_until("ChromeDriver listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let profile = scratch.file("chromium");
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-quic",
+            &format!("--user-data-dir={}", profile.display()),
+        ];
+        let options = json!({"binary": browser, "args": arguments});
+        let wanted = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
+        let answer = chromium.send("POST", "/session", Some(&wanted));
+        chromium.session = answer["sessionId"].as_str().unwrap().to_owned();
+        chromium.post("timeouts", json!({"script": PATIENCE.as_millis() as u64}));
+        Some(chromium)
+    }
+
+    /// Opens a page, and waits until it is there.
+    pub(crate) fn open(&self, url: &str) {
+        self.post("url", json!({"url": url}));
+    }
+
+    /// What an expression is in the page; of a promise, what comes of it.
+    pub(crate) fn eval(&self, expression: &str) -> Value {
+        let script = format!("return (async () => ({expression}))();");
+        self.post("execute/sync", json!({"script": script, "args": []}))
+    }
+
+    /// Waits until an expression is true in the page.
+    pub(crate) fn wait(&self, expression: &str) {
+        wait_until(expression, || self.eval(expression) == true);
+    }
+
+    /// Presses keys, one after the other: characters, or [`key`]s.
+    pub(crate) fn press(&self, keys: &str) {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|event| json!({"type": event, "value": key.to_string()})))
+            .collect();
+        self.post("actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
+    }
+
+    /// Clicks into the middle of the first element that a selector finds.
+    pub(crate) fn click(&self, selector: &str) {
+        let found = self.post("element", json!({"using": "css selector", "value": selector}));
+        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap();
+        self.post(&format!("element/{id}/click"), json!({}));
+    }
+
+    /// The inner size of the window.
+    pub(crate) fn resize(&self, width: u32, height: u32) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// Has the page believe that the reader likes it dark, or light.
+    pub(crate) fn prefer_dark(&self, dark: bool) {
+        let value = if dark { "dark" } else { "light" };
+        self.devtools(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": value}]}),
+        );
+    }
+
+    /// A picture of what is seen, as PNG.
+    pub(crate) fn picture(&self, path: &Path) {
+        let picture = self.send("GET", &format!("/session/{}/screenshot", self.session), None);
+        fs::write(path, base64(picture.as_str().unwrap())).unwrap();
+    }
+
+    fn devtools(&self, command: &str, parameters: Value) {
+        self.post("goog/cdp/execute", json!({"cmd": command, "params": parameters}));
+    }
+
+    fn post(&self, command: &str, parameters: Value) -> Value {
+        self.send("POST", &format!("/session/{}/{command}", self.session), Some(&parameters))
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let body = body.map_or(String::new(), Value::to_string);
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.port,
+            body.len()
+        )
+        .unwrap();
+        let (status, body) = receive(BufReader::new(stream));
+        let value: Value = serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"));
+        assert!(status.starts_with("HTTP/1.1 200"), "{method} {path}: {}", value["value"]);
+        value["value"].clone()
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        end(&mut self.driver);
+    }
+}
+
+/// Status line and body of an answer. The connection may stay open after it.
+fn receive(mut stream: impl BufRead) -> (String, Vec<u8>) {
+    let mut line = || {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        line
+    };
+    let status = line();
+    let mut length = 0;
+    loop {
+        let header = line();
+        match header.trim_end().split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("Content-Length") => {
+                length = value.trim().parse().unwrap()
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    (status, body)
+}
+
+/// Keys that are no characters, as WebDriver numbers them.
+pub(crate) mod key {
+    pub(crate) const END: char = '\u{e010}';
+    pub(crate) const HOME: char = '\u{e011}';
+    pub(crate) const LEFT: char = '\u{e012}';
+    pub(crate) const RIGHT: char = '\u{e014}';
+    pub(crate) const DOWN: char = '\u{e015}';
+    pub(crate) const ESCAPE: char = '\u{e00c}';
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let digits: Vec<u8> = text.bytes().filter(|&byte| byte != b'=').map(digit).collect();
+    let bytes = digits.chunks(4).flat_map(|chunk| {
+        let bits = chunk.iter().fold(0_u32, |bits, &digit| bits << 6 | u32::from(digit)) << (6 * (4 - chunk.len()));
+        let [_, bytes @ ..] = bits.to_be_bytes();
+        bytes.into_iter().take(chunk.len() - 1)
+    });
+    bytes.collect()
+}

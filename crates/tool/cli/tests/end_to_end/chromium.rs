@@ -1,0 +1,306 @@
+//! The page about:memory in a real Chromium.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_core::Bytes;
+use heapledger_reports::about::{Node, Options, Page};
+use heapledger_reports::{Kind, Report, Reports, Unit};
+use heapledger_serve::{Server, on_minimise};
+
+use crate::browser::webdriver::{Chromium, key};
+use crate::harness::{HEAPLEDGER, Scratch, heapledger};
+
+/// The page of files, served by `heapledger reports show --page` until this is dropped.
+struct Served(Child, String);
+
+impl Served {
+    fn start(files: &[&Path]) -> Served {
+        let mut command = Command::new(HEAPLEDGER);
+        let mut child = command.args(["reports", "show", "--page"]).args(files).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap_or_else(|| panic!("{line}"));
+        let url = url.trim_end_matches(',').to_owned();
+        Served(child, url)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn report(path: &str, kind: Kind, amount: i64) -> Report {
+    Report {
+        process: "server (pid 12)".into(),
+        path: path.into(),
+        stable_path: None,
+        kind,
+        unit: Unit::Bytes,
+        amount,
+        description: format!("What {path} holds.").into(),
+    }
+}
+
+fn file(scratch: &Scratch, name: &str, reports: Vec<Report>) -> PathBuf {
+    scratch.write(name, Reports { reports, has_usable_size: true }.to_gzip())
+}
+
+fn sample() -> Vec<Report> {
+    let mib = |count: i64| count << 20;
+    let mut reports = vec![
+        report("explicit/cache/entries", Kind::Heap, mib(70)),
+        report("explicit/cache/index", Kind::Heap, mib(20)),
+        report("explicit/network/buffers", Kind::Heap, mib(30)),
+        report("explicit/threads/stacks/main", Kind::NonHeap, mib(1)),
+        report("explicit/little/a", Kind::Heap, 4000),
+        report("explicit/little/b", Kind::Heap, 3000),
+        report("explicit/less", Kind::Heap, 5000),
+        report("heap-allocated", Kind::Other, mib(140)),
+        report("resident", Kind::Other, mib(200)),
+        report("decommitted/heap/unused", Kind::Other, mib(3)),
+    ];
+    reports.push(Report { unit: Unit::Count, kind: Kind::Other, ..report("connections", Kind::Other, 41) });
+    reports
+}
+
+/// Value and name of each row that the page has drawn.
+fn drawn(chromium: &Chromium) -> Vec<(String, String)> {
+    let rows = chromium.eval(
+        "[...document.querySelectorAll('.row.node, .row.single')].sort((a, b) => a.number - b.number)\
+         .map((row) => [row.querySelector('.value').textContent, row.querySelector('.name').textContent])",
+    );
+    serde_json::from_value(rows).unwrap()
+}
+
+/// The same of what is to be shown.
+fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
+    fn add(rows: &mut Vec<(String, String)>, node: &Node) {
+        rows.push((node.value.trim().to_owned(), node.name.to_string()));
+        if !node.is_collapsed {
+            node.children.iter().for_each(|child| add(rows, child));
+        }
+    }
+    let mut rows = Vec::new();
+    for section in &Page::of(&Reports { reports, has_usable_size: true }, options).sections {
+        let nodes = section.explicit.iter().chain(&section.others).chain(&section.degenerates);
+        nodes.for_each(|node| add(&mut rows, node));
+    }
+    rows
+}
+
+const READY: &str = "document.querySelectorAll('.row.node, .row.single').length > 0";
+
+/// Pictures are kept where somebody wants to look at them.
+fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
+    let path = match std::env::var_os("HEAPLEDGER_PICTURES") {
+        Some(directory) => Path::new(&directory).join(name),
+        None => scratch.file(name),
+    };
+    chromium.picture(&path);
+}
+
+#[test]
+#[ignore = "a real Chromium; in .ci/run"]
+fn a_report_file_is_looked_through() {
+    let scratch = Scratch::new();
+    let Some(chromium) = Chromium::start(&scratch) else { return };
+    let mut after = sample();
+    after[0].amount += 5 << 20;
+    after.push(report("explicit/new", Kind::Heap, 9 << 20));
+    after.remove(2);
+    let (before, after) = (file(&scratch, "before.json.gz", sample()), file(&scratch, "after.json.gz", after));
+    let served = Served::start(&[&after, &before]);
+    chromium.resize(1280, 900);
+    chromium.prefer_dark(false);
+    chromium.open(&served.1);
+    chromium.wait(READY);
+
+    assert_eq!(drawn(&chromium), expected(sample(), &Options::default()));
+    picture(&chromium, &scratch, "light.png");
+    let light = chromium.eval("getComputedStyle(document.body).backgroundColor");
+    chromium.prefer_dark(true);
+    assert_ne!(chromium.eval("getComputedStyle(document.body).backgroundColor"), light);
+    picture(&chromium, &scratch, "dark.png");
+
+    // By keys: the root is closed, and opened again.
+    let whole = drawn(&chromium).len();
+    let count = |count: usize| format!("document.querySelectorAll('.row.node, .row.single').length === {count}");
+    assert_eq!(chromium.eval("document.activeElement.id"), "tree");
+    chromium.press(&[key::HOME, key::DOWN, key::END, key::HOME].iter().collect::<String>());
+    chromium.press(&key::LEFT.to_string());
+    chromium.wait("document.querySelector('.row.node').getAttribute('aria-expanded') === 'false'");
+    assert!(drawn(&chromium).len() < whole);
+    chromium.press(&key::RIGHT.to_string());
+    chromium.wait(&count(whole));
+    // By the mouse: what is hidden for being little is shown.
+    chromium.click(".row.node .twist.shut");
+    chromium.wait(&format!("document.querySelectorAll('.row.node, .row.single').length > {whole}"));
+
+    // What is typed is looked for at once.
+    chromium.press("/cache");
+    chromium.wait(
+        "[...document.querySelectorAll('.row.node')].length > 0 && \
+        [...document.querySelectorAll('.row.single')].length === 0 && document.querySelector('.row mark') !== null",
+    );
+    assert!(
+        drawn(&chromium)
+            .iter()
+            .all(|(_, name)| ["explicit", "cache", "explicit/cache", "entries", "index"].contains(&&**name)),
+        "{:?}",
+        drawn(&chromium)
+    );
+    chromium.press(&key::ESCAPE.to_string());
+    chromium.wait("document.querySelector('.row mark') === null");
+
+    chromium.press("v");
+    chromium.wait("document.querySelector('.row.node .value').textContent.endsWith(' B')");
+    chromium.press("v");
+
+    // Compared with the other file, which has more of one thing, lacks another, and has one that is new.
+    chromium.eval(
+        "(document.getElementById('base').value = document.getElementById('base').options[2].value, \
+        document.getElementById('base').dispatchEvent(new Event('change')))",
+    );
+    chromium.wait("document.querySelector('.row .note') !== null");
+    let rows = drawn(&chromium);
+    assert!(rows.contains(&("-5.00 MB".into(), "cache/entries".into())), "{rows:?}");
+    assert!(rows.iter().any(|(value, name)| value == "-9.00 MB" && name == "new"), "{rows:?}");
+    picture(&chromium, &scratch, "compared.png");
+
+    // All of it came from here, and nothing else is let in.
+    assert_eq!(
+        chromium.eval(
+            "performance.getEntriesByType('resource').every((one) => new URL(one.name).origin === location.origin)"
+        ),
+        true
+    );
+    let injected = "(() => { const script = document.createElement('script'); script.textContent = 'window.foreign = 1'; \
+        document.body.append(script); return window.foreign === undefined })()";
+    assert_eq!(chromium.eval(injected), true);
+}
+
+static AMOUNT: AtomicU64 = AtomicU64::new(3 << 20);
+
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_page_answers_only_those_who_know_it() {
+    let server = Server::start(heapledger_serve::Options::default()).unwrap();
+    let (address, path) = server.url()["http://".len()..].split_once('/').unwrap();
+    let get = |path: &str, host: &str| ask(address, &format!("GET /{path} HTTP/1.0\nHost: {host}\n\n"));
+    let page = get(path, address);
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    for header in
+        ["Content-Security-Policy: default-src 'none'", "X-Content-Type-Options: nosniff", "Cache-Control: no-store"]
+    {
+        assert!(page.contains(header), "{page}");
+    }
+    // A name of somebody else's that leads here; another path; a form on somebody else's page.
+    assert!(get(path, "evil.example").starts_with("HTTP/1.1 421 "));
+    assert!(get("", address).starts_with("HTTP/1.1 404 "));
+    assert!(get(&"0".repeat(33), address).starts_with("HTTP/1.1 404 "));
+    let form = format!("POST /{path}minimise HTTP/1.0\nHost: {address}\nContent-Type: text/plain\n\n");
+    assert!(ask(address, &form).starts_with("HTTP/1.1 415 "));
+    let foreign = format!(
+        "POST /{path}minimise HTTP/1.0\nHost: {address}\nSec-Fetch-Site: cross-site\nContent-Type: application/json\n\n"
+    );
+    assert!(ask(address, &foreign).starts_with("HTTP/1.1 403 "));
+    // What is no HTTP, what is too long, and what says two lengths.
+    assert!(ask(address, "hello\n\n").starts_with("HTTP/1.1 400 "));
+    assert!(ask(address, &format!("GET /{} HTTP/1.0\n\n", "a".repeat(20_000))).starts_with("HTTP/1.1 431 "));
+    let two = format!("POST /{path}rows HTTP/1.0\nHost: {address}\nContent-Length: 1\nContent-Length: 2\n\n{{}}");
+    assert!(ask(address, &two).starts_with("HTTP/1.1 400 "));
+    let metrics = get(&format!("{path}metrics"), address);
+    assert!(metrics.contains("\nmemory_report_bytes{") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(get(&format!("{path}allocator"), address).contains("malloc_info"));
+
+    let shown = heapledger(["reports", "show", server.url()]);
+    assert!(shown.text().contains("resident-unique"), "{}", shown.text());
+    let url = server.url().to_owned();
+    server.stop();
+    let gone = heapledger(["reports", "show", &url]);
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("cannot read"), "{:?}", gone.stderr);
+}
+
+#[test]
+#[ignore = "a real Chromium; in .ci/run"]
+fn a_program_is_measured_again() {
+    let scratch = Scratch::new();
+    let Some(chromium) = Chromium::start(&scratch) else { return };
+    let registration = heapledger_report::register("explicit/tests", |collector: &mut heapledger_report::Collector| {
+        collector.non_heap("amount", Bytes(AMOUNT.load(Ordering::Relaxed)), "What the test says.");
+    });
+    on_minimise(|| AMOUNT.store(1 << 20, Ordering::Relaxed));
+    let server = Server::start(heapledger_serve::Options::default()).unwrap();
+    chromium.resize(1280, 900);
+    chromium.open(server.url());
+    chromium.wait(READY);
+    let amount = |value: &str| {
+        format!(
+            "[...document.querySelectorAll('.row.node')].some((row) => row.querySelector('.name').textContent === \
+             'tests/amount' && row.querySelector('.value').textContent === '{value}')"
+        )
+    };
+    chromium.wait(&amount("3.00 MB"));
+    AMOUNT.store(5 << 20, Ordering::Relaxed);
+    chromium.press("m");
+    chromium.wait(&amount("5.00 MB"));
+    chromium.click("#minimise");
+    chromium.wait(&amount("1.00 MB"));
+    // What the page shows first is compared with what it shows now.
+    chromium.press("d");
+    chromium.wait(&amount("-4.00 MB"));
+    chromium.press("a");
+    chromium.wait("document.getElementById('dialog').open && document.getElementById('dialog-body').textContent.includes('malloc')");
+    drop(registration);
+}
+
+#[test]
+#[ignore = "a real Chromium; in .ci/run"]
+fn a_hundred_thousand_lines_do_not_stall() {
+    let scratch = Scratch::new();
+    let Some(chromium) = Chromium::start(&scratch) else { return };
+    let leaves = (0..100_000).map(|leaf| {
+        let path = format!("explicit/a{}/b{}/c{}/leaf-{leaf}", leaf % 10, leaf / 10 % 10, leaf / 100 % 10);
+        report(&path, Kind::Heap, 1000 + leaf % 977)
+    });
+    let large = file(&scratch, "large.json.gz", leaves.collect());
+    let served = Served::start(&[&large]);
+    chromium.resize(1280, 900);
+    chromium.open(&served.1);
+    chromium.eval(
+        "(window.tasks = [], new PerformanceObserver((list) => window.tasks.push(...list.getEntries()\
+         .map((task) => task.duration))).observe({ type: 'longtask', buffered: true }), 0)",
+    );
+    chromium.wait(READY);
+    chromium.press("v");
+    chromium.wait("Number(document.getElementById('count').textContent.replace(/[^0-9]/g, '')) > 100000");
+    // To the end and back, in steps that each draw rows that were not there.
+    let scrolled = chromium.eval(
+        "new Promise((done) => { const tree = document.getElementById('tree'); let at = 0; let worst = 0; \
+         let before = performance.now(); const step = () => { const now = performance.now(); \
+         worst = Math.max(worst, now - before); before = now; at++; \
+         tree.scrollTop = tree.scrollHeight * (at < 100 ? at / 100 : (200 - at) / 100); \
+         at < 200 ? requestAnimationFrame(step) : done(worst) }; requestAnimationFrame(step) })",
+    );
+    chromium.press("/leaf-99999");
+    chromium
+        .wait("[...document.querySelectorAll('.row .name')].some((name) => name.textContent.endsWith('leaf-99999'))");
+    let tasks = chromium.eval("window.tasks");
+    let longest = tasks.as_array().unwrap().iter().filter_map(|task| task.as_f64()).fold(0.0, f64::max);
+    println!("100,000 lines: longest task {longest} ms, longest frame while scrolling {scrolled} ms");
+    assert!(longest < 200.0, "{tasks}");
+}

@@ -1,0 +1,73 @@
+//! What the store holds.
+
+use bytes::Bytes;
+use heapledger::reports::{Collector, ReportItself};
+use heapledger::{HeapContainer, HeapSize, Meter};
+use std::mem::size_of;
+
+use super::{Shared, State};
+
+impl ReportItself for Shared {
+    /// The store measures itself: nobody else could, its fields are private.
+    fn report(&self, collector: &mut Collector) {
+        let state = self.state.lock().unwrap();
+        let sizes = state.sizes(collector.meter());
+        // The block that all handles share is around this very value.
+        let shared = collector.meter().block_around(self).unwrap_or_default();
+
+        collector.heap("entries/table", sizes.table, "The hash table of keys and entries, its empty places too.");
+        collector.heap("entries/keys", sizes.keys, "The texts of the keys.");
+        collector.heap("entries/values", sizes.values, "The values.");
+        collector.heap("expirations/tree", sizes.tree, "The nodes of the tree that has the keys in the order of their end.");
+        collector.heap("expirations/keys", sizes.expiring_keys, "The texts of these keys once more.");
+        collector.heap("channels/table", sizes.channel_table, "The hash table of channels, and their names.");
+        collector.heap(
+            "channels/computed-slots",
+            sizes.computed_slots,
+            "The 1,024 places for messages that every channel has from the beginning, whether anybody publishes or not. \
+             Computed: tokio does not say where they are.",
+        );
+        collector.heap("shared", shared, "The block with the lock.");
+        collector.count("/store/keys", state.entries.len() as u64, "Keys in the store.");
+        collector.count("/store/keys-that-expire", state.expirations.len() as u64, "Keys in the store that have an end.");
+        collector.count("/store/channels", state.pub_sub.len() as u64, "Channels that somebody has subscribed to, ever.");
+    }
+}
+
+#[derive(Default, heapledger::Sizes)]
+struct Sizes {
+    table: heapledger::Bytes,
+    keys: heapledger::Bytes,
+    values: heapledger::Bytes,
+    tree: heapledger::Bytes,
+    expiring_keys: heapledger::Bytes,
+    channel_table: heapledger::Bytes,
+    computed_slots: heapledger::Bytes,
+}
+
+impl State {
+    fn sizes(&self, meter: &mut Meter) -> Sizes {
+        let mut sizes = Sizes { table: self.entries.shallow_size(meter), ..Sizes::default() };
+        for (key, entry) in &self.entries {
+            sizes.keys += key.heap_size(meter);
+            sizes.values += entry.data.heap_size(meter);
+        }
+        sizes.tree = self.expirations.shallow_size(meter);
+        for key in self.expirations.values() {
+            sizes.expiring_keys += key.heap_size(meter);
+        }
+        sizes.channel_table = self.pub_sub.heap_size_with(meter, |(name, _), meter| name.heap_size(meter));
+        for _ in &self.pub_sub {
+            sizes.computed_slots += meter.computed(1024 * size_of::<Slot>());
+        }
+        sizes
+    }
+}
+
+/// As in tokio 1's `broadcast`: a lock, the number of receivers that have not seen it, a position, a message.
+struct Slot {
+    _lock: usize,
+    _remaining: usize,
+    _position: u64,
+    _message: Option<Bytes>,
+}
