@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use heapledger::reports::{Collector, ReportItself};
-use heapledger::{HeapContainer, HeapSize, Meter};
+use heapledger::{HeapContainer, HeapSize, Meter, SharedHeapSize};
 use std::mem::size_of;
 
 use super::{Shared, State};
@@ -50,7 +50,7 @@ impl State {
         let mut sizes = Sizes { table: self.entries.shallow_size(meter), ..Sizes::default() };
         for (key, entry) in &self.entries {
             sizes.keys += key.heap_size(meter);
-            sizes.values += entry.data.heap_size(meter);
+            sizes.values += entry.data.heap_size_if_first(meter);
         }
         sizes.tree = self.expirations.shallow_size(meter);
         for key in self.expirations.values() {

@@ -304,3 +304,17 @@ fn a_hundred_thousand_lines_do_not_stall() {
     println!("100,000 lines: longest task {longest} ms, longest frame while scrolling {scrolled} ms");
     assert!(longest < 200.0, "{tasks}");
 }
+
+#[test]
+#[ignore = "of the page that .ci/mini-redis gives; in .ci/run"]
+fn the_page_of_an_example() {
+    let scratch = Scratch::new();
+    let Some(chromium) = Chromium::start(&scratch) else { return };
+    chromium.resize(1280, 900);
+    chromium.prefer_dark(false);
+    chromium.open(&std::env::var("HEAPLEDGER_PAGE").expect("HEAPLEDGER_PAGE is the address of a page"));
+    chromium.wait(READY);
+    let rows = drawn(&chromium);
+    assert!(rows.iter().any(|(_, name)| name == "store"), "{rows:?}");
+    picture(&chromium, &scratch, "mini-redis.png");
+}

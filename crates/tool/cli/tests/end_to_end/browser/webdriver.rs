@@ -1,7 +1,7 @@
 //! Chromium, headless, through ChromeDriver: JSON over HTTP, as WebDriver has it.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
