@@ -14,6 +14,7 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{get, put};
+use heapledger::serve;
 use serde::Deserialize;
 use tracing_subscriber::prelude::*;
 
@@ -40,14 +41,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     heap::start(&std::env::args().nth(2).unwrap_or_else(|| "exact".to_owned()));
     tracing_subscriber::registry().with(heapledger::tracing::layer()).init();
     let library = Shared::default();
+    // Who knows this path sees about:memory, like who knows a password.
+    let page = format!("/about-memory/{}", serve::random_token()?);
+    let about_memory = serve::Mount::new(serve::PageOptions { base: page.clone(), ..Default::default() })?;
     let service = Router::new()
         .route("/documents/{id}", put(store).get(render).delete(remove))
         .route("/search", get(search))
         .route("/heap", get(heap::report))
         .route("/heap/block/{address}", get(heap::block))
+        .route_service(&format!("{page}/"), about_memory.clone())
+        .route_service(&format!("{page}/{{*rest}}"), about_memory)
         .with_state(library);
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("listening on {}", listener.local_addr()?);
+    println!("about:memory at http://{}{page}/", listener.local_addr()?);
     let stop = async { _ = tokio::signal::ctrl_c().await };
     axum::serve(listener, service).with_graceful_shutdown(stop).await?;
     Ok(())

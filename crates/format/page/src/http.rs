@@ -92,7 +92,7 @@ impl Response {
     }
 
     /// One line that says what is wrong.
-    pub(crate) fn text(status: u16, text: impl Into<String>) -> Response {
+    pub fn text(status: u16, text: impl Into<String>) -> Response {
         let mut text = text.into();
         text.push('\n');
         Response::new(status, "text/plain; charset=utf-8", text.into_bytes())
@@ -120,6 +120,7 @@ impl Response {
             422 => "Unprocessable Content",
             431 => "Request Header Fields Too Large",
             501 => "Not Implemented",
+            503 => "Service Unavailable",
             _ => "Internal Server Error",
         };
         let mut head = format!("HTTP/1.1 {} {reason}\r\n", self.status);

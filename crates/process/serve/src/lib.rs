@@ -1,5 +1,7 @@
 //! `about:memory` of a program, in a browser.
 
+#[cfg(feature = "tower")]
+mod mount;
 mod program;
 mod quiet;
 mod server;
@@ -10,9 +12,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use heapledger_core::Bytes;
+pub use heapledger_page::Options as PageOptions;
 pub use heapledger_page::{Abilities, Handler, Hosts, Request, Response, Source, Wish};
 use heapledger_report::{Collector, Kind, Registration, Unit, register};
 
+#[cfg(feature = "tower")]
+pub use mount::Mount;
 pub use program::{Program, minimise, on_minimise};
 
 /// How the page is served.
@@ -51,7 +56,7 @@ impl Server {
     ///
     /// As [`Server::start`].
     pub fn of(source: impl Source + 'static, options: Options) -> io::Result<Server> {
-        let token = options.token.map_or_else(token, Ok)?;
+        let token = options.token.map_or_else(random_token, Ok)?;
         let base = format!("/{token}");
         let handler = Handler::new(source, heapledger_page::Options { base: base.clone(), ..Default::default() });
         let handler = Arc::new(handler);
@@ -93,8 +98,12 @@ fn report(handler: &Arc<Handler>) -> Registration {
     })
 }
 
-/// 128 bits that nobody can guess.
-fn token() -> io::Result<String> {
+/// 128 bits that nobody can guess, as 32 digits: what makes a path a secret.
+///
+/// # Errors
+///
+/// When the system has no random numbers.
+pub fn random_token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,0 +1,168 @@
+//! The page in a web server that the program has anyway.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_channel::oneshot;
+use heapledger_page::{Handler, Request, Response, Source};
+use heapledger_report::Registration;
+use http_body::Body;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use tower_service::Service;
+
+use crate::{PageOptions, Program, quiet, report};
+
+/// The page as a service of tower, for axum, hyper, and whoever else has those. Clones are the same page.
+///
+/// It answers what is below [`PageOptions::base`] as the client sent it: axum's `route_service` and `fallback_service` leave
+/// the path whole, `nest_service` does not. Nobody but [`PageOptions::hosts`] is answered, by default the loopback. Who knows
+/// the path sees the page, so make it [a secret](crate::random_token), or put it behind what the service has for such things.
+///
+/// Measuring takes as long as the reporters do. It happens in a quiet thread of the page's, one request after the other,
+/// as a [`Server`](crate::Server) does it; no executor is blocked, and what is allocated there is in no ledger.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    handler: Arc<Handler>,
+    /// The thread ends when the last of them is dropped.
+    jobs: SyncSender<Job>,
+    _registration: Arc<Registration>,
+}
+
+/// More requests than this are not kept waiting.
+const WAITING_MAX: usize = 32;
+
+struct Job {
+    asked: Asked,
+    body: Bytes,
+    answer: oneshot::Sender<Response>,
+}
+
+/// A request that waits for its turn.
+struct Asked {
+    head: http::request::Parts,
+    /// HTTP/2 says it in another place.
+    host: Option<String>,
+}
+
+impl Mount {
+    /// This program's page.
+    ///
+    /// # Errors
+    ///
+    /// When no thread is to be had.
+    pub fn new(options: PageOptions) -> io::Result<Mount> {
+        Mount::of(Program { children: true }, options)
+    }
+
+    /// The same for a page of something else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::new`].
+    pub fn of(source: impl Source + 'static, options: PageOptions) -> io::Result<Mount> {
+        let handler = Arc::new(Handler::new(source, options));
+        let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
+        let thread_handler = handler.clone();
+        quiet::thread("heapledger-serve", move || {
+            for Job { asked, body, answer } in waiting {
+                let answer_it = || asked.with(&body, |request| thread_handler.answer(request));
+                // The panic has been printed; who asked is told by `answer` being dropped.
+                if let Ok(response) = catch_unwind(AssertUnwindSafe(answer_it)) {
+                    // They may have gone away meanwhile.
+                    let _ = answer.send(response);
+                }
+            }
+        })?;
+        let registration = Arc::new(report(&handler));
+        Ok(Mount { handler, jobs, _registration: registration })
+    }
+
+    async fn answer<B>(self, request: http::Request<B>) -> Response
+    where
+        B: Body,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let asked = Asked::new(head);
+        // Before the body is read: whoever may not ask does not fill our memory either.
+        let bytes_max = asked.with(&[], |request| {
+            self.handler.admit(request)?;
+            Ok(self.handler.body_bytes_max(request))
+        });
+        let bytes_max = match bytes_max {
+            Ok(bytes_max) => bytes_max,
+            Err(response) => return response,
+        };
+        let body = match Limited::new(body, bytes_max).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Response::text(413, "the body is too large"),
+            Err(error) => return Response::text(400, format!("the body cannot be read: {error}")),
+        };
+        let (answer, answered) = oneshot::channel();
+        if self.jobs.try_send(Job { asked, body, answer }).is_err() {
+            return Response::text(503, "too many are asking");
+        }
+        answered.await.unwrap_or_else(|_| Response::text(500, "this could not be answered: there was a panic"))
+    }
+}
+
+impl Asked {
+    fn new(head: http::request::Parts) -> Asked {
+        let host = match head.headers.contains_key(http::header::HOST) {
+            true => None,
+            false => head.uri.authority().map(ToString::to_string),
+        };
+        Asked { head, host }
+    }
+
+    fn with<T>(&self, body: &[u8], answer: impl FnOnce(&Request<'_>) -> T) -> T {
+        let said = self.head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers: Vec<(&str, &[u8])> = said.chain(self.host.iter().map(|host| ("Host", host.as_bytes()))).collect();
+        let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        answer(&Request { method: self.head.method.as_str(), target, headers: &headers, body })
+    }
+}
+
+impl<B> Service<http::Request<B>> for Mount
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = http::Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let mount = self.clone();
+        Box::pin(async move { Ok(encode(mount.answer(request).await)) })
+    }
+}
+
+fn encode(response: Response) -> http::Response<Full<Bytes>> {
+    let body = match response.body {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => bytes.into(),
+    };
+    let mut encoded = http::Response::new(Full::new(body));
+    *encoded.status_mut() = http::StatusCode::from_u16(response.status).unwrap_or_default();
+    for (name, value) in response.headers {
+        // All that the page says is visible ASCII.
+        if let Ok(value) = http::HeaderValue::from_str(&value) {
+            encoded.headers_mut().insert(name, value);
+        }
+    }
+    encoded
+}
