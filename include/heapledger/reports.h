@@ -393,6 +393,7 @@ typedef struct heapledger_reports {
     int (*save)(const heapledger_collection *what, const char *file);
     int (*listen)(void);
     int (*print)(const heapledger_collection *what, int descriptor);
+    int (*serve)(char *url, size_t length);
 } heapledger_reports;
 
 #if HEAPLEDGER_IS_ON
@@ -438,6 +439,14 @@ HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what
 HEAPLEDGER_INLINE int heapledger_listen(void) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(listen);
     return reports != NULL ? reports->listen() : HEAPLEDGER_ELSEWHERE;
+}
+
+/* Serves about:memory, in a thread of its own, for the rest of the process's life: a page for a browser on this machine.
+ * Its address, which nobody can guess, is written to `url`, of so many bytes; 128 are enough. With a libheapledger that was
+ * installed with --page. */
+HEAPLEDGER_INLINE int heapledger_serve(char *url, size_t length) {
+    const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(serve);
+    return reports != NULL ? reports->serve(url, length) : HEAPLEDGER_ELSEWHERE;
 }
 
 #ifdef __cplusplus

@@ -1,11 +1,14 @@
 //! What about:memory shows, in the program itself.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
+use std::{process, ptr};
 
 use heapledger_reports::about;
+use heapledger_serve::{Options, Server};
 
-use crate::calls::{FAILED, print_text};
+use crate::calls::{FAILED, OK, print_text};
 use crate::reports::{Collection, given};
 
 const VERBOSE: u32 = 8;
@@ -30,4 +33,33 @@ pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int
         let _ = about::Page::of(&reports, &shown).print(&mut text);
         text
     })
+}
+
+/// The server, and the process that it is of: a forked child has none of its parent's threads.
+static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
+
+/// Serves the page for the rest of the process's life, and gives its address.
+///
+/// # Safety
+///
+/// `url` may be written for `length` bytes.
+pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int {
+    let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
+        let Ok(new) = Server::start(Options::default()) else { return FAILED };
+        if let Some((_, parents)) = server.replace((process::id(), new)) {
+            parents.keep();
+        }
+    }
+    let Some((_, running)) = &*server else { return FAILED };
+    let address = running.url().as_bytes();
+    if url.is_null() || length <= address.len() {
+        return FAILED;
+    }
+    // SAFETY: there is room for the address and a zero behind it, by the check above and the caller's contract.
+    unsafe {
+        ptr::copy_nonoverlapping(address.as_ptr().cast(), url, address.len());
+        url.add(address.len()).write(0);
+    }
+    OK
 }

@@ -53,6 +53,8 @@ pub struct Table {
     listen: extern "C" fn() -> c_int,
     #[cfg(feature = "page")]
     print: unsafe extern "C" fn(*const Collection, c_int) -> c_int,
+    #[cfg(feature = "page")]
+    serve: unsafe extern "C" fn(*mut c_char, usize) -> c_int,
 }
 
 /// Found by programs also where a recorder observes them, other than the ledger.
@@ -66,6 +68,8 @@ pub static heapledger_reports_v1: Table = Table {
     listen,
     #[cfg(feature = "page")]
     print: crate::page::print,
+    #[cfg(feature = "page")]
+    serve: crate::page::serve,
 };
 
 /// # Safety

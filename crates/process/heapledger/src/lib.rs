@@ -143,6 +143,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! `heapledger::serve` shows them on a page like Firefox's about:memory (feature `serve`):
+//!
+//! ```
+//! # #[cfg(feature = "serve")] {
+//! let page = heapledger::serve::Server::start(heapledger::serve::Options::default()).unwrap();
+//! eprintln!("about:memory at {}", page.url());
+//! # }
+//! ```
+//!
 //! # How much a value owns
 //!
 //! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself not. It is there for the

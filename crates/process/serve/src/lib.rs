@@ -1,4 +1,17 @@
 //! `about:memory` of a program, in a browser.
+//!
+//! ```
+//! # use heapledger_serve as serve;
+//! let page = serve::Server::start(serve::Options::default())?;
+//! eprintln!("about:memory at {}", page.url());
+//! # assert!(page.url().starts_with("http://127.0.0.1:"));
+//! # page.stop();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! [`Server`] is a thread that listens on the loopback, under a path that nobody can guess. `Mount`, with the feature `tower`,
+//! is the same page in a web server that the program has anyway. `docs/about-memory.md` of the project says what the page
+//! does, and who can see it.
 
 #[cfg(feature = "tower")]
 mod mount;

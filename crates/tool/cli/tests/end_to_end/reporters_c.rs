@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use heapledger_reports::Reports;
@@ -327,9 +328,18 @@ fn reports_are_shown_in_the_program() {
     let done = install.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let (program, library) = with_library(Path::new("cc"), &["-std=gnu99"], &prefix, &scratch);
-    let outcome = Job::new([&program]).argument(&library).bare();
-    assert_eq!(outcome.status, exited(0), "{outcome:?}");
-    let found = collections(&outcome.text());
+    let mut running =
+        Command::new(&program).arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut output = BufReader::new(running.stdout.take().unwrap());
+    while !said.contains("\nhttp://") {
+        assert_ne!(output.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let page = heapledger(["reports", "show", "--filter", "cache", said.lines().last().unwrap()]);
+    assert!(page.text().contains("12.34% ── cache-full"), "{page:?}");
+    drop(running.stdin.take());
+    assert_eq!(running.wait().unwrap(), exited(0), "{said}");
+    let found = collections(&said);
     let is_shown = |end: &str| found["text"].iter().any(|line| line.ends_with(end));
     assert!(is_shown("12.34% ── cache-full") && is_shown("-- explicit"), "{found:#?}");
 }
