@@ -174,6 +174,27 @@ fn a_report_file_is_looked_through() {
     assert!(rows.iter().any(|(value, name)| value == "-9.00 MB" && name == "new"), "{rows:?}");
     picture(&chromium, &scratch, "compared.png");
 
+    // A file of the reader's own is shown, one that is none is named, and what is shown can be saved.
+    let load = |name: &str, content: &str| {
+        chromium.eval(&format!(
+            "(() => {{ const given = new DataTransfer(); given.items.add(new File([{content:?}], {name:?})); \
+             const input = document.getElementById('file'); input.files = given.files; \
+             input.dispatchEvent(new Event('change')) }})()"
+        ));
+    };
+    let reports = vec![report("explicit/loaded", Kind::Heap, 7 << 20)];
+    chromium.eval(
+        "(document.getElementById('base').value = '', document.getElementById('base').dispatchEvent(new Event('change')))",
+    );
+    load("third.json", &Reports { reports, has_usable_size: true }.to_json());
+    chromium.wait("[...document.querySelectorAll('.row .name')].some((name) => name.textContent === 'explicit/loaded' || name.textContent === 'loaded')");
+    load("fourth.json", "{}");
+    chromium.wait("document.getElementById('notice').textContent.includes('fourth.json')");
+    let saved = "(async () => { const answer = await fetch(document.getElementById('save').href); \
+        const text = await new Response(answer.body.pipeThrough(new DecompressionStream('gzip'))).text(); \
+        return JSON.parse(text).reports.map((report) => report.path).join() })()";
+    assert_eq!(chromium.eval(saved), "explicit/loaded");
+
     // All of it came from here, and nothing else is let in.
     assert_eq!(
         chromium.eval(
