@@ -689,7 +689,9 @@ impl Collector {
             let has_begun = writer.parts() + 1 == self.session.part;
             has_begun && self.shared.events - self.events_before >= EVENTS_MIN && writer.bytes_written() >= length
         };
-        age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long)
+        let is_due = age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long);
+        // A file in which nobody runs would be empty, and the last one of the session does not say how it ended.
+        is_due && self.slots.iter().any(|slot| matches!(slot.stage, Stage::Running(_)))
     }
 
     /// Ends the file here, and goes on in another one, which can be read alone.

@@ -120,10 +120,10 @@ fn anonymous_recordings_have_the_same_figures_and_no_names() {
     fs::create_dir(&secret).unwrap();
     let program = secret.join("secret-program");
     fs::copy(crate::harness::program("mix_threads"), &program).unwrap();
-    let job = Job::new([program.as_os_str(), "0300".as_ref()]).directory(&secret);
+    let job = Job::new([program.as_os_str(), "000000000300".as_ref()]).directory(&secret);
     let (_, recording) = job.recorded(&scratch);
     let told = |recording: &Recording| format!("{:#}\n{:#}", recording.ask("info", &[]), recording.summary);
-    assert!(told(&recording).contains("secret") && told(&recording).contains("0300"));
+    assert!(told(&recording).contains("secret") && told(&recording).contains("000000000300"));
 
     let key = scratch.write("key", "0123456789abcdef");
     let keyed = ["--key-file", key.to_str().unwrap()];
@@ -133,7 +133,7 @@ fn anonymous_recordings_have_the_same_figures_and_no_names() {
     for made in [&public, &same, &again] {
         made.assert_whole().assert_adds_up();
         let told = told(made);
-        for name in ["secret", "0300", "mix_threads", scratch.path().to_str().unwrap()] {
+        for name in ["secret", "000000000300", "mix_threads", scratch.path().to_str().unwrap()] {
             assert!(!told.replace(made.path.to_str().unwrap(), "").contains(name), "{name} in {told}");
         }
         for name in SUMS.iter().chain(&["bytes_live_max", "blocks_live_max"]) {
