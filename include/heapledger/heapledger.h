@@ -109,6 +109,14 @@ typedef struct heapledger_extent {
     uint64_t bytes_usable;
 } heapledger_extent;
 
+/* Who has reported a block, and how. */
+typedef struct heapledger_marking {
+    const char *reporter; /* static; needs no NUL */
+    uint32_t reporter_length;
+    uint32_t flags;    /* HEAPLEDGER_MARK_KEEP, or 0 */
+    uint64_t measured; /* as how many bytes it counts the block; 0: as all that may be used of it */
+} heapledger_marking;
+
 struct heapledger_calls;
 
 /* What an observer offers. Functions are only ever appended: whoever calls one looks at `size` first. For the functions
@@ -127,12 +135,19 @@ typedef struct heapledger_bridge {
     void (*set_context)(uint64_t block);
     const struct heapledger_calls *ledger; /* null: the observer is another process */
     int (*stamp)(uint64_t block, const char *type, uint32_t type_length, const heapledger_place *place); /* or null */
-    /* A reporter, by its static name, has reported the block that begins there. `flags`: HEAPLEDGER_MARK_KEEP or 0. 1: it is
-     * the first to report it; 2: it had been reported; 0: nobody keeps marks, or not of this block; -1: no live block is
-     * known there; -2: the address is inside a block, not its beginning. */
-    int (*mark)(uint64_t block, const char *reporter, uint32_t reporter_length, uint32_t flags);
+    /* A reporter has reported the block that begins there. 1: it is the first to report it; 2: it had been reported; 3: the
+     * recorder has been told; 0: nobody keeps marks, or not of this block; -1: no live block is known there; -2: the address
+     * is inside a block, not its beginning. */
+    int (*mark)(uint64_t block, const heapledger_marking *marking);
     /* The live block around an address. 1: it is known; 0: it is not, and nothing is written. */
     int (*block_around)(uint64_t address, heapledger_extent *extent);
+    /* A reporter, by its static name, takes its mark off a block that is about to be freed: one made with
+     * HEAPLEDGER_MARK_KEEP. 1: it had one; 0: none is known. */
+    int (*unmark)(uint64_t block, const char *reporter, uint32_t reporter_length);
+    /* Takes all marks off that are not to be kept: reporters are about to be asked. */
+    void (*clear_marks)(void);
+    /* All reporters have been asked. */
+    void (*marks_complete)(void);
 } heapledger_bridge;
 
 /* The mark of a block that is reported when it is allocated: it stays until the block is freed. */

@@ -78,7 +78,14 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, con
 #if HEAPLEDGER_IS_ON
     if (heapledger_reporting_v1.is_not_marking) return HEAPLEDGER_MARK_UNKNOWN;
 #endif
-    return bridge->mark((uint64_t)(uintptr_t)block, reporter, (uint32_t)strlen(reporter), flags);
+    {
+        heapledger_marking marking;
+        marking.reporter = reporter;
+        marking.reporter_length = (uint32_t)strlen(reporter);
+        marking.flags = flags;
+        marking.measured = 0;
+        return bridge->mark((uint64_t)(uintptr_t)block, &marking);
+    }
 }
 
 /* For the functions below. */

@@ -70,11 +70,40 @@ bridge! {
     /// Says of the live block at, or around, an address what type it is of: a name of so many bytes, and where it is said,
     /// or null. Both are static. 1: done; 0: it is not recorded, or not known.
     stamp: unsafe extern "C" fn(u64, *const u8, u32, *const Place) -> c_int,
-    /// A reporter says that it has reported the block that begins at an address: by its name, of so many bytes and static,
-    /// with the caller's stack. [`mark::KEEP`] or 0 as the last argument. Answers with a [`mark`]'s number.
-    mark: unsafe extern "C" fn(u64, *const u8, u32, u32) -> c_int,
+    /// A reporter says that it has reported the block that begins at an address, with the caller's stack. Answers with a
+    /// [`mark`]'s number.
+    mark: unsafe extern "C" fn(u64, *const Marking) -> c_int,
     /// Where the live block around an address begins, and its sizes. 1: it is known; 0: it is not, and nothing is written.
     block_around: unsafe extern "C" fn(u64, *mut Extent) -> c_int,
+    /// A reporter takes its mark, one that is [kept](mark::KEEP), off the block that begins at an address, which is about to
+    /// be freed: by its name, of so many bytes and static. 1: it had one; 0: none is known.
+    unmark: unsafe extern "C" fn(u64, *const u8, u32) -> c_int,
+    /// Takes all marks off that are not to be kept: reporters are about to be asked.
+    clear_marks: extern "C" fn(),
+    /// All reporters have been asked: what is marked now, and what is not, is what they say of the heap.
+    marks_complete: extern "C" fn(),
+}
+
+/// Who has reported a block, and how.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Marking {
+    /// The reporter's name: static.
+    pub reporter: *const u8,
+    /// Bytes of the name.
+    pub reporter_length: u32,
+    /// [`mark::KEEP`], or 0.
+    pub flags: u32,
+    /// As how many bytes it counts the block. 0: as all that may be used of it.
+    pub measured: u64,
+}
+
+impl Marking {
+    /// By a reporter of this name.
+    pub fn new(reporter: &'static str, flags: u32, measured: u64) -> Marking {
+        let reporter_length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+        Marking { reporter: reporter.as_ptr(), reporter_length, flags, measured }
+    }
 }
 
 /// What [`Bridge::mark`] takes and answers.
@@ -90,6 +119,8 @@ pub mod mark {
     pub const ONCE: c_int = 1;
     /// The block had been reported before.
     pub const AGAIN: c_int = 2;
+    /// The recorder has been told. What comes of it is found out when the recording is read.
+    pub const RECORDED: c_int = 3;
     /// There is no live block that the ledger knows of.
     pub const NO_BLOCK: c_int = -1;
     /// The address is inside a block, not its beginning.

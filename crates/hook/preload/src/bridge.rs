@@ -3,7 +3,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
-use heapledger_core::bridge::{self, Bridge, Extent};
+use heapledger_core::bridge::{self, Bridge, Extent, Marking};
 use heapledger_core::context::Stack;
 use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_core::stamp::Place;
@@ -35,6 +35,9 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
     stamp,
     mark,
     block_around,
+    unmark,
+    clear_marks,
+    marks_complete,
 };
 
 /// # Safety
@@ -49,9 +52,17 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
 }
 
 /// A recording has no marks: that of the reporter has no effect.
-unsafe extern "C" fn mark(_: u64, _: *const u8, _: u32, _: u32) -> c_int {
+unsafe extern "C" fn mark(_: u64, _: *const Marking) -> c_int {
     bridge::mark::UNKNOWN
 }
+
+unsafe extern "C" fn unmark(_: u64, _: *const u8, _: u32) -> c_int {
+    0
+}
+
+extern "C" fn clear_marks() {}
+
+extern "C" fn marks_complete() {}
 
 /// The register is in another process.
 unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {

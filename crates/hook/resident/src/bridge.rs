@@ -4,7 +4,7 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::ptr;
 
-use heapledger_core::bridge::{self, Bridge, Extent};
+use heapledger_core::bridge::{self, Bridge, Extent, Marking};
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
@@ -33,6 +33,9 @@ pub const BRIDGE: Bridge = Bridge {
     stamp,
     mark,
     block_around,
+    unmark,
+    clear_marks,
+    marks_complete,
 };
 
 static OFFERED: Bridge = BRIDGE;
@@ -190,20 +193,37 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     c_int::from(unsafe { marks::stamp(block, type_name, length, place) })
 }
 
-/// A reporter has reported a block: `(block, reporter, length, flags)`.
+/// A reporter has reported a block.
 ///
 /// # Safety
 ///
 /// As in the bridge: the name is static.
 #[unsafe(naked)]
-unsafe extern "C" fn mark(block: u64, reporter: *const u8, length: u32, flags: u32) -> c_int {
-    naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {target}", target = sym mark_from)
+unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
+    naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
 }
 
-unsafe extern "C" fn mark_from(block: u64, reporter: *const u8, length: u32, flags: u32, slot: u64, rbp: u64) -> c_int {
-    // SAFETY: the caller's contract; the thunk passed its caller's registers.
-    unsafe { marks::mark(block, reporter, length, flags, Caller { slot, rbp }) }
+unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
+    // SAFETY: the same; the thunk passed its caller's registers.
+    unsafe { marks::mark(block, marking, Caller { slot, rbp }) }
 }
+
+/// A reporter takes its mark off.
+///
+/// # Safety
+///
+/// As in the bridge: the name is static.
+unsafe extern "C" fn unmark(_: u64, _: *const u8, _: u32) -> c_int {
+    0
+}
+
+extern "C" fn clear_marks() {
+    query(|| LEDGER.clear_marks());
+}
+
+extern "C" fn marks_complete() {}
 
 /// The live block around an address.
 ///

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use heapledger_core::bridge::{Extent, mark as answer};
+use heapledger_core::bridge::{Extent, Marking, mark as answer};
 use heapledger_core::hooks::Caller;
 use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{NodeKind, StackId, TypeId};
@@ -53,7 +53,8 @@ pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
 ///
 /// The name is static: so many bytes, UTF-8 if the program keeps to it. `caller` is a live frame of this thread, to which
 /// the function that was called has yet to return.
-pub(crate) unsafe fn mark(address: u64, reporter: *const u8, length: u32, flags: u32, caller: Caller) -> c_int {
+pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_int {
+    let Marking { reporter, reporter_length: length, flags, .. } = *marking;
     if reporter.is_null() || !control::is_running() {
         return answer::UNKNOWN;
     }

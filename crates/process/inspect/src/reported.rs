@@ -1,6 +1,6 @@
 //! Which blocks reporters have reported.
 
-use heapledger_core::bridge::mark;
+use heapledger_core::bridge::{Marking, mark};
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger as ledger;
 use heapledger_resident::{BRIDGE, LEDGER, control, query, stamp_of};
@@ -103,9 +103,9 @@ impl Ledger {
     }
 
     fn mark_with<T: ?Sized>(self, start: *const T, reporter: &'static str, flags: u32) -> Marked {
-        let (address, length) = (start.cast::<u8>().addr() as u64, u32::try_from(reporter.len()).unwrap_or(u32::MAX));
+        let marking = Marking::new(reporter, flags, 0);
         // SAFETY: the name is static.
-        match unsafe { (BRIDGE.mark)(address, reporter.as_ptr(), length, flags) } {
+        match unsafe { (BRIDGE.mark)(start.cast::<u8>().addr() as u64, &raw const marking) } {
             mark::ONCE => Marked::Once,
             mark::AGAIN => Marked::Again,
             mark::NO_BLOCK => Marked::NoBlock,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::Bytes;
-use heapledger_core::bridge::{self, mark};
+use heapledger_core::bridge::{self, Marking, mark};
 
 use crate::Meter;
 
@@ -68,9 +68,9 @@ impl Counter {
         if bytes.0 != 0
             && let Some(mark) = bridge::find().and_then(bridge::Found::mark)
         {
-            let length = u32::try_from(self.reporter.len()).unwrap_or(u32::MAX);
+            let marking = Marking::new(self.reporter, mark::KEEP, bytes.0);
             // SAFETY: the name is static.
-            unsafe { mark(start.cast::<u8>().addr() as u64, self.reporter.as_ptr(), length, mark::KEEP) };
+            unsafe { mark(start.cast::<u8>().addr() as u64, &raw const marking) };
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr;
 
-use heapledger_core::bridge::{self, Extent, Found, mark};
+use heapledger_core::bridge::{self, Extent, Found, Marking, mark};
 use heapledger_core::hooks::{UsableSize, usable_size};
 use heapledger_core::{Bytes, sys};
 
@@ -208,9 +208,9 @@ impl Meter {
     #[inline(never)]
     fn mark(&mut self, start: usize) {
         let (Some(reporter), Some(mark)) = (self.reporter, self.observer.and_then(Found::mark)) else { return };
-        let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+        let marking = Marking::new(reporter, 0, 0);
         // SAFETY: the name is static.
-        let answer: c_int = unsafe { mark(start as u64, reporter.as_ptr(), length, 0) };
+        let answer: c_int = unsafe { mark(start as u64, &raw const marking) };
         let count = match answer {
             mark::ONCE => &mut self.marks.once,
             mark::AGAIN => &mut self.marks.again,

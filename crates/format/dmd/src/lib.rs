@@ -1,0 +1,11 @@
+//! The dark matter detector: which memory nobody reports, and which is reported twice.
+//!
+//! A [`Log`] holds the blocks of a heap, by where they were allocated and by who has reported them. It is made with a
+//! [`Builder`], of a ledger or of a recording.
+#![forbid(unsafe_code)]
+
+mod builder;
+mod log;
+
+pub use builder::{Block, Builder};
+pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};
