@@ -7,6 +7,7 @@
 mod advice;
 mod builder;
 mod log;
+pub mod request;
 
 pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
 pub use builder::{Block, Builder};

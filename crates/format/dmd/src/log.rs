@@ -13,6 +13,26 @@ pub enum Mode {
     Scan,
 }
 
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Live, Mode::DarkMatter, Mode::Cumulative, Mode::Scan];
+
+    /// What it is called in files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Live => "live",
+            Mode::DarkMatter => "dark-matter",
+            Mode::Cumulative => "cumulative",
+            Mode::Scan => "scan",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn from_name(name: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// The text of a frame, by number: an index of [`Log::frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub u32);
