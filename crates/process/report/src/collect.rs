@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process, ptr};
 
+use heapledger_core::bridge;
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
-use heapledger_resident::{LEDGER, query};
 
 use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
-use crate::fork::{self, COLLECTING};
+use crate::fork::{self, COLLECTING, Mine};
 use crate::path::{Written, part};
 use crate::slot::Slot;
 use crate::{builtin, children};
@@ -67,14 +67,22 @@ thread_local! {
 /// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
 /// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
+    begin(options).map_or_else(Reports::default, |collection| collection.reports)
+}
+
+/// What has been collected. Nobody else collects until it is dropped: marks stay as they are.
+pub(crate) struct Collection {
+    reports: Reports,
+    _turn: Mine,
+}
+
+/// Collects; `None` within a reporter.
+pub(crate) fn begin(options: &Options) -> Option<Collection> {
     if IS_REPORTING.get() {
-        return Reports::default();
+        return None;
     }
     fork::watch();
-    let _turn = COLLECTING.wait();
-    if options.mark {
-        query(|| LEDGER.clear_marks());
-    }
+    let turn = COLLECTING.wait();
     // First: it is the least disturbed so.
     let mut reports = builtin::reports(options);
     // They collect while we do.
@@ -98,7 +106,7 @@ pub fn collect(options: &Options) -> Reports {
         let reason = format!("what was reported cannot be shown: {reason}");
         reports.reports.push(Report { process: report.process, ..failed(&report.path, &reason, options.anonymous) });
     }
-    reports
+    Some(Collection { reports, _turn: turn })
 }
 
 /// As viewers show it: the one that begins so comes first.
@@ -107,7 +115,7 @@ fn own_process() -> Arc<str> {
 }
 
 /// The name of the program's file.
-fn program() -> String {
+pub(crate) fn program() -> String {
     let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| "?".to_owned())
 }
@@ -126,7 +134,7 @@ fn of_reporters(options: &Options) -> Vec<Report> {
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
     if options.mark {
         // Else what was reported in an earlier collection would seem to be reported twice.
-        query(|| LEDGER.clear_marks());
+        tell(bridge::Found::clear_marks);
     }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
@@ -160,11 +168,21 @@ fn of_reporters(options: &Options) -> Vec<Report> {
         }
     }
     worker.end();
+    if options.mark {
+        tell(bridge::Found::marks_complete);
+    }
     if is_stuck {
         // It still has functions of ours, and somebody may call them.
         mem::forget(artefacts::own());
     }
     reports
+}
+
+/// Tells whoever keeps marks, if anybody does.
+fn tell(what: impl FnOnce(bridge::Found) -> Option<extern "C" fn()>) {
+    if let Some(tell) = bridge::find().and_then(what) {
+        tell();
+    }
 }
 
 /// What stands for a reporter, or a process, that has failed.

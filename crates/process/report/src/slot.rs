@@ -106,6 +106,8 @@ unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
 }
 
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
+    // What is reported is not itself to be reported.
+    let _ignored = heapledger_context::ignore();
     // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
     unsafe {
         let raw = &*report;
