@@ -7,6 +7,7 @@
 mod builder;
 mod log;
 pub mod request;
+mod write;
 
 pub use builder::{Block, Builder};
 pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process, ptr};
 
-use heapledger_core::bridge;
+use heapledger_core::{Bytes, bridge};
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
 
@@ -73,7 +73,26 @@ pub fn collect(options: &Options) -> Reports {
 /// What has been collected. Nobody else collects until it is dropped: marks stay as they are.
 pub(crate) struct Collection {
     reports: Reports,
+    /// In the order in which reporters were asked.
+    pub(crate) claims: Vec<Claim>,
     _turn: Mine,
+}
+
+/// What a reporter says that it holds.
+pub(crate) struct Claim {
+    /// By the name under which it marks blocks.
+    pub(crate) reporter: String,
+    /// In blocks of the allocator.
+    pub(crate) heap: Bytes,
+}
+
+impl Claim {
+    fn of(reporter: &Reporter, reports: &[Report], is_anonymous: bool) -> Claim {
+        let is_heap = |report: &&Report| report.kind == Kind::Heap && report.unit == Unit::Bytes;
+        let amounts = reports.iter().filter(is_heap).map(|report| u64::try_from(report.amount).unwrap_or(0));
+        let heap = Bytes(amounts.fold(0, u64::saturating_add));
+        Claim { reporter: Written::new(&reporter.path, is_anonymous).text, heap }
+    }
 }
 
 /// Collects; `None` within a reporter.
@@ -88,7 +107,8 @@ pub(crate) fn begin(options: &Options) -> Option<Collection> {
     // They collect while we do.
     let children = options.children.then(|| children::ask(options));
     let own = own_process();
-    reports.append(&mut of_reporters(options));
+    let (mut of_reporters, claims) = of_reporters(options);
+    reports.append(&mut of_reporters);
     for report in &mut reports {
         if report.process.is_empty() {
             report.process = Arc::clone(&own);
@@ -106,7 +126,7 @@ pub(crate) fn begin(options: &Options) -> Option<Collection> {
         let reason = format!("what was reported cannot be shown: {reason}");
         reports.reports.push(Report { process: report.process, ..failed(&report.path, &reason, options.anonymous) });
     }
-    Some(Collection { reports, _turn: turn })
+    Some(Collection { reports, claims, _turn: turn })
 }
 
 /// As viewers show it: the one that begins so comes first.
@@ -128,7 +148,8 @@ struct Asked {
 /// Who is still to be asked.
 type Queue = Arc<Mutex<VecDeque<Arc<Asked>>>>;
 
-fn of_reporters(options: &Options) -> Vec<Report> {
+/// What reporters say, and what of it is heap.
+fn of_reporters(options: &Options) -> (Vec<Report>, Vec<Claim>) {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
@@ -153,11 +174,12 @@ fn of_reporters(options: &Options) -> Vec<Report> {
             worker = Worker::start(&queue, flags);
         }
     }
-    let mut reports = Vec::new();
+    let (mut reports, mut claims) = (Vec::new(), Vec::new());
     for asked in &all {
         let is_late = !asked.slot.wait_answered(late);
         is_stuck |= is_late;
         let mut outcome = asked.slot.close();
+        claims.push(Claim::of(&asked.reporter, &outcome.reports, options.anonymous));
         reports.append(&mut outcome.reports);
         let lateness = || match outcome.took {
             Some(took) => format!("it had not answered after {:.1} s", took.as_secs_f64()),
@@ -175,7 +197,7 @@ fn of_reporters(options: &Options) -> Vec<Report> {
         // It still has functions of ours, and somebody may call them.
         mem::forget(artefacts::own());
     }
-    reports
+    (reports, claims)
 }
 
 /// Tells whoever keeps marks, if anybody does.

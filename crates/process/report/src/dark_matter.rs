@@ -29,7 +29,7 @@ use std::{error, fmt, io};
 use heapledger_core::bridge;
 use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
-use heapledger_inspect::Ledger;
+use heapledger_inspect::{Ledger, SnapshotError};
 pub use signal::{OnSignal, at_exit, on_signal};
 
 use crate::{collect, save as files};
@@ -67,15 +67,20 @@ pub enum Error {
     Recorded,
     /// A reporter has asked for it.
     Reporting,
+    /// The ledger cannot be copied.
+    Snapshot(SnapshotError),
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Error::NotRunning => "no ledger runs in the program",
-            Error::Recorded => "the program is recorded: its reporters have been asked, and the recording has what they say",
-            Error::Reporting => "a reporter is being asked",
-        })
+        match self {
+            Error::NotRunning => out.write_str("no ledger runs in the program"),
+            Error::Recorded => out.write_str(
+                "the program is recorded: its reporters have been asked, and the recording has what they say",
+            ),
+            Error::Reporting => out.write_str("a reporter is being asked"),
+            Error::Snapshot(error) => error.fmt(out),
+        }
     }
 }
 
@@ -104,7 +109,7 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
     let Options { mode, report, anonymous, reporter_deadline, deadline } = *options;
     let mark = report && mode == Mode::DarkMatter;
     // Their reports, and that nobody else collects, stay until the log has been made.
-    let _collection = if mark {
+    let collection = if mark {
         let options = collect::Options { anonymous, mark, children: false, reporter_deadline, deadline };
         Some(collect::begin(&options).ok_or(Error::Reporting)?)
     } else {
@@ -113,7 +118,8 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
     if is_recorded {
         return Err(Error::Recorded);
     }
-    Ok(log::of_ledger(mode))
+    let claims = collection.as_ref().map_or(&[][..], |collection| &collection.claims);
+    log::of_ledger(mode, claims).map_err(Error::Snapshot)
 }
 
 /// Writes a [log](dump) to a file that `heapledger dmd`, and Mozilla's `dmd.py`, can read. By custom its name ends with

@@ -364,8 +364,6 @@ fn names() -> MutexGuard<'static, Names> {
 
 /// A name that is kept for good, once: those who mark blocks keep it.
 pub(crate) fn keep_name(name: &str) -> &'static str {
-    // They stay, and are nobody's to report.
-    let _ignored = heapledger_context::ignore();
     let mut names = names();
     let names = names.get_or_insert_default();
     match names.get(name) {

@@ -1,20 +1,23 @@
 //! The ledger as a log.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use heapledger_core::StackId;
 use heapledger_dmd as dmd;
-use heapledger_inspect::{Block, Ledger, Mark, Misreport, Stack};
+use heapledger_inspect::{Block, Ledger, Mark, Misreport, SnapshotError, SnapshotOptions, Stack};
 
 use super::modules::Modules;
+use crate::collect::Claim;
 
-/// What is in the ledger now.
-pub(super) fn of_ledger(mode: dmd::Mode) -> dmd::Log {
+/// Bytes by which a claim may be wrong, whatever its size.
+const CLAIM_SLACK: u64 = 4096;
+
+/// What is in the ledger now. `claims` are what those reporters say who have just been asked.
+pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, SnapshotError> {
     let ledger = Ledger::get();
+    let snapshot = ledger.snapshot(&SnapshotOptions::default())?;
     let mut writer = Writer::new(mode);
-    let (blocks, pause) = blocks(ledger);
-    for block in blocks {
+    for block in snapshot.blocks() {
         writer.add(&block);
     }
     if mode == dmd::Mode::DarkMatter {
@@ -22,14 +25,13 @@ pub(super) fn of_ledger(mode: dmd::Mode) -> dmd::Log {
         for misreport in ledger.misreports() {
             writer.defect(&misreport);
         }
+        // What has been marked of a sample says little of the whole.
+        for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
+            writer.compare(claim);
+        }
     }
-    writer.builder.about().pause_ns = pause.as_nanos() as u64;
-    writer.finish()
-}
-
-/// The live blocks, and for how long the program was held up for them.
-fn blocks(ledger: Ledger) -> (impl Iterator<Item = Block>, Duration) {
-    (ledger.blocks(), Duration::ZERO)
+    writer.builder.about().pause_ns = snapshot.pause().as_nanos() as u64;
+    Ok(writer.finish())
 }
 
 /// Gives the ledger's stacks and names numbers of the log.
@@ -39,6 +41,8 @@ struct Writer {
     mode: dmd::Mode,
     frames: HashMap<u64, dmd::FrameId>,
     stacks: HashMap<StackId, Place>,
+    /// Usable bytes of the blocks that a reporter has marked.
+    marked: HashMap<&'static str, u64>,
 }
 
 /// What a stack of the ledger is in the log.
@@ -51,14 +55,18 @@ struct Place {
 
 impl Writer {
     fn new(mode: dmd::Mode) -> Writer {
-        let (frames, stacks) = (HashMap::new(), HashMap::new());
-        Writer { builder: dmd::Builder::new(mode), modules: Modules::of_this_process(), mode, frames, stacks }
+        let (frames, stacks, marked) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Writer { builder: dmd::Builder::new(mode), modules: Modules::of_this_process(), mode, frames, stacks, marked }
     }
 
     fn add(&mut self, block: &Block) {
         let Place { trace, context } = self.place(block.stack);
         let marks = if self.mode == dmd::Mode::DarkMatter { block.marks } else { [None; 2] };
         let reports = marks.map(|mark| self.report(&mark?));
+        let again = marks[1].filter(|again| marks[0].is_none_or(|first| first.reporter != again.reporter));
+        for mark in marks[0].iter().chain(&again) {
+            *self.marked.entry(mark.reporter).or_default() += block.usable.0;
+        }
         let type_name = block.type_name().map(|name| self.builder.name(name));
         self.builder.add(&dmd::Block {
             requested: block.size.0,
@@ -82,6 +90,19 @@ impl Writer {
         let (alloc, measured, usable, count) = (None, 0, 0, 1);
         let defect = dmd::Defect { kind, reporter, address, trace, alloc, measured, usable, count };
         self.builder.about().defects.push(defect);
+    }
+
+    /// A reporter that says it holds more heap than it has marked. Not what blocks that were freed meanwhile can make up for.
+    fn compare(&mut self, claim: &Claim) {
+        let (measured, usable) = (claim.heap.0, self.marked.get(&*claim.reporter).copied().unwrap_or(0));
+        if measured <= usable + usable / 16 + CLAIM_SLACK {
+            return;
+        }
+        let reporter = Some(self.builder.name(&claim.reporter));
+        let (kind, address, trace, alloc, count) = (dmd::DefectKind::Unmarked, 0, None, None, 1);
+        let about = self.builder.about();
+        about.defects.push(dmd::Defect { kind, reporter, address, trace, alloc, measured, usable, count });
+        about.defects_count += 1;
     }
 
     fn report(&mut self, mark: &Mark) -> Option<dmd::Report> {
