@@ -117,9 +117,10 @@ pub fn at_exit(directory: impl Into<PathBuf>, options: Options) -> io::Result<()
 
     static ONCE: Once = Once::new();
     let mut result = Ok(());
-    // SAFETY: a function of this artefact, which the C library calls or forgets when it is unloaded.
     ONCE.call_once(|| {
-        if unsafe { libc::atexit(write) } != 0 {
+        // SAFETY: a function of this artefact, which the C library calls when it is unloaded, at the latest.
+        let is_taken = unsafe { libc::atexit(write) } == 0;
+        if !is_taken {
             result = Err(io::ErrorKind::OutOfMemory.into());
         }
     });
