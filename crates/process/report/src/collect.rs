@@ -67,14 +67,45 @@ thread_local! {
 /// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
 /// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
-    begin(options).map_or_else(Reports::default, |collection| collection.reports)
+    let Some(_turn) = turn() else { return Reports::default() };
+    // First: it is the least disturbed so.
+    let mut reports = builtin::reports(options);
+    // They collect while we do.
+    let children = options.children.then(|| children::ask(options));
+    let own = own_process();
+    reports.append(&mut of_reporters(options).0);
+    for report in &mut reports {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
+        }
+    }
+    for mut report in children.into_iter().flat_map(children::Asked::reports) {
+        if report.process.is_empty() {
+            report.process = Arc::clone(&own);
+        }
+        reports.push(report);
+    }
+    let mut reports = Reports { reports, has_usable_size: Meter::has_usable_size() };
+    // They would make all of it unreadable.
+    for (report, reason) in reports.take_invalid() {
+        let reason = format!("what was reported cannot be shown: {reason}");
+        reports.reports.push(Report { process: report.process, ..failed(&report.path, &reason, options.anonymous) });
+    }
+    reports
 }
 
-/// What has been collected. Nobody else collects until it is dropped: marks stay as they are.
-pub(crate) struct Collection {
-    reports: Reports,
-    /// In the order in which reporters were asked.
+/// Has all reporters mark what they measure, if the options say so. `None` within a reporter.
+pub(crate) fn mark(options: &Options) -> Option<Marked> {
+    let turn = turn()?;
+    let (reports, claims) = of_reporters(options);
+    Some(Marked { claims, _reports: reports, _turn: turn })
+}
+
+/// Reporters have marked what they measure, and nobody else asks them before this is dropped.
+pub(crate) struct Marked {
+    /// In the order in which they were asked.
     pub(crate) claims: Vec<Claim>,
+    _reports: Vec<Report>,
     _turn: Mine,
 }
 
@@ -95,38 +126,13 @@ impl Claim {
     }
 }
 
-/// Collects; `None` within a reporter.
-pub(crate) fn begin(options: &Options) -> Option<Collection> {
+/// Waits until nobody else collects. `None` within a reporter.
+fn turn() -> Option<Mine> {
     if IS_REPORTING.get() {
         return None;
     }
     fork::watch();
-    let turn = COLLECTING.wait();
-    // First: it is the least disturbed so.
-    let mut reports = builtin::reports(options);
-    // They collect while we do.
-    let children = options.children.then(|| children::ask(options));
-    let own = own_process();
-    let (mut of_reporters, claims) = of_reporters(options);
-    reports.append(&mut of_reporters);
-    for report in &mut reports {
-        if report.process.is_empty() {
-            report.process = Arc::clone(&own);
-        }
-    }
-    for mut report in children.into_iter().flat_map(children::Asked::reports) {
-        if report.process.is_empty() {
-            report.process = Arc::clone(&own);
-        }
-        reports.push(report);
-    }
-    let mut reports = Reports { reports, has_usable_size: Meter::has_usable_size() };
-    // They would make all of it unreadable.
-    for (report, reason) in reports.take_invalid() {
-        let reason = format!("what was reported cannot be shown: {reason}");
-        reports.reports.push(Report { process: report.process, ..failed(&report.path, &reason, options.anonymous) });
-    }
-    Some(Collection { reports, claims, _turn: turn })
+    Some(COLLECTING.wait())
 }
 
 /// As viewers show it: the one that begins so comes first.

@@ -30,6 +30,7 @@ use heapledger_core::bridge;
 use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_inspect::{Ledger, SnapshotError};
+use heapledger_resident::internally;
 pub use signal::{OnSignal, at_exit, on_signal};
 
 use crate::{collect, save as files};
@@ -92,7 +93,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// A log of the heap as it is now.
+/// A log of the heap as it is now. The log itself is in no ledger.
 ///
 /// Of two calls at a time, or a call and a [collection](crate::collect), the second waits for the first.
 ///
@@ -100,25 +101,23 @@ impl From<Error> for io::Error {
 ///
 /// See [`Error`].
 pub fn dump(options: &Options) -> Result<Log, Error> {
-    // What is allocated here is not the program's.
-    let _ignored = heapledger_context::ignore();
     let is_recorded = is_recorded();
     if !is_recorded && !Ledger::get().is_running() {
         return Err(Error::NotRunning);
     }
     let Options { mode, report, anonymous, reporter_deadline, deadline } = *options;
-    let mark = report && mode == Mode::DarkMatter;
-    // Their reports, and that nobody else collects, stay until the log has been made.
-    let collection = if mark {
-        let options = collect::Options { anonymous, mark, children: false, reporter_deadline, deadline };
-        Some(collect::begin(&options).ok_or(Error::Reporting)?)
+    // What they say, and that nobody else asks them, stays until the log has been made.
+    let marked = if report && mode == Mode::DarkMatter {
+        let (mark, children) = (true, false);
+        let options = collect::Options { anonymous, mark, children, reporter_deadline, deadline };
+        Some(collect::mark(&options).ok_or(Error::Reporting)?)
     } else {
         None
     };
     if is_recorded {
         return Err(Error::Recorded);
     }
-    let claims = collection.as_ref().map_or(&[][..], |collection| &collection.claims);
+    let claims = marked.as_ref().map_or(&[][..], |marked| &marked.claims);
     log::of_ledger(mode, claims).map_err(Error::Snapshot)
 }
 
@@ -132,8 +131,9 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
 ///
 /// Those of [`dump`], and where the file cannot be written.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
-    let _ignored = heapledger_context::ignore();
-    files::whole(path.as_ref(), &dump(options)?.to_gzip())
+    let log = dump(options)?;
+    let file = internally(move || log.to_gzip());
+    files::whole(path.as_ref(), &file)
 }
 
 /// Whether a recorder observes the program now: it is told of marks, and the program's own ledger is not.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use heapledger_dmd::request::{self as dmd, Answer};
 use heapledger_reports::request::{REQUEST_BYTES_MAX, Request};
+use heapledger_resident::internally;
 
 use crate::collect::{Options, collect, quietly};
 use crate::dark_matter::{self, dump};
@@ -49,7 +50,6 @@ pub fn listen() -> io::Result<Listener> {
     let listener = Arc::new(socket::listen()?);
     let of_thread = Arc::clone(&listener);
     let run = move || {
-        let _ignored = heapledger_context::ignore();
         // Until the listener is shut down.
         while let Ok((client, _)) = of_thread.accept() {
             // Whoever does not take the answer goes without it.
@@ -118,7 +118,7 @@ fn answer(client: &UnixStream) -> io::Result<()> {
 fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()> {
     let dmd::Request { mode, report, anonymous, reporter_deadline, deadline } = *request;
     let log = dump(&dark_matter::Options { mode, report, anonymous, reporter_deadline, deadline });
-    let file = log.map(|log| log.to_gzip());
+    let file = log.map(|log| internally(move || log.to_gzip()));
     let reason;
     let answer = match &file {
         Ok(file) => Answer::Log(file),

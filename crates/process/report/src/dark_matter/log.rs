@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use heapledger_core::StackId;
 use heapledger_dmd as dmd;
 use heapledger_inspect::{Block, Ledger, Mark, Misreport, SnapshotError, SnapshotOptions, Stack};
+use heapledger_resident::internally;
 
 use super::modules::Modules;
 use crate::collect::Claim;
@@ -16,22 +17,28 @@ const CLAIM_SLACK: u64 = 4096;
 pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, SnapshotError> {
     let ledger = Ledger::get();
     let snapshot = ledger.snapshot(&SnapshotOptions::default())?;
-    let mut writer = Writer::new(mode);
-    for block in snapshot.blocks() {
-        writer.add(&block);
-    }
-    if mode == dmd::Mode::DarkMatter {
-        writer.builder.about().defects_count = ledger.misreports_count();
-        for misreport in ledger.misreports() {
-            writer.defect(&misreport);
+    let (misreports_count, misreports) = match mode {
+        dmd::Mode::DarkMatter => (ledger.misreports_count(), ledger.misreports().collect()),
+        _ => (0, Vec::new()),
+    };
+    // Nothing is asked of the ledger any more; what is allocated, and freed, is not the program's.
+    Ok(internally(|| {
+        let mut writer = Writer::new(mode);
+        for block in snapshot.blocks() {
+            writer.add(&block);
         }
+        for misreport in &misreports {
+            writer.defect(misreport);
+        }
+        let about = writer.builder.about();
+        about.defects_count = misreports_count;
+        about.pause_ns = snapshot.pause().as_nanos() as u64;
         // What has been marked of a sample says little of the whole.
         for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
             writer.compare(claim);
         }
-    }
-    writer.builder.about().pause_ns = snapshot.pause().as_nanos() as u64;
-    Ok(writer.finish())
+        writer.finish()
+    }))
 }
 
 /// Gives the ledger's stacks and names numbers of the log.

@@ -56,7 +56,6 @@ pub struct OnSignal {
 ///
 /// Where there is no such signal, it cannot be handled, or there is no thread or descriptor to be had.
 pub fn on_signal(signal: c_int, directory: impl Into<PathBuf>, options: Options) -> io::Result<OnSignal> {
-    let _ignored = heapledger_context::ignore();
     if !(1..=64).contains(&signal) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -159,7 +158,6 @@ fn start() -> io::Result<()> {
     };
     let descriptor = events.as_raw_fd();
     let run = move || {
-        let _ignored = heapledger_context::ignore();
         let mut count = [0; 8];
         // It never ends: the descriptor is not closed.
         while events.read_exact(&mut count).is_ok() {
