@@ -8,6 +8,7 @@ mod advice;
 mod builder;
 mod log;
 pub mod request;
+mod write;
 
 pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
 pub use builder::{Block, Builder};
