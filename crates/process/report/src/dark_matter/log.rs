@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use heapledger_core::StackId;
 use heapledger_dmd as dmd;
-use heapledger_inspect::{Block, Ledger, Mark, Misreport, SnapshotError, SnapshotOptions, Stack};
+use heapledger_inspect::{Block, Defect, DefectKind, Ledger, Mark, SnapshotError, SnapshotOptions, Stack};
 use heapledger_resident::internally;
 
 use super::modules::Modules;
@@ -15,24 +15,18 @@ const CLAIM_SLACK: u64 = 4096;
 
 /// What is in the ledger now. `claims` are what those reporters say who have just been asked.
 pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, SnapshotError> {
-    let ledger = Ledger::get();
-    let snapshot = ledger.snapshot(&SnapshotOptions::default())?;
-    let (misreports_count, misreports) = match mode {
-        dmd::Mode::DarkMatter => (ledger.misreports_count(), ledger.misreports().collect()),
-        _ => (0, Vec::new()),
-    };
+    let snapshot = Ledger::get().snapshot(&SnapshotOptions::default())?;
     // Nothing is asked of the ledger any more; what is allocated, and freed, is not the program's.
     Ok(internally(|| {
         let mut writer = Writer::new(mode);
         for block in snapshot.blocks() {
             writer.add(&block);
         }
-        for misreport in &misreports {
-            writer.defect(misreport);
+        if mode == dmd::Mode::DarkMatter {
+            snapshot.defects().iter().for_each(|defect| writer.defect(defect));
+            writer.builder.about().defects_count = snapshot.defects_count();
         }
-        let about = writer.builder.about();
-        about.defects_count = misreports_count;
-        about.pause_ns = snapshot.pause().as_nanos() as u64;
+        writer.builder.about().pause_ns = snapshot.pause().as_nanos() as u64;
         // What has been marked of a sample says little of the whole.
         for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
             writer.compare(claim);
@@ -89,12 +83,19 @@ impl Writer {
         });
     }
 
-    fn defect(&mut self, misreport: &Misreport) {
-        let Misreport { address, mark, inside, .. } = *misreport;
-        let kind = if inside.is_some() { dmd::DefectKind::Interior } else { dmd::DefectKind::NoBlock };
+    fn defect(&mut self, defect: &Defect) {
+        let Defect { address, mark, allocated_at, measured, usable, count, .. } = *defect;
+        let kind = match defect.kind {
+            DefectKind::Interior => dmd::DefectKind::Interior,
+            DefectKind::NotHeap => dmd::DefectKind::NotHeap,
+            DefectKind::Partly => dmd::DefectKind::Partly,
+            DefectKind::FreedWhileReported => dmd::DefectKind::FreedWhileReported,
+            _ => dmd::DefectKind::NoBlock,
+        };
         let reporter = Some(self.builder.name(mark.reporter));
         let trace = self.place(mark.stack).trace;
-        let (alloc, measured, usable, count) = (None, 0, 0, 1);
+        let alloc = allocated_at.and_then(|stack| self.place(stack).trace);
+        let (measured, usable) = (measured.map_or(0, |bytes| bytes.0), usable.map_or(0, |bytes| bytes.0));
         let defect = dmd::Defect { kind, reporter, address, trace, alloc, measured, usable, count };
         self.builder.about().defects.push(defect);
     }
