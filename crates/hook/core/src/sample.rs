@@ -115,7 +115,7 @@ impl Bernoulli {
     }
 
     fn draw(&mut self) {
-        let unit = (self.random.word() & (1 << 53) - 1) as f64 * (1.0 / (1_u64 << 53) as f64);
+        let unit = (self.random.word() & ((1 << 53) - 1)) as f64 * (1.0 / (1_u64 << 53) as f64);
         // Rounded down; what is too large, or infinite as of a zero, is the largest.
         self.skip = if self.scale == 0.0 {
             0

@@ -112,6 +112,11 @@ impl Ledger {
         control::stack_probability()
     }
 
+    /// Whether blocks are counted that have been freed: see [`Options::keep_freed`].
+    pub fn keeps_freed(self) -> bool {
+        LEDGER.keeps_freed()
+    }
+
     /// What has been counted since the start, and what is live.
     pub fn totals(self) -> Totals {
         Totals::now()
