@@ -4,9 +4,24 @@
 //! [`Builder`], of a ledger or of a recording.
 #![forbid(unsafe_code)]
 
+mod analysis;
 mod builder;
+mod digest;
+mod frames;
+mod hash;
+mod lexer;
 mod log;
-pub mod request;
+mod read;
+mod write;
 
+pub use analysis::{
+    Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
+    Share, Sort, Stack, Total, is_alloc_fn,
+};
 pub use builder::{Block, Builder};
-pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};
+pub use frames::Unresolved;
+pub use log::{
+    About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
+    Size, TraceId,
+};
+pub use read::ReadError;
