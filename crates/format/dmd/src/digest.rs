@@ -20,10 +20,13 @@ pub(crate) struct Digest {
     variables: Vec<Option<String>>,
     heap: Total,
     is_estimated: bool,
-    kinds: Vec<(KindName, Total, Vec<(Key, Record)>)>,
+    kinds: Vec<(KindName, Total, Keyed)>,
     defects: Vec<Flaw>,
     defects_count: u64,
 }
+
+/// Records in the order of their first blocks, each with what makes its blocks one record.
+type Keyed = Vec<(Key, Record)>;
 
 /// What makes blocks one record, in whichever log they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +87,7 @@ impl Digest {
         }
         Digest {
             mode,
-            variables: vec![log.variable.clone()],
+            variables: vec![log.variable.as_deref().map(|variable| printable(variable).to_string())],
             heap: heap.total(),
             is_estimated,
             kinds,
@@ -341,7 +344,7 @@ impl Sum {
             }
             SumKey::Name(kind, name) => (kind, Key { name, stacks: Vec::new() }, Stack::new(), Vec::new()),
         };
-        let estimate = is_estimated.then(|| Estimate {
+        let estimate = is_estimated.then_some(Estimate {
             bytes_error: total.bytes_error,
             blocks_error: total.blocks_error,
             sampled_blocks: self.sampled,
@@ -373,7 +376,7 @@ fn sorted(mut shares: Vec<Share>) -> Vec<Share> {
 }
 
 /// Records of the first log come first, in its order; then those that only the second has.
-fn difference(before: Vec<(Key, Record)>, after: Vec<(Key, Record)>) -> Vec<(Key, Record)> {
+fn difference(before: Keyed, after: Keyed) -> Keyed {
     let mut after: Vec<Option<(Key, Record)>> = after.into_iter().map(Some).collect();
     let numbers: Map<Key, usize> = after.iter().flatten().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
     let mut differences = Vec::new();
@@ -474,7 +477,7 @@ struct Texts {
 
 impl Texts {
     fn of(log: &Log, options: &Options) -> Texts {
-        let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| Arc::from(frame.as_str())).collect();
+        let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| printable(frame)).collect();
         let allocates: Vec<bool> = log.frames.iter().map(|frame| is_alloc_fn(frame)).collect();
         // The same text may be there under two numbers.
         let mut firsts: Map<&str, FrameId> = Map::default();
@@ -503,7 +506,7 @@ impl Texts {
         }
         let none = stacks.len() as u32;
         stacks.push(vec![Arc::from(NO_STACK)]);
-        let names = log.names.iter().map(|name| Arc::from(name.as_str())).collect();
+        let names = log.names.iter().map(|name| printable(name)).collect();
         Texts { names, stack_of, stacks, none, modules }
     }
 
@@ -522,6 +525,15 @@ impl Texts {
         }
         stack.clone()
     }
+}
+
+/// A text that cannot control the terminal.
+fn printable(text: &str) -> Arc<str> {
+    if !text.chars().any(char::is_control) {
+        return Arc::from(text);
+    }
+    let escaped = text.chars().map(|it| if it.is_control() { it.escape_default().to_string() } else { it.to_string() });
+    Arc::from(escaped.collect::<String>())
 }
 
 /// Whether a stack passes all filters, which look at frames as they are printed.

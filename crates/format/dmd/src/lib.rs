@@ -4,6 +4,7 @@
 //! [`Builder`], of a ledger or of a recording.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod analysis;
 mod builder;
 mod digest;
@@ -12,8 +13,11 @@ mod hash;
 mod lexer;
 mod log;
 mod read;
+pub mod request;
+mod text;
 mod write;
 
+pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
 pub use analysis::{
     Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
     Share, Sort, Stack, Total, is_alloc_fn,
@@ -25,3 +29,4 @@ pub use log::{
     Size, TraceId,
 };
 pub use read::ReadError;
+pub use text::TextOptions;
