@@ -228,7 +228,7 @@ pub struct Defect {
     pub alloc: Option<TraceId>,
     /// What the reporter measured, in bytes; 0: it did not say.
     pub measured: u64,
-    /// The usable size of the block that this is about; 0: there is none.
+    /// The usable size of the block that this is about, or of all that the reporter has marked; 0: there is none.
     pub usable: u64,
     /// How often the same was found of this reporter at this place.
     pub count: u64,
@@ -248,16 +248,20 @@ pub enum DefectKind {
     /// The block was freed while its report counted: before the reports were complete, or with a mark that stays and that
     /// nobody took back.
     FreedWhileReported,
+    /// The reporter has reported more bytes of heap than it has marked blocks of: [`measured`](Defect::measured) and
+    /// [`usable`](Defect::usable). The rest is computed or counted, and looks unreported here; or it is no heap.
+    Unmarked,
 }
 
 impl DefectKind {
     /// All of them.
-    pub const ALL: [DefectKind; 5] = [
+    pub const ALL: [DefectKind; 6] = [
         DefectKind::NoBlock,
         DefectKind::Interior,
         DefectKind::NotHeap,
         DefectKind::Partly,
         DefectKind::FreedWhileReported,
+        DefectKind::Unmarked,
     ];
 
     /// What it is called in files.
@@ -268,6 +272,7 @@ impl DefectKind {
             DefectKind::NotHeap => "not-heap",
             DefectKind::Partly => "partly",
             DefectKind::FreedWhileReported => "freed-while-reported",
+            DefectKind::Unmarked => "unmarked",
         }
     }
 

@@ -304,6 +304,10 @@ impl<R: Read> Reader<R> {
         Ok(TraceId(self.traces.number(key)))
     }
 
+    fn trace_key_or_null(&mut self) -> Result<Option<TraceId>> {
+        if self.lexer.null()? { Ok(None) } else { self.trace_key().map(Some) }
+    }
+
     fn name_key_or_null(&mut self) -> Result<Option<NameId>> {
         if self.lexer.null()? {
             return Ok(None);
@@ -381,6 +385,9 @@ impl<R: Read> Reader<R> {
     }
 
     fn sampling(&mut self) -> Result<()> {
+        if self.lexer.null()? {
+            return Ok(());
+        }
         self.members(|reader, key| {
             if key != "probability" {
                 return reader.lexer.skip();
@@ -424,10 +431,10 @@ impl<R: Read> Reader<R> {
                     let kind = DefectKind::from_name(&name);
                     defect.kind = kind.ok_or_else(|| reader.lexer.wrong(format!("there is no defect `{name}`")))?;
                 }
-                "reporter" => defect.reporter = reader.name_key_or_null()?,
+                "by" => defect.reporter = reader.name_key_or_null()?,
                 "addr" => defect.address = reader.word()?,
-                "trace" => defect.trace = Some(reader.trace_key()?),
-                "alloc" => defect.alloc = Some(reader.trace_key()?),
+                "rep" => defect.trace = reader.trace_key_or_null()?,
+                "alloc" => defect.alloc = reader.trace_key_or_null()?,
                 "measured" => defect.measured = reader.lexer.integer()?,
                 "usable" => defect.usable = reader.lexer.integer()?,
                 "num" => defect.count = reader.lexer.integer()?,

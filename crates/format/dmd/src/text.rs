@@ -224,7 +224,9 @@ impl Text<'_> {
     fn flaw(&mut self, flaw: &Flaw) {
         let reporter = flaw.reporter.as_deref().unwrap_or("a reporter without a name");
         line!(self, "Defect {{\n  {reporter}: {}", flaw.what());
-        line!(self, "  {} of it, last at 0x{:x}", counted(flaw.count, "report", "reports"), flaw.address);
+        if flaw.kind != DefectKind::Unmarked {
+            line!(self, "  {} of it, one at 0x{:x}", counted(flaw.count, "report", "reports"), flaw.address);
+        }
         if let Some(stack) = &flaw.stack {
             self.stack("Reported at", stack);
         }
@@ -247,6 +249,7 @@ impl Flaw {
             DefectKind::FreedWhileReported => {
                 format!("a block of {usable} was freed while its report counted")
             }
+            DefectKind::Unmarked => format!("reported {measured} as heap, and marked blocks of {usable}"),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Writing a log.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::log::{Defect, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
@@ -11,8 +14,16 @@ impl Log {
     ///
     /// Those of the stream.
     pub fn write(&self, output: impl Write) -> io::Result<()> {
-        let writer = Writer { log: self, output, keys: Keys::new(self), owed: 0.0 };
+        let writer = Writer { log: self, output: BufWriter::new(output), keys: Keys::new(self), owed: 0.0 };
         writer.write()
+    }
+
+    /// The same, gzipped: a `.json.gz`.
+    pub fn to_gzip(&self) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        // Memory takes everything.
+        let _ = self.write(&mut encoder);
+        encoder.finish().unwrap_or_default()
     }
 }
 
@@ -78,12 +89,12 @@ impl<W: Write> Writer<'_, W> {
             write!(self.output, ", \"slop\": {}", size.slop)?;
         }
         if let Some(alloc) = group.alloc {
-            let key = self.keys.trace(self.log, alloc);
+            let key = self.keys.trace(alloc);
             write!(self.output, ", \"alloc\": \"{key}\"")?;
         }
         let reports: Vec<Report> = group.reports.iter().flatten().copied().collect();
         if !reports.is_empty() {
-            let keys: Vec<String> = reports.iter().map(|it| quoted(&self.keys.trace(self.log, it.trace))).collect();
+            let keys: Vec<String> = reports.iter().map(|it| quoted(&self.keys.trace(it.trace))).collect();
             write!(self.output, ", \"reps\": [{}]", keys.join(", "))?;
         }
         let is_sample = size.weight != size.count as f64;
@@ -132,7 +143,7 @@ impl<W: Write> Writer<'_, W> {
         let mut separator = "\n  ";
         for at in 0..self.keys.traces_named.len() {
             let trace = self.keys.traces_named[at];
-            let key = self.keys.trace(log, trace);
+            let key = self.keys.trace(trace);
             let frames = log.trace(trace).iter();
             let frames: Vec<String> = frames.map(|frame| quoted(&self.keys.frame(*frame))).collect();
             write!(self.output, "{separator}\"{key}\": [{}]", frames.join(", "))?;
@@ -186,11 +197,11 @@ impl<W: Write> Writer<'_, W> {
     fn defect(&mut self, defect: &Defect) -> String {
         let mut text = format!("{{\"kind\": \"{}\", \"addr\": \"{:x}\"", defect.kind.name(), defect.address);
         if let Some(name) = defect.reporter {
-            text += &format!(", \"reporter\": \"{}\"", self.keys.name(name));
+            text += &format!(", \"by\": \"{}\"", self.keys.name(name));
         }
-        for (member, trace) in [("trace", defect.trace), ("alloc", defect.alloc)] {
+        for (member, trace) in [("rep", defect.trace), ("alloc", defect.alloc)] {
             if let Some(trace) = trace {
-                text += &format!(", \"{member}\": \"{}\"", self.keys.trace(self.log, trace));
+                text += &format!(", \"{member}\": \"{}\"", self.keys.trace(trace));
             }
         }
         let Defect { measured, usable, count, .. } = defect;
@@ -203,7 +214,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The keys by which things are named, given to each when it is first named: to a stack, to the frames in it, to a name.
+/// The keys by which things are named, given to each stack, frame and name when it is first named.
 struct Keys {
     next: u32,
     traces: Vec<Option<u32>>,
@@ -222,14 +233,11 @@ impl Keys {
         Keys { next: 0, traces, frames, names, traces_named, frames_named, names_named }
     }
 
-    fn trace(&mut self, log: &Log, trace: TraceId) -> String {
+    fn trace(&mut self, trace: TraceId) -> String {
         let number = self.traces[trace.0 as usize].unwrap_or_else(|| {
             self.traces_named.push(trace);
             let number = self.give();
             self.traces[trace.0 as usize] = Some(number);
-            for frame in log.trace(trace) {
-                self.frame(*frame);
-            }
             number
         });
         base32(number)
@@ -272,4 +280,66 @@ fn base32(mut number: u32) -> String {
         }
     }
     digits.iter().rev().copied().map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Builder};
+
+    #[test]
+    fn keys_are_in_base_32() {
+        assert_eq!([0, 25, 26, 31, 32, 1023, 1024].map(base32), ["A", "Z", "a", "f", "BA", "ff", "BAA"]);
+    }
+
+    #[test]
+    fn a_log_is_written_in_the_order_of_the_format() {
+        let mut builder = Builder::new(Mode::DarkMatter);
+        let [inner, outer] = ["???[/a \"b\" +0x10]", "main (a.c:1)"].map(|text| builder.frame(text));
+        let (alloc, trace) = (builder.trace(&[inner, outer]), builder.trace(&[outer]));
+        let (reporter, type_name) = (Some(builder.name("explicit/a")), Some(builder.name("T")));
+        let block = Block {
+            requested: 10,
+            slop: 6,
+            count: 2,
+            weight: 1.0,
+            variance: 0.0,
+            alloc: Some(alloc),
+            reports: [Some(Report { trace, reporter }), None],
+            type_name,
+            context: None,
+        };
+        builder.add(&block);
+        builder.add(&Block { slop: 0, count: 1, weight: 3.4, variance: 1.5, ..block });
+        let none = [None, None];
+        builder.add(&Block { slop: 0, count: 1, alloc: None, reports: none, type_name: None, ..block });
+        let mut text = Vec::new();
+        builder.finish().write(&mut text).unwrap();
+        let expected = r##"{
+ "version": 5,
+ "invocation": {
+  "dmdEnvVar": null,
+  "mode": "dark-matter"
+ },
+ "blockList": [
+  {"req": 10, "slop": 6, "alloc": "A", "reps": ["B"], "num": 2, "type": "C", "by": ["D"]},
+  {"req": 10, "alloc": "A", "reps": ["B"], "num": 3, "type": "C", "by": ["D"], "weight": 3.4, "variance": 1.5, "sampled": 1},
+  {"req": 10}
+ ],
+ "traceTable": {
+  "A": ["E", "F"],
+  "B": ["F"]
+ },
+ "frameTable": {
+  "E": "#00: ???[/a \"b\" +0x10]",
+  "F": "#00: main (a.c:1)"
+ },
+ "nameTable": {
+  "C": "T",
+  "D": "explicit/a"
+ }
+}
+"##;
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
 }
