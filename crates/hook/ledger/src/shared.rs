@@ -309,6 +309,11 @@ impl SharedLedger {
         self.register.keep_freed(keeps_freed);
     }
 
+    /// Whether they are.
+    pub fn keeps_freed(&self) -> bool {
+        self.keeps_freed.load(Ordering::Relaxed)
+    }
+
     /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
     pub fn reported(&self) -> Reported {
         let mut reported = Reported::default();

@@ -106,6 +106,11 @@ impl Ledger {
         control::set_stacks(stacks);
     }
 
+    /// Whether blocks are counted that have been freed: see [`Options::keep_freed`].
+    pub fn keeps_freed(self) -> bool {
+        LEDGER.keeps_freed()
+    }
+
     /// What has been counted since the start, and what is live.
     pub fn totals(self) -> Totals {
         Totals::now()
