@@ -28,9 +28,8 @@ fn report(collector: &mut Collector) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().unwrap_or_default();
-    let [blocks, threads] = [1_000_000, 2].map(|default| {
-        arguments.next().map_or(default, |number| number.parse().expect("a number"))
-    });
+    let [blocks, threads] =
+        [1_000_000, 2].map(|default| arguments.next().map_or(default, |number| number.parse().expect("a number")));
     let ledger = match mode.as_str() {
         "bare" => None,
         "exact" => Some(Options::EXACT),
@@ -50,7 +49,10 @@ fn main() {
         reports::collect(&reports::Options { mark: true, ..reports::Options::default() });
         let marked = (cpu() - before).as_nanos() as f64 / blocks as f64;
         let overhead = ledger.overhead();
-        print!(", \"ns_per_mark\": {marked:.1}, \"ledger_bytes\": {}", overhead.bytes_ledger.0 + overhead.bytes_stacks.0);
+        print!(
+            ", \"ns_per_mark\": {marked:.1}, \"ledger_bytes\": {}",
+            overhead.bytes_ledger.0 + overhead.bytes_stacks.0
+        );
         dumps();
     }
     println!("}}");
@@ -82,7 +84,9 @@ fn dumps() {
     }
     IS_OVER.store(true, Ordering::Relaxed);
     churning.join().unwrap();
-    print!(", \"pause_ms\": {pauses:.1?}, \"stall_ms\": {stalls:.1?}, \"dump_ms\": {walls:.0?}, \"file_bytes\": {bytes}");
+    print!(
+        ", \"pause_ms\": {pauses:.1?}, \"stall_ms\": {stalls:.1?}, \"dump_ms\": {walls:.0?}, \"file_bytes\": {bytes}"
+    );
 }
 
 /// Keeps every third block, so many.
