@@ -301,9 +301,13 @@ impl Image {
                 let moment = self.moment(line, time);
                 self.stamp(shared, moment, address, stamp);
             }
-            Extended::Marked { address, reporter, stack, is_kept, measured } => {
+            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured } => {
                 let moment = self.moment(line, time);
-                self.report(shared, moment, (address, reporter), stack, (is_kept, measured));
+                let Some(by) = self.reporter(shared, stack, reporter) else { return Ok(()) };
+                if let Some(what) = self.reported(shared, address, is_on_stack, by) {
+                    let measured = Bytes(measured);
+                    self.push_mark(shared, moment.time, &Mark::Reported { what, by, is_kept, measured });
+                }
             }
             Extended::Unmarked { address, reporter } => {
                 let moment = self.moment(line, time);

@@ -185,9 +185,7 @@ pub(super) fn decode(
             }
             (None, ops::MARK_TAKEN_BACK) => Mark::TakenBack { block: block(number()?)?, by: by(number()?)? },
             (None, ops::MARK_CLEARED) => Mark::Cleared,
-            (None, ops::MARK_COMPLETE) => {
-                Mark::Complete { time: Time(head.time_first.0.saturating_add(number()?)) }
-            }
+            (None, ops::MARK_COMPLETE) => Mark::Complete { time: Time(head.time_first.0.saturating_add(number()?)) },
             _ => return Err(Reason::Invalid("a mark")),
         };
         marks.push((index as u32, mark));

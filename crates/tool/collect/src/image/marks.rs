@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use heapledger_core::{Bytes, StackId};
+use heapledger_core::StackId;
 use heapledger_ledger::{Block, Key};
 use heapledger_recording::{EventKind, FreedBlock, Mark, Marked, Reported, TextId, Time};
 
@@ -46,43 +46,33 @@ impl Reports {
 }
 
 impl Image {
-    /// A reporter has reported what is at an address.
-    pub(super) fn report(
-        &mut self,
-        shared: &mut Shared,
-        moment: Moment,
-        (address, reporter): (u64, u64),
-        stack: StackId,
-        (is_kept, measured): (bool, u64),
-    ) {
-        if !shared.keeps_events {
-            return;
-        }
-        let Some(by) = self.reporter(shared, stack, reporter) else { return };
-        if let Some(what) = self.reported(shared, address, by) {
-            self.push_mark(shared, moment.time, &Mark::Reported { what, by, is_kept, measured: Bytes(measured) });
-        }
-    }
-
     /// A reporter does not report a block any more.
     pub(super) fn take_report_back(&mut self, shared: &mut Shared, moment: Moment, address: u64, reporter: u64) {
-        if !shared.keeps_events {
-            return;
-        }
         let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
-        if let Some(Reported::Block(block)) = self.reported(shared, address, by) {
+        let mut in_pool = || self.finder.find(&self.ledger, address).filter(|(key, _)| key.address() == address);
+        let block = self.ledger.get(Key(address)).or_else(|| in_pool().map(|(_, block)| block));
+        if let Some(block) = block.filter(|block| !block.inherited).map(|block| block.serial) {
             self.push_mark(shared, moment.time, &Mark::TakenBack { block, by });
         }
     }
 
-    /// A leaf of the stack that says who it is.
-    fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
+    /// A leaf of the stack that says who it is. `None`: nobody has told of that name, or needs to know.
+    pub(super) fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
+        if !shared.keeps_events {
+            return None;
+        }
         let name = self.tree.texts.get(name);
         (name != TextId::UNKNOWN).then(|| self.stamped(shared, stack, name))
     }
 
     /// What is at an address. `None`: a block that is not in the recording, or might be.
-    fn reported(&mut self, shared: &Shared, address: u64, by: StackId) -> Option<Reported> {
+    pub(super) fn reported(
+        &mut self,
+        shared: &Shared,
+        address: u64,
+        is_on_stack: bool,
+        by: StackId,
+    ) -> Option<Reported> {
         let known = |block: Block| (!block.inherited).then_some(block.serial);
         if let Some(block) = self.ledger.get(Key(address)) {
             return known(block).map(Reported::Block);
@@ -96,6 +86,11 @@ impl Image {
         if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() {
             return None;
         }
+        let is_in_module =
+            || self.tree.mappings(self.id).any(|mapping| (mapping.start..mapping.end).contains(&address));
+        if is_on_stack || is_in_module() {
+            return Some(Reported::NotHeap { address });
+        }
         let is_other = match self.reports.places.get(&by) {
             Some(&known) => known,
             None if self.reports.places.len() >= PLACES_MAX => false,
@@ -108,7 +103,7 @@ impl Image {
         Some(if is_other { Reported::NotHeap { address } } else { Reported::Nothing { address } })
     }
 
-    /// Whether an address is mapped, in a mapping without blocks. The program has gone on since.
+    /// Whether an address is mapped, in a mapping without blocks. The program has gone on since, and may be gone.
     #[cold]
     fn is_of_no_heap(&self, address: u64) -> bool {
         let maps = fs::read(format!("/proc/{}/maps", self.reports.pid)).unwrap_or_default();
