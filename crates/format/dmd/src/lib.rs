@@ -4,8 +4,12 @@
 //! [`Builder`], of a ledger or of a recording.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod builder;
 mod log;
+pub mod request;
+mod write;
 
+pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
 pub use builder::{Block, Builder};
 pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};

@@ -13,6 +13,26 @@ pub enum Mode {
     Scan,
 }
 
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Live, Mode::DarkMatter, Mode::Cumulative, Mode::Scan];
+
+    /// What it is called in files and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Live => "live",
+            Mode::DarkMatter => "dark-matter",
+            Mode::Cumulative => "cumulative",
+            Mode::Scan => "scan",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn from_name(name: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// The text of a frame, by number: an index of [`Log::frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub u32);
@@ -134,7 +154,7 @@ pub struct Defect {
     pub alloc: Option<TraceId>,
     /// What the reporter measured, in bytes; 0: it did not say.
     pub measured: u64,
-    /// The usable size of the block that this is about; 0: there is none.
+    /// The usable size of the block that this is about, or of all that the reporter has marked; 0: there is none.
     pub usable: u64,
     /// How often the same was found of this reporter at this place.
     pub count: u64,
@@ -154,4 +174,7 @@ pub enum DefectKind {
     /// The block was freed while its report counted: before the reports were complete, or with a mark that stays and that
     /// nobody took back.
     FreedWhileReported,
+    /// The reporter has reported more bytes of heap than it has marked blocks of: [`measured`](Defect::measured) and
+    /// [`usable`](Defect::usable). The rest is computed or counted, and looks unreported here; or it is no heap.
+    Unmarked,
 }

@@ -217,7 +217,6 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     /// With it the peer of a socket is this process, and nobody is told of the end.
     const CLONE_THREAD: usize = 0x1_0000;
     const PR_GET_SECCOMP: usize = 21;
-    const SIG_SETMASK: usize = 2;
     struct Task<F, R> {
         free: i32,
         run: Option<F>,
@@ -240,22 +239,31 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
         return None;
     }
     let mut task = Task { free, run: Some(run), answer: None };
-    let (blocked, mut before) = (u64::MAX, 0_u64);
+    without_signals(|| {
+        let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_VFORK | CLONE_THREAD;
+        // SAFETY: the flags are as asked; the helper inherits a mask that blocks every signal; what it does is what this
+        // thread could do, with `task`, which lives until the helper is gone.
+        let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
+        if helper > 0 {
+            wait_for_end(helper as usize);
+        }
+    });
+    task.answer
+}
+
+/// Runs something in which no signal handler interrupts this thread: signals that can wait do.
+pub fn without_signals<R>(run: impl FnOnce() -> R) -> R {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0_u64;
     let set_mask = |new: &u64, old: Option<&mut u64>| {
         let old = old.map_or(0, |old| ptr::from_mut(old).expose_provenance());
         // SAFETY: the kernel reads one live signal set of 8 bytes and, where asked, writes the other.
         unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, ptr::from_ref(new).expose_provenance(), old, 8, 0, 0]) };
     };
-    set_mask(&blocked, Some(&mut before));
-    let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_VFORK | CLONE_THREAD;
-    // SAFETY: the flags are as asked; the helper inherits a mask that blocks every signal; what it does is what this
-    // thread could do, with `task`, which lives until the helper is gone.
-    let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
-    if helper > 0 {
-        wait_for_end(helper as usize);
-    }
+    set_mask(&u64::MAX, Some(&mut before));
+    let result = run();
     set_mask(&before, None);
-    task.answer
+    result
 }
 
 /// Waits until a thread of this process that is about to end is no longer among its threads. Not for ever: the kernel

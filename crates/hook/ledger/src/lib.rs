@@ -8,6 +8,7 @@
 //! - [`Session`]: the totals over all images; given to every event of a [`Ledger`] by `&mut`.
 //! - [`SharedLedger`]: the process that it is in, for all its threads at once, with more known of each block.
 //! - [`Register`]: which blocks are live, by address or serial; [`SharedRegister`]: the same for all threads.
+//! - [`Snapshot`]: the blocks of a [`SharedLedger`] at one moment.
 //! - [`Enumerate`]: whoever can say which blocks are live, with a register or without.
 //! - [`mapped`]: the storage that all of it lies in.
 //!
@@ -54,6 +55,7 @@ mod register;
 mod shards;
 mod shared;
 mod sites;
+mod snapshot;
 mod wide;
 
 pub use books::{Counts, Freed};
@@ -67,3 +69,4 @@ pub use register::{Block, Key, Register, SERIAL_MAX};
 pub use shards::{LiveBlocks, SHARDS, SharedRegister};
 pub use shared::{Allocation, SharedLedger, SharedPending, Sites};
 pub use sites::Site;
+pub use snapshot::Snapshot;

@@ -105,6 +105,25 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
+    /// Has the kernel give the memory now, rather than when it is written.
+    pub(crate) fn touch(&mut self) {
+        for page in (0..self.capacity * size_of::<T>()).step_by(PAGE) {
+            // SAFETY: within what `zeroed` mapped, which is this vector's alone; a zero is written where there is one, since
+            // nothing has been.
+            unsafe { self.start.cast::<u8>().add(page).write_volatile(0) };
+        }
+    }
+
+    /// Makes a zeroed vector one of the same elements as another, in the memory that it has if that is enough.
+    pub(crate) fn copy_from(&mut self, other: &[T]) -> Result<(), OutOfMemory> {
+        if other.len() > self.capacity {
+            *self = Vector::zeroed(other.len())?;
+        }
+        self.length = other.len();
+        self.copy_from_slice(other);
+        Ok(())
+    }
+
     /// A vector of the same elements.
     pub(crate) fn copy(&self) -> Result<Vector<T>, OutOfMemory> {
         let mut copy = Vector::zeroed(self.length)?;

@@ -167,6 +167,24 @@ impl Table {
         }
     }
 
+    pub(crate) fn chunks(&self) -> usize {
+        self.register.chunks()
+    }
+
+    /// See [`Register::ready`].
+    pub(crate) fn ready(chunks: usize) -> Result<Table, OutOfMemory> {
+        Ok(Table { register: Register::ready(chunks)? })
+    }
+
+    /// See [`Register::copy_from`].
+    pub(crate) fn copy_from(&mut self, other: &Table) -> Result<(), OutOfMemory> {
+        self.register.copy_from(&other.register)
+    }
+
+    pub(crate) fn bytes_mapped(&self) -> usize {
+        self.register.bytes_mapped()
+    }
+
     /// Drops all that are not to be kept. Those move up; where there is no room they are lost.
     pub(crate) fn clear(&mut self, budget: &Budget) {
         let old = core::mem::take(&mut self.register);

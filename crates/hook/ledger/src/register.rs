@@ -180,6 +180,28 @@ impl<D: Zeroed> Register<D> {
         Ok(copy)
     }
 
+    /// How many chunks the table has.
+    pub(crate) fn chunks(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// An empty table of so many chunks, whose memory is there.
+    pub(crate) fn ready(chunks: usize) -> Result<Register<D>, OutOfMemory> {
+        let mut register = Register::with_chunks(chunks)?;
+        register.headers.touch();
+        register.chunks.touch();
+        Ok(register)
+    }
+
+    /// Makes an empty table one of the same blocks at the same places: where there are no more chunks than it has, without
+    /// asking for memory.
+    pub(crate) fn copy_from(&mut self, other: &Register<D>) -> Result<(), OutOfMemory> {
+        self.headers.copy_from(&other.headers)?;
+        self.chunks.copy_from(&other.chunks)?;
+        (self.length, self.reserved, self.length_max) = (other.length, 0, other.length_max);
+        Ok(())
+    }
+
     /// Takes all blocks out and gives the memory back.
     pub fn clear(&mut self) {
         *self = Register::new();

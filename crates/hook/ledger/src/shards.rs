@@ -346,6 +346,22 @@ impl SharedRegister {
         unsafe { self.after_fork() };
     }
 
+    /// Looks at one of the shards, under its lock.
+    pub(crate) fn with_shard<R>(&self, number: usize, look: impl FnOnce(&Shard) -> R) -> R {
+        look(&self.shards[number % SHARDS].lock())
+    }
+
+    /// One of the shards, while all are held.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has called [`SharedRegister::before_fork`], and not yet [`SharedRegister::after_fork`], before which
+    /// the reference goes.
+    pub(crate) unsafe fn held_shard(&self, number: usize) -> &Shard {
+        // SAFETY: the lock is held, by the caller's promise; nobody has a reference that is not shared.
+        unsafe { self.shards[number % SHARDS].held() }
+    }
+
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -528,9 +544,9 @@ pub(crate) struct Suspended {
     marks: Marks,
 }
 
-struct Shard {
-    register: Register<Details>,
-    marks: Table,
+pub(crate) struct Shard {
+    pub(crate) register: Register<Details>,
+    pub(crate) marks: Table,
     /// The largest extent that a narrow block here ever had.
     extent_max: u64,
     /// All bits that addresses ever had, of the main heap and of pools: the lowest says how they are aligned.

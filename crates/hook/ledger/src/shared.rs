@@ -387,6 +387,21 @@ impl SharedLedger {
         }
     }
 
+    pub(crate) fn register(&self) -> &SharedRegister {
+        &self.register
+    }
+
+    /// The totals, while all locks are held.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has called [`SharedLedger::before_fork`], and not yet [`SharedLedger::after_fork`].
+    pub(crate) unsafe fn held_totals(&self) -> (Counts, Live) {
+        // SAFETY: the lock is held by this thread, and the reference is gone with the statement.
+        let books = unsafe { self.books.held() };
+        (books.counts(), books.live())
+    }
+
     #[inline(always)]
     fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
         let entered = if new.key.pool() == 0 { self.enter_block(new, then) } else { self.enter_in_pool(new, then) };

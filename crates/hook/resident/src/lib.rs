@@ -22,12 +22,14 @@ mod filter;
 mod library;
 mod marks;
 mod observe;
+mod snapshot;
 
 use heapledger_ledger::SharedLedger;
 
 pub use block::{internally, query};
 pub use bridge::BRIDGE;
 pub use marks::{set_context, stamp, stamp_of};
+pub use snapshot::{SnapshotError, snapshot};
 
 /// The ledger.
 pub static LEDGER: SharedLedger = SharedLedger::new();

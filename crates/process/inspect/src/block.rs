@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use heapledger_core::{Bytes, Serial, ThreadId};
-use heapledger_ledger::LiveBlock;
+use heapledger_ledger::{LiveBlock, Marks};
 use heapledger_resident::{LEDGER, control, estimate, overhead, query};
 
 use crate::Stack;
@@ -43,6 +43,10 @@ pub struct Block {
 impl Block {
     /// To be called within a query.
     pub(crate) fn new(block: LiveBlock) -> Block {
+        Block::marked(block, LEDGER.marks(block.key))
+    }
+
+    pub(crate) fn marked(block: LiveBlock, marks: Marks) -> Block {
         Block {
             address: block.key.address(),
             size: block.size,
@@ -54,8 +58,13 @@ impl Block {
             serial: block.serial,
             weight: estimate::weight(block.size, block.stamp),
             sampled_every: control::rate_of(block.stamp),
-            marks: LEDGER.marks(block.key).map(|mark| mark.map(Mark::of)),
+            marks: marks.map(|mark| mark.map(Mark::of)),
         }
+    }
+
+    /// Where it was allocated; `None`: its stack was not taken, since it was not chosen for that.
+    pub fn allocated_at(&self) -> Option<Stack> {
+        Some(self.stack)
     }
 
     /// The type that it was stamped with.

@@ -10,6 +10,7 @@ mod modules;
 mod print;
 mod reported;
 mod site;
+mod snapshot;
 mod stack;
 mod stamp;
 #[cfg(feature = "symbols")]
@@ -25,11 +26,13 @@ use heapledger_resident::{LEDGER, control, query};
 pub use block::{Block, LiveBlocks};
 pub use census::{DynamicType, VtableCensus};
 pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
+pub use heapledger_resident::SnapshotError;
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
 pub use reported::{Held, Mark, Marked, Misreport, Reported};
 pub use site::{Order, Site};
+pub use snapshot::{Snapshot, SnapshotOptions};
 pub use stack::{Frame, Scope, Stack};
 pub use stamp::Stamp;
 #[cfg(feature = "symbols")]
@@ -136,6 +139,19 @@ impl Ledger {
     /// reallocated meanwhile at most once, or once before and once after. No lock is held between two blocks.
     pub fn blocks(self) -> LiveBlocks {
         LiveBlocks::new()
+    }
+
+    /// The live blocks of one moment, with who has reported them.
+    ///
+    /// Whoever allocates or frees waits while the ledger's tables are copied: [`Snapshot::pause`] says for how long. No
+    /// signal handler runs in this thread meanwhile. The copy takes about as much memory as the ledger has for its blocks,
+    /// until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError::OutOfMemory`], or [`SnapshotError::Interrupted`] in a signal handler.
+    pub fn snapshot(self, options: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
+        Snapshot::take(options)
     }
 
     /// The live block around an address: where it begins, how large it is, who allocated it. Any address in the block

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_resident::{LEDGER, control, estimate, query};
+use heapledger_ledger::{Counts, Live};
+use heapledger_resident::estimate::{self, Beyond};
+use heapledger_resident::{LEDGER, control, query};
 
 /// What has been counted since the ledger was started, and what is live. Bytes are requested bytes.
 ///
@@ -42,8 +44,11 @@ pub struct Totals {
 
 impl Totals {
     pub(crate) fn now() -> Totals {
-        let Some((counts, live)) = query(|| LEDGER.totals()) else { return Totals::default() };
-        let beyond = estimate::beyond();
+        query(|| LEDGER.totals())
+            .map_or(Totals::default(), |(counts, live)| Totals::of(counts, live, estimate::beyond()))
+    }
+
+    pub(crate) fn of(counts: Counts, live: Live, beyond: Beyond) -> Totals {
         Totals {
             allocations: Blocks(counts.allocations.0 + beyond.allocations.0),
             bytes_allocated: Bytes(counts.bytes_allocated.0 + beyond.bytes_allocated.0),

@@ -1,0 +1,143 @@
+//! How the log of a running process is asked for: over the socket on which it answers who asks for its reports.
+//!
+//! The client connects, writes one line ([`Request::to_line`]), and reads until the end: a line that says what follows
+//! ([`Answer`]), and that. A program of a version without logs closes the connection.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::Mode;
+
+/// No request is longer.
+pub const REQUEST_BYTES_MAX: usize = 256;
+
+const WORD: &str = "heapledger-dmd";
+
+/// What is asked of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What the log is to be of.
+    pub mode: Mode,
+    /// Its reporters are to be asked first.
+    pub report: bool,
+    /// Without what is private.
+    pub anonymous: bool,
+    /// How long each of its reporters may take.
+    pub reporter_deadline: Duration,
+    /// How long all of them may.
+    pub deadline: Duration,
+}
+
+impl Request {
+    /// The line that says it.
+    pub fn to_line(self) -> String {
+        let mut line = format!("{WORD} mode={}", self.mode.name());
+        for (is_set, word) in [(self.report, " report"), (self.anonymous, " anonymous")] {
+            if is_set {
+                line.push_str(word);
+            }
+        }
+        // A string takes everything.
+        let _ = writeln!(line, " each={} all={}", self.reporter_deadline.as_millis(), self.deadline.as_millis());
+        line
+    }
+
+    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    pub fn parse(line: &[u8]) -> Option<Request> {
+        let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
+        let mut words = line.split(' ');
+        if words.next() != Some(WORD) {
+            return None;
+        }
+        let (reporter_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
+        let mode = Mode::DarkMatter;
+        let mut request = Request { mode, report: false, anonymous: false, reporter_deadline, deadline };
+        for word in words {
+            match word.split_once('=') {
+                None if word == "report" => request.report = true,
+                None if word == "anonymous" => request.anonymous = true,
+                Some(("mode", name)) => request.mode = Mode::from_name(name)?,
+                Some(("each", number)) => request.reporter_deadline = Duration::from_millis(number.parse().ok()?),
+                Some(("all", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(request)
+    }
+}
+
+/// What a process answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// The log, as a file: compressed.
+    Log(&'a [u8]),
+    /// The program is recorded: its reporters have been asked, and what they say is in the recording.
+    Recorded,
+    /// It cannot, for this reason.
+    Refused(&'a str),
+}
+
+const LOG: &[u8] = b"log\n";
+const RECORDED: &[u8] = b"recorded\n";
+const REFUSED: &str = "refused ";
+
+impl<'a> Answer<'a> {
+    /// What is sent, in two parts.
+    pub fn to_bytes(&self) -> (Vec<u8>, &'a [u8]) {
+        match *self {
+            Answer::Log(file) => (LOG.to_vec(), file),
+            Answer::Recorded => (RECORDED.to_vec(), &[]),
+            Answer::Refused(reason) => (format!("{REFUSED}{}\n", reason.replace('\n', " ")).into_bytes(), &[]),
+        }
+    }
+
+    /// What was sent. `None`: it is no answer.
+    pub fn parse(answer: &'a [u8]) -> Option<Answer<'a>> {
+        if let Some(file) = answer.strip_prefix(LOG) {
+            return Some(Answer::Log(file));
+        }
+        if answer == RECORDED {
+            return Some(Answer::Recorded);
+        }
+        let line = std::str::from_utf8(answer).ok()?.strip_suffix('\n')?;
+        Some(Answer::Refused(line.strip_prefix(REFUSED)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_written() {
+        for mode in Mode::ALL {
+            for bits in 0..4_u64 {
+                let [reporter_deadline, deadline] = [bits, bits * 700].map(Duration::from_millis);
+                let (report, anonymous) = (bits & 1 != 0, bits & 2 != 0);
+                let request = Request { mode, report, anonymous, reporter_deadline, deadline };
+                let line = request.to_line();
+                assert!(line.len() < REQUEST_BYTES_MAX);
+                assert_eq!(Request::parse(line.as_bytes()), Some(request));
+                assert_eq!(Request::parse(line.trim_end().as_bytes()), None, "it is cut off");
+            }
+        }
+        assert!(Request::parse(b"heapledger-dmd new=1 other report\n").unwrap().report);
+        for line in [&b""[..], b"\n", b"heapledger-reports\n", b"heapledger-dmd mode=x\n", b"heapledger-dmd all=x\n"] {
+            assert_eq!(Request::parse(line), None);
+        }
+    }
+
+    #[test]
+    fn answers_are_read_as_written() {
+        for answer in [Answer::Log(b"\x1f\x8b\n"), Answer::Recorded, Answer::Refused("no ledger runs")] {
+            let (mut bytes, file) = answer.to_bytes();
+            bytes.extend_from_slice(file);
+            assert_eq!(Answer::parse(&bytes), Some(answer));
+        }
+        let (bytes, _) = Answer::Refused("two\nlines").to_bytes();
+        assert_eq!(Answer::parse(&bytes), Some(Answer::Refused("two lines")));
+        for strange in [&b""[..], b"log", b"recorded", b"recorded\nx", b"refused ", b"\xff\n"] {
+            assert_eq!(Answer::parse(strange), None);
+        }
+    }
+}

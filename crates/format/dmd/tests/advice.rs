@@ -1,0 +1,205 @@
+//! Advice on logs as programs make them.
+
+use heapledger_dmd::{Adviser, Block, Builder, Log, Mode, Plan, Report, TraceId};
+
+/// Blocks as a test says them.
+#[derive(Default)]
+struct Made {
+    alloc: &'static [&'static str],
+    reports: &'static [(&'static str, &'static [&'static str])],
+    type_name: &'static str,
+    size: u64,
+    count: u64,
+}
+
+fn log(made: &[Made]) -> Log {
+    let mut builder = Builder::new(Mode::DarkMatter);
+    for made in made {
+        let mut trace = |frames: &[&str]| -> TraceId {
+            let frames: Vec<_> = frames.iter().map(|frame| builder.frame(frame)).collect();
+            builder.trace(&frames)
+        };
+        let alloc = (!made.alloc.is_empty()).then(|| trace(made.alloc));
+        let mut reports = [None; 2];
+        for (place, (name, frames)) in reports.iter_mut().zip(made.reports) {
+            let frames: Vec<_> = frames.iter().map(|frame| builder.frame(frame)).collect();
+            let reporter = (!name.is_empty()).then(|| builder.name(name));
+            *place = Some(Report { trace: builder.trace(&frames), reporter });
+        }
+        let type_name = (!made.type_name.is_empty()).then(|| builder.name(made.type_name));
+        builder.add(&Block {
+            requested: made.size,
+            slop: 0,
+            count: made.count.max(1),
+            weight: 1.0,
+            variance: 0.0,
+            alloc,
+            reports,
+            type_name,
+            context: None,
+        });
+    }
+    builder.finish()
+}
+
+/// The advice on the blocks that come first.
+fn first(made: &[Made]) -> Option<String> {
+    let log = log(made);
+    Adviser::of(&log).group(&log.groups[0]).map(|advice| advice.to_string())
+}
+
+const SET: &[&str] = &[
+    "alloc::raw_vec::RawVec<T,A>::grow_one (/rustc/01/library/alloc/src/raw_vec.rs:340)",
+    "bytes::bytes_mut::BytesMut::reserve (/home/me/.cargo/registry/src/index/bytes-1.0.0/src/bytes_mut.rs:600)",
+    "store::db::Db::set (/home/me/store/src/db.rs:142)",
+    "store::main (/home/me/store/src/main.rs:7)",
+];
+const EXPIRE: &[&str] = &["store::db::Db::expire (/home/me/store/src/db.rs:200)"];
+const MEASURE: &[&str] = &[
+    "heapledger_measure::meter::Meter::measure",
+    "<store::db::Db as heapledger_measure::HeapSize>::heap_size (/home/me/store/src/reporters.rs:9)",
+];
+const ELSEWHERE: &[&str] = &["store::cache::report (/home/me/store/src/cache.rs:70)"];
+
+#[test]
+fn what_nobody_reports_needs_a_reporter() {
+    let unreported = Made { alloc: SET, size: 100, ..Made::default() };
+    assert_eq!(
+        first(&[unreported]).unwrap(),
+        "register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates"
+    );
+    // Somebody far away does not matter.
+    let far = Made { alloc: ELSEWHERE, reports: &[("explicit/cache", ELSEWHERE)], size: 9000, ..Made::default() };
+    assert!(first(&[Made { alloc: SET, size: 100, ..Made::default() }, far]).unwrap().starts_with("register"));
+    // Nothing to go by.
+    assert_eq!(first(&[Made { size: 100, ..Made::default() }]), None);
+    let library = Made { alloc: &SET[..1], size: 100, ..Made::default() };
+    assert_eq!(first(&[library]), None);
+}
+
+#[test]
+fn a_library_alone_on_the_stack_is_named_as_one() {
+    let dependency = Made { alloc: &SET[..2], size: 100, ..Made::default() };
+    assert_eq!(
+        first(&[dependency]).unwrap(),
+        "bytes::bytes_mut::BytesMut::reserve (src/bytes_mut.rs:600) allocates these, which is a library's: report them \
+         where the program keeps bytes::bytes_mut::BytesMut"
+    );
+}
+
+#[test]
+fn the_reporter_that_is_near_is_extended() {
+    let unreported = || Made { alloc: SET, size: 100, ..Made::default() };
+    let of_type = Made { alloc: EXPIRE, reports: &[("explicit/store", MEASURE)], size: 10, ..Made::default() };
+    assert_eq!(
+        first(&[unreported(), of_type]).unwrap(),
+        "extend explicit/store: it reports what else is allocated in store::db::Db, but not by store::db::Db::set \
+         (src/db.rs:142)"
+    );
+    // The function's own is nearer than the type's, however little it reports.
+    let of_type = Made { alloc: EXPIRE, reports: &[("explicit/store", MEASURE)], size: 1000, ..Made::default() };
+    let of_function = Made { alloc: SET, reports: &[("explicit/index", MEASURE)], size: 1, ..Made::default() };
+    assert_eq!(
+        first(&[unreported(), of_type, of_function]).unwrap(),
+        "extend explicit/index: it reports others of those that store::db::Db::set (src/db.rs:142) allocates"
+    );
+    // In C a file is what a type is elsewhere.
+    let of_file = Made {
+        alloc: &["malloc[libc.so.6 +0x1]", "cache_grow (/src/cache.c:9)"],
+        reports: &[("explicit/cache", ELSEWHERE)],
+        size: 10,
+        ..Made::default()
+    };
+    let unreported =
+        Made { alloc: &["xmalloc (/src/util.c:3)", "cache_put (/src/cache.c:44)"], size: 1, ..Made::default() };
+    assert_eq!(
+        first(&[unreported, of_file]).unwrap(),
+        "extend explicit/cache: it reports what else is allocated in /src/cache.c, but not by cache_put (src/cache.c:44)"
+    );
+}
+
+#[test]
+fn of_two_reporters_the_owners_keeps_them() {
+    let twice = || Made {
+        alloc: SET,
+        reports: &[("explicit/cache", ELSEWHERE), ("explicit/store", ELSEWHERE)],
+        size: 100,
+        ..Made::default()
+    };
+    let once = |reports, size| Made { alloc: SET, reports, size, ..Made::default() };
+    let (store, cache): (&[_], &[_]) = (&[("explicit/store", ELSEWHERE)], &[("explicit/cache", ELSEWHERE)]);
+    assert_eq!(
+        first(&[twice(), once(store, 1)]).unwrap(),
+        "leave these out of explicit/cache, and in explicit/store: that alone reports others that store::db::Db::set \
+         allocates"
+    );
+    assert_eq!(
+        first(&[twice(), once(store, 10), once(cache, 20)]).unwrap(),
+        "leave these out of explicit/store, and in explicit/cache: that reports the most of what store::db::Db::set \
+         allocates"
+    );
+    let measured = Made { reports: &[("a/one", MEASURE), ("a/other", ELSEWHERE)], ..twice() };
+    assert_eq!(
+        first(&[measured]).unwrap(),
+        "leave these out of a/other, and in a/one: that measures them in store::db::Db, which allocates them"
+    );
+    let called = Made { reports: &[("explicit/x", ELSEWHERE), ("explicit/db", ELSEWHERE)], ..twice() };
+    assert_eq!(
+        first(&[called]).unwrap(),
+        "leave these out of explicit/x, and in explicit/db: store::db::Db allocates them, which is called alike"
+    );
+    let unclear = Made { reports: &[("explicit/x", ELSEWHERE), ("explicit/y", ELSEWHERE)], ..twice() };
+    assert_eq!(
+        first(&[unclear]).unwrap(),
+        "both explicit/x and explicit/y report these: one of them is to leave them out"
+    );
+}
+
+#[test]
+fn one_reporter_can_report_twice() {
+    let same = |second| Made { alloc: SET, reports: second, size: 1, ..Made::default() };
+    assert_eq!(
+        first(&[same(&[("explicit/store", MEASURE), ("explicit/store", MEASURE)])]).unwrap(),
+        "explicit/store reports these twice: what is shared is to be measured once"
+    );
+    assert_eq!(
+        first(&[same(&[("explicit/store", MEASURE), ("explicit/store", ELSEWHERE)])]).unwrap(),
+        "explicit/store reports these twice, in store::db::Db::heap_size (src/reporters.rs:9) and in \
+         store::cache::report (src/cache.rs:70): one is enough"
+    );
+    // Without names, places are who.
+    assert_eq!(
+        first(&[same(&[("", ELSEWHERE), ("", ELSEWHERE)])]).unwrap(),
+        "the reporter at store::cache::report (src/cache.rs:70) reports these twice: what is shared is to be measured \
+         once"
+    );
+}
+
+#[test]
+fn a_plan_begins_with_what_is_most() {
+    let log = log(&[
+        Made { alloc: EXPIRE, size: 1000, type_name: "Node", ..Made::default() },
+        Made { alloc: SET, size: 100, count: 50, type_name: "Vec<u8>", ..Made::default() },
+        Made { alloc: ELSEWHERE, size: 7000, ..Made::default() },
+        Made { size: 2000, ..Made::default() },
+        Made { alloc: SET, reports: &[("x", MEASURE), ("x", MEASURE)], size: 3, ..Made::default() },
+        Made { alloc: ELSEWHERE, reports: &[("x", MEASURE)], size: 3, ..Made::default() },
+    ]);
+    let plan = Plan::of(&Adviser::of(&log));
+    let expected = "\
+Advice {
+  1. 7,000 bytes (46.67% of unreported) in 1 block
+     extend x: it reports others of those that store::cache::report (src/cache.rs:70) allocates
+       7,000 bytes in 1 block by store::cache::report (src/cache.rs:70)
+  2. 6,000 bytes (40.00% of unreported) in 51 blocks
+     register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates
+       5,000 bytes in 50 blocks by store::db::Db::set (src/db.rs:142), of type Vec<u8>
+       1,000 bytes in 1 block by store::db::Db::expire (src/db.rs:200), of type Node
+  1. 3 bytes (100.00% of twice-reported) in 1 block
+     x reports these twice: what is shared is to be measured once
+       3 bytes in 1 block by store::db::Db::set (src/db.rs:142)
+}
+";
+    assert_eq!(plan.to_string(), expected);
+    assert_eq!(Plan::of(&Adviser::of(&Builder::new(Mode::DarkMatter).finish())).to_string(), "Advice {\n  none\n}\n");
+}

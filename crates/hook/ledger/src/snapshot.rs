@@ -1,0 +1,104 @@
+//! A ledger as it was at one moment.
+//!
+//! All locks are held while its tables are copied as they are, into memory that was made ready before: whoever allocates
+//! or frees meanwhile waits for as long as that takes. Everything else is done with the copy.
+
+use core::{array, fmt};
+
+use crate::books::Counts;
+use crate::details::{Details, LiveBlock};
+use crate::live::Live;
+use crate::mapped::OutOfMemory;
+use crate::marks::{Marks, Table};
+use crate::register::Register;
+use crate::shards::{SHARDS, Shard, SharedRegister};
+use crate::shared::SharedLedger;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// What was live at one moment: see [`SharedLedger::snapshot`].
+pub struct Snapshot {
+    shards: [Copied; SHARDS],
+    totals: (Counts, Live),
+    pause: u64,
+}
+
+/// The tables of a shard.
+struct Copied {
+    register: Register<Details>,
+    marks: Table,
+}
+
+impl Snapshot {
+    /// Counts, and what was live, of the same moment.
+    pub fn totals(&self) -> (Counts, Live) {
+        self.totals
+    }
+
+    /// For how long all events waited, as the clock has it.
+    pub fn pause(&self) -> u64 {
+        self.pause
+    }
+
+    /// The blocks that were live, with who had reported them, in no useful order. Blocks that are the memory of a pool are
+    /// left out; one in a pending reallocation was not to be found.
+    pub fn blocks(&self) -> impl Iterator<Item = (LiveBlock, Marks)> {
+        self.shards.iter().flat_map(|shard| {
+            let entries = shard.register.entries().filter(|(_, block, _)| !block.set_aside);
+            entries.map(|(key, block, details)| (LiveBlock::new(key, block, details), shard.marks.get(key)))
+        })
+    }
+
+    /// What is mapped for it.
+    pub fn bytes_mapped(&self) -> usize {
+        self.shards.iter().map(|shard| shard.register.bytes_mapped() + shard.marks.bytes_mapped()).sum()
+    }
+
+    /// One in which there is room for what a register has now.
+    fn with_room_for(register: &SharedRegister) -> Result<Snapshot, OutOfMemory> {
+        let mut shards = array::from_fn(|_| Copied { register: Register::new(), marks: Table::new() });
+        for (number, copied) in shards.iter_mut().enumerate() {
+            let (blocks, marks) = register.with_shard(number, |shard| (shard.register.chunks(), shard.marks.chunks()));
+            copied.register = Register::ready(blocks)?;
+            copied.marks = Table::ready(marks)?;
+        }
+        Ok(Snapshot { shards, totals: Default::default(), pause: 0 })
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("totals", &self.totals).field("pause", &self.pause).finish_non_exhaustive()
+    }
+}
+
+impl Copied {
+    /// Where a table has grown meanwhile, room is made now.
+    fn copy(&mut self, shard: &Shard) -> Result<(), OutOfMemory> {
+        self.register.copy_from(&shard.register)?;
+        self.marks.copy_from(&shard.marks)
+    }
+}
+
+impl SharedLedger {
+    /// What is live, all of it at the same moment. `now` is a clock; signal handlers that interrupt this must not call the
+    /// ledger. Takes about as much memory as the ledger has for its blocks.
+    ///
+    /// All events wait for as long as it takes to copy the tables: see [`Snapshot::pause`].
+    pub fn snapshot(&self, now: impl Fn() -> u64) -> Result<Snapshot, OutOfMemory> {
+        let mut snapshot = Snapshot::with_room_for(self.register())?;
+        let began = now();
+        self.before_fork();
+        // SAFETY: this thread has just called `before_fork`.
+        let copied = unsafe {
+            snapshot.totals = self.held_totals();
+            let shards = snapshot.shards.iter_mut().enumerate();
+            { shards }.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)))
+        };
+        // SAFETY: as above.
+        unsafe { self.after_fork() };
+        snapshot.pause = now().saturating_sub(began);
+        copied.map(|()| snapshot)
+    }
+}
