@@ -408,7 +408,7 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
         reporter: ptr::from_ref(reporter) as u64,
         stack,
         is_kept: marking.flags & answer::KEEP != 0,
-        is_on_stack: block.walker.own_stack_has(address),
+        is_on_stack: block.walker.is_own_stack(caller.slot, address),
         measured: marking.measured,
     };
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };

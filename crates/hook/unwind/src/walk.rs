@@ -114,11 +114,6 @@ pub struct Walker {
     steps: [Step; FRAMES_MAX],
 }
 
-/// Whether an address is known to be on the stack of this walker's thread, after a capture there.
-pub fn own_stack_has(&self, address: u64) -> bool {
-    self.own.contains(address)
-}
-
 impl Walker {
     /// The stack that starts with this frame.
     ///

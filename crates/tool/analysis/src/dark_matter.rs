@@ -128,7 +128,8 @@ struct Writer<'n, 'r, 'a> {
 /// What is said of the blocks of a site.
 #[derive(Clone, Copy)]
 struct Site {
-    trace: TraceId,
+    /// `None`: its stack could not be taken.
+    trace: Option<TraceId>,
     type_name: Option<NameId>,
     context: Option<NameId>,
 }
@@ -177,7 +178,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
             count,
             weight: 1.0,
             variance: 0.0,
-            alloc: Some(trace),
+            alloc: trace,
             reports,
             type_name,
             context,
@@ -193,7 +194,8 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         let stacks = &self.merged.stacks;
         let context = stacks.context(node);
         let context = (context != ContextId::NONE).then(|| {
-            let scopes: Vec<String> = stacks.scopes(context).into_iter().map(|scope| self.names.scope(scope)).collect();
+            let scopes: Vec<String> =
+                stacks.scopes(context).into_iter().map(|scope| self.names.text(scope.name)).collect();
             self.builder.name(&scopes.join("/"))
         });
         let type_name = if self.infers_types {
@@ -215,16 +217,14 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
             let name = self.names.text(name);
             self.builder.name(&name)
         });
-        Report { trace: self.trace(node), reporter }
+        let trace = self.trace(node).unwrap_or_else(|| self.builder.trace(&[]));
+        Report { trace, reporter }
     }
 
-    fn trace(&mut self, node: NodeId) -> TraceId {
+    fn trace(&mut self, node: NodeId) -> Option<TraceId> {
         let places: Vec<StackFrame> = self.merged.stacks.frames(node).collect();
-        let mut frames: Vec<FrameId> = places.into_iter().map(|place| self.frame(place)).collect();
-        if frames.is_empty() {
-            frames.push(self.builder.frame("[no stack]"));
-        }
-        self.builder.trace(&frames)
+        let frames: Vec<FrameId> = places.into_iter().map(|place| self.frame(place)).collect();
+        (!frames.is_empty()).then(|| self.builder.trace(&frames))
     }
 
     fn frame(&mut self, place: StackFrame) -> FrameId {
@@ -253,7 +253,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         }
         for &Misreport { kind, by, address, group, measured, usable, count } in &image.reports.defects {
             let Report { trace, reporter } = self.report(image.image, by);
-            let alloc = group.and_then(|group| self.site(group)).map(|site| site.trace);
+            let alloc = group.and_then(|group| self.site(group)).and_then(|site| site.trace);
             // Equal stacks may have several numbers in the program.
             let is_same =
                 |defect: &&mut Defect| (defect.kind, defect.trace, defect.reporter) == (kind, Some(trace), reporter);

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use heapledger_analysis::{Moment, Names, Selection, dark_matter};
+use heapledger_collect as collect;
 use heapledger_dmd::{Log, Mode};
 use heapledger_recording::Recording as File;
 use heapledger_symbols::{Options, Symbolizer};
 use serde_json::Value;
 
-use crate::harness::{Job, Scratch, heapledger, number};
+use crate::harness::{Job, Scratch, heapledger, number, wait_until};
 
 fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let bytes = std::fs::read(path).unwrap();
@@ -106,4 +107,25 @@ fn reports_are_what_the_program_says() {
     let all = log(path, Mode::Cumulative, Moment::End);
     let sums = marks(&all);
     assert_eq!((sums["1005"], sums["1007"], sums["2000"]), ([200, 0, 0], [200, 0, 0], [200, 0, 0]));
+}
+
+/// A recording can be asked while it is made, as of the last time that reporters had been asked.
+#[test]
+fn a_recorder_brings_its_file_up_to_date() {
+    let scratch = Scratch::new();
+    let (file, flag) = (scratch.file("running.hl"), scratch.file("flag"));
+    let job = Job::fixture("marks", "50").argument(&flag);
+    let running = job.start(Some(&file));
+    wait_until("the reporters have been asked", || flag.exists());
+    let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
+    let recorder = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap();
+    let asked = recorder.ask(collect::Request::Save).unwrap();
+    assert_eq!(asked.output, file);
+    let so_far = log(&file, Mode::DarkMatter, Moment::End);
+    std::fs::remove_file(&flag).unwrap();
+    let outcome = running.outcome();
+    let expected = told(&outcome.told().pop().unwrap());
+    assert_eq!((marks(&so_far), defects(&so_far)), expected);
+    let whole = log(&file, Mode::DarkMatter, Moment::End);
+    assert_eq!((marks(&whole), defects(&whole)), expected);
 }
