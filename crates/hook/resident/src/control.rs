@@ -46,13 +46,16 @@ pub struct Options {
     pub sample_every: Option<Bytes>,
     /// What is kept with a block.
     pub stacks: Stacks,
-    /// The most that the ledger's register and totals may map: what would take more is not recorded, and counted.
+    /// The most that the ledger's tables may map: what would take more is not recorded, and counted.
     pub bytes_max: Bytes,
+    /// Blocks that have been freed are counted too: by size, stamp and site.
+    pub keep_freed: bool,
 }
 
 impl Options {
     /// Everything, exactly, in as much memory as it takes.
-    pub const EXACT: Options = Options { sample_every: None, stacks: Stacks::Mixed, bytes_max: Bytes(u64::MAX) };
+    pub const EXACT: Options =
+        Options { sample_every: None, stacks: Stacks::Mixed, bytes_max: Bytes(u64::MAX), keep_freed: false };
 }
 
 impl Default for Options {
@@ -132,6 +135,7 @@ pub fn start(options: Options) -> Result<(), StartError> {
     STAMPS_UNKNOWN.store(0, Ordering::Relaxed);
     IS_SAMPLE.store(false, Ordering::Relaxed);
     LEDGER.set_bytes_max(options.bytes_max);
+    LEDGER.keep_freed(options.keep_freed);
     set_mean(options.sample_every);
     set_stacks(options.stacks);
     IS_RECORDING.store(true, Ordering::Release);

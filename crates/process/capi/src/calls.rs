@@ -194,7 +194,7 @@ unsafe extern "C" fn start(options: *const COptions) -> c_int {
     };
     let or = |bytes: u64| Some(bytes).filter(|&bytes| bytes != 0).map(Bytes);
     let bytes_max = or(given.bytes_max).unwrap_or(Options::EXACT.bytes_max);
-    let options = Options { sample_every: or(given.sample_every), stacks, bytes_max };
+    let options = Options { sample_every: or(given.sample_every), stacks, bytes_max, ..Options::EXACT };
     match Ledger::start(options) {
         Ok(_) => OK,
         Err(heapledger_inspect::StartError::Running) => STATE,

@@ -64,7 +64,7 @@ impl Block {
 
     /// Where it was allocated; `None`: its stack was not taken, since it was not chosen for that.
     pub fn allocated_at(&self) -> Option<Stack> {
-        Some(self.stack)
+        Stack::taken(self.stack.id())
     }
 
     /// The type that it was stamped with.

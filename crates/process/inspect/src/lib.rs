@@ -6,6 +6,7 @@
 mod block;
 mod census;
 mod checks;
+mod defects;
 mod modules;
 mod print;
 mod reported;
@@ -26,13 +27,14 @@ use heapledger_resident::{LEDGER, control, query};
 pub use block::{Block, LiveBlocks};
 pub use census::{DynamicType, VtableCensus};
 pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
+pub use defects::{Defect, DefectKind};
 pub use heapledger_resident::SnapshotError;
 pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
-pub use reported::{Held, Mark, Marked, Misreport, Reported};
+pub use reported::{Held, Mark, Marked, Reported};
 pub use site::{Order, Site};
-pub use snapshot::{Snapshot, SnapshotOptions};
+pub use snapshot::{FreedBlocks, Snapshot, SnapshotOptions};
 pub use stack::{Frame, Scope, Stack};
 pub use stamp::Stamp;
 #[cfg(feature = "symbols")]
@@ -102,6 +104,11 @@ impl Ledger {
     /// Keeps something else with blocks that are allocated from now on.
     pub fn set_stacks(self, stacks: Stacks) {
         control::set_stacks(stacks);
+    }
+
+    /// Whether blocks are counted that have been freed: see [`Options::keep_freed`].
+    pub fn keeps_freed(self) -> bool {
+        LEDGER.keeps_freed()
     }
 
     /// What has been counted since the start, and what is live.

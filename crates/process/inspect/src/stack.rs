@@ -17,6 +17,11 @@ impl Stack {
         Stack(id)
     }
 
+    /// The same, unless it was not taken.
+    pub(crate) fn taken(id: StackId) -> Option<Stack> {
+        Some(Stack(id))
+    }
+
     /// The node of the stack tree.
     pub fn id(self) -> StackId {
         self.0
