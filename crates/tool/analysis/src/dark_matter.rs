@@ -293,3 +293,6 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         self.builder.finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

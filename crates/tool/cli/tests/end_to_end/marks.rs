@@ -114,7 +114,7 @@ fn reports_are_what_the_program_says() {
 fn a_recorder_brings_its_file_up_to_date() {
     let scratch = Scratch::new();
     let (file, flag) = (scratch.file("running.hl"), scratch.file("flag"));
-    let job = Job::fixture("marks", "50").argument(&flag);
+    let job = Job::fixture("marks", "50").argument("wait").argument(&flag);
     let running = job.start(Some(&file));
     wait_until("the reporters have been asked", || flag.exists());
     let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
