@@ -95,7 +95,7 @@ unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, cal
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
     let began = arch::ticks();
     // SAFETY: passed on.
-    if let Some(stack) = unsafe { state.capture(caller) } {
+    if let Some(stack) = unsafe { state.capture_for(caller, || size) } {
         let stack = state.in_heap(stack, name);
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
         // Pools are not sampled.

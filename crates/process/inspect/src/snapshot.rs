@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger as ledger;
-use heapledger_resident::SnapshotError;
 use heapledger_resident::estimate::{self, Beyond};
+use heapledger_resident::{SnapshotError, control};
 
 use crate::defects::{Defect, classified};
 use crate::{Block, Stack, Stamp, Totals};
@@ -20,12 +20,13 @@ pub struct SnapshotOptions {}
 pub struct Snapshot {
     copy: ledger::Snapshot,
     beyond: Beyond,
+    stack_probability: Option<f64>,
 }
 
 impl Snapshot {
     pub(crate) fn take(_: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
         let copy = heapledger_resident::snapshot()?;
-        Ok(Snapshot { copy, beyond: estimate::beyond() })
+        Ok(Snapshot { copy, beyond: estimate::beyond(), stack_probability: control::stack_probability() })
     }
 
     /// The blocks that were live, in no useful order. A block is missing that a reallocation was about to move.
@@ -58,6 +59,11 @@ impl Snapshot {
     pub fn totals(&self) -> Totals {
         let (counts, live) = self.copy.totals();
         Totals::of(counts, live, self.beyond)
+    }
+
+    /// As [`Ledger::stack_probability`](crate::Ledger::stack_probability).
+    pub fn stack_probability(&self) -> Option<f64> {
+        self.stack_probability
     }
 
     /// For how long the program was held up: whoever allocated or freed meanwhile waited.
