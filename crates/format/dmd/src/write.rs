@@ -1,44 +1,21 @@
-//! Writing a log: version 5 of Mozilla's format, with keys of our own that its script passes over.
+//! Writing a log.
 
 use std::io::{self, BufWriter, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::{Value, json};
 
-use crate::{DefectKind, Group, Log, NameId, Size, TraceId};
+use crate::log::{Defect, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 impl Log {
-    /// Writes the log as a file, not compressed.
+    /// Writes a file of version 5, plain. Programs that read files of this version skip what is ours in it.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
-    pub fn write(&self, out: impl Write) -> io::Result<()> {
-        let mut out = BufWriter::new(out);
-        let variable = self.variable.as_ref().map_or(Value::Null, |text| text.as_str().into());
-        write!(out, "{{\n \"version\": 5,\n \"invocation\": {{\n  \"dmdEnvVar\": {variable},\n")?;
-        write!(out, "  \"mode\": \"{}\"\n }},\n \"blockList\": [", self.mode.name())?;
-        let (mut comma, mut carry) = ("", 0.0);
-        for group in &self.groups {
-            for size in &group.sizes {
-                write!(out, "{comma}\n  {{{}}}", self.block(group, size, &mut carry))?;
-                comma = ",";
-            }
-        }
-        write!(out, "\n ],\n \"traceTable\": {{")?;
-        let frame = |at: u32| self.traces.len() as u32 + at;
-        table(&mut out, 0, &self.traces, |trace| {
-            let keys: Vec<String> = trace.iter().map(|id| quoted(frame(id.0))).collect();
-            format!("[{}]", keys.join(", "))
-        })?;
-        write!(out, "\n }},\n \"frameTable\": {{")?;
-        // Readers put the frame's place in its stack for the number.
-        table(&mut out, frame(0), &self.frames, |text| Value::from(format!("#00: {text}")).to_string())?;
-        write!(out, "\n }},\n \"nameTable\": {{")?;
-        table(&mut out, self.name(NameId(0)), &self.names, |name| Value::from(name.as_str()).to_string())?;
-        write!(out, "\n }},\n \"heapledger\": {}\n}}\n", self.about_json())?;
-        out.flush()
+    /// Those of the stream.
+    pub fn write(&self, output: impl Write) -> io::Result<()> {
+        let writer = Writer { log: self, output: BufWriter::new(output), keys: Keys::new(self), owed: 0.0 };
+        writer.write()
     }
 
     /// The same, gzipped: a `.json.gz`.
@@ -48,133 +25,271 @@ impl Log {
         let _ = self.write(&mut encoder);
         encoder.finish().unwrap_or_default()
     }
+}
 
-    /// One counter numbers traces, frames and names.
-    fn name(&self, id: NameId) -> u32 {
-        (self.traces.len() + self.frames.len()) as u32 + id.0
-    }
+struct Writer<'a, W> {
+    log: &'a Log,
+    output: W,
+    keys: Keys,
+    /// What rounding has left over so far, in blocks.
+    owed: f64,
+}
 
-    fn block(&self, group: &Group, size: &Size, carry: &mut f64) -> String {
-        let mut text = format!("\"req\": {}", size.requested);
-        // A string takes everything.
-        let mut add = |key: &str, value: String| text.push_str(&format!(", \"{key}\": {value}"));
-        if size.slop > 0 {
-            add("slop", size.slop.to_string());
-        }
-        if let Some(TraceId(trace)) = group.alloc {
-            add("alloc", quoted(trace));
-        }
-        let reports: Vec<_> = group.reports.iter().flatten().collect();
-        if !reports.is_empty() {
-            let keys: Vec<String> = reports.iter().map(|report| quoted(report.trace.0)).collect();
-            add("reps", format!("[{}]", keys.join(", ")));
-            if reports.iter().any(|report| report.reporter.is_some()) {
-                let name = |name: NameId| quoted(self.name(name));
-                let names = reports.iter().map(|report| report.reporter.map_or_else(|| "null".to_owned(), name));
-                add("by", format!("[{}]", names.collect::<Vec<_>>().join(", ")));
+impl<W: Write> Writer<'_, W> {
+    fn write(mut self) -> io::Result<()> {
+        let log = self.log;
+        let variable = log.variable.as_ref().map_or("null".into(), |variable| quoted(variable));
+        let mode = log.mode.name();
+        write!(self.output, "{{\n \"version\": 5,\n \"invocation\": {{\n  \"dmdEnvVar\": {variable},")?;
+        write!(self.output, "\n  \"mode\": \"{mode}\"\n }},\n \"blockList\": [")?;
+        let mut separator = "\n  ";
+        if log.mode == Mode::Scan {
+            for block in &log.scanned.blocks {
+                write!(self.output, "{separator}{{\"addr\": \"{:x}\"", block.address)?;
+                if block.requested >= 8 {
+                    self.output.write_all(b", \"contents\": [")?;
+                    for (at, word) in log.scanned.contents(block).iter().enumerate() {
+                        write!(self.output, "{}\"{word:x}\"", if at > 0 { ", " } else { "" })?;
+                    }
+                    self.output.write_all(b"]")?;
+                }
+                let Group { sizes, .. } = &log.groups[block.group as usize];
+                let of_its_size = |size: &&Size| (size.requested, size.slop) == (block.requested, block.slop);
+                let size = sizes.iter().find(of_its_size).copied();
+                // One of those of its size.
+                let size = size.map(|size| Size {
+                    count: 1,
+                    weight: size.weight / size.count as f64,
+                    variance: size.variance / size.count as f64,
+                    ..size
+                });
+                let (requested, slop) = (block.requested, block.slop);
+                let alone = Size { requested, slop, count: 1, weight: 1.0, variance: 0.0 };
+                self.output.write_all(b", ")?;
+                self.block(&log.groups[block.group as usize], &size.unwrap_or(alone))?;
+                separator = ",\n  ";
+            }
+        } else {
+            for group in &log.groups {
+                for size in &group.sizes {
+                    write!(self.output, "{separator}{{")?;
+                    self.block(group, size)?;
+                    separator = ",\n  ";
+                }
             }
         }
-        let is_sampled = size.variance > 0.0;
+        self.about()?;
+        self.output.flush()
+    }
+
+    /// A block's members but the first ones of scanned blocks, and its end.
+    fn block(&mut self, group: &Group, size: &Size) -> io::Result<()> {
+        write!(self.output, "\"req\": {}", size.requested)?;
+        if size.slop > 0 {
+            write!(self.output, ", \"slop\": {}", size.slop)?;
+        }
+        if let Some(alloc) = group.alloc {
+            let key = self.keys.trace(alloc);
+            write!(self.output, ", \"alloc\": \"{key}\"")?;
+        }
+        let reports: Vec<Report> = group.reports.iter().flatten().copied().collect();
+        if !reports.is_empty() {
+            let keys: Vec<String> = reports.iter().map(|it| quoted(&self.keys.trace(it.trace))).collect();
+            write!(self.output, ", \"reps\": [{}]", keys.join(", "))?;
+        }
+        let is_sample = size.weight != size.count as f64;
         let mut number = size.count;
-        if is_sampled {
-            // Rounded so that the sum of all is right.
-            let exact = size.weight + *carry;
-            number = exact.round().max(0.0) as u64;
-            *carry = exact - number as f64;
+        if is_sample {
+            // Whole numbers for those who cannot read weights: what each loses or gains, the next ones make up for.
+            self.owed += size.weight;
+            number = self.owed.round().max(0.0) as u64;
+            self.owed -= number as f64;
         }
         if number != 1 {
-            add("num", number.to_string());
+            write!(self.output, ", \"num\": {number}")?;
         }
-        for (key, name) in [("type", group.type_name), ("context", group.context)] {
-            if let Some(name) = name {
-                add(key, quoted(self.name(name)));
+        if let Some(name) = group.type_name {
+            write!(self.output, ", \"type\": \"{}\"", self.keys.name(name))?;
+        }
+        if let Some(name) = group.context {
+            write!(self.output, ", \"context\": \"{}\"", self.keys.name(name))?;
+        }
+        if reports.iter().any(|it| it.reporter.is_some()) {
+            let key = |it: &Report| it.reporter.map_or("null".into(), |name| quoted(&self.keys.name(name)));
+            let keys: Vec<String> = reports.iter().map(key).collect();
+            write!(self.output, ", \"by\": [{}]", keys.join(", "))?;
+        }
+        if is_sample {
+            write!(self.output, ", \"weight\": {}", size.weight)?;
+        }
+        if size.variance != 0.0 {
+            write!(self.output, ", \"variance\": {}", size.variance)?;
+        }
+        if number != size.count {
+            write!(self.output, ", \"sampled\": {}", size.count)?;
+        }
+        self.output.write_all(b"}")
+    }
+
+    /// Everything after the blocks.
+    fn about(&mut self) -> io::Result<()> {
+        let log = self.log;
+        let about = &log.about;
+        self.output.write_all(b"\n ],\n")?;
+        // Keys are given where things are first named: the defects have to come before the tables are complete.
+        let defects: Vec<String> = about.defects.iter().map(|defect| self.defect(defect)).collect();
+
+        self.output.write_all(b" \"traceTable\": {")?;
+        let mut separator = "\n  ";
+        for at in 0..self.keys.traces_named.len() {
+            let trace = self.keys.traces_named[at];
+            let key = self.keys.trace(trace);
+            let frames = log.trace(trace).iter();
+            let frames: Vec<String> = frames.map(|frame| quoted(&self.keys.frame(*frame))).collect();
+            write!(self.output, "{separator}\"{key}\": [{}]", frames.join(", "))?;
+            separator = ",\n  ";
+        }
+        self.output.write_all(b"\n },\n \"frameTable\": {")?;
+        let mut separator = "\n  ";
+        for at in 0..self.keys.frames_named.len() {
+            let frame = self.keys.frames_named[at];
+            let key = self.keys.frame(frame);
+            write!(self.output, "{separator}\"{key}\": {}", quoted(&format!("#00: {}", log.frame(frame))))?;
+            separator = ",\n  ";
+        }
+        self.output.write_all(b"\n }")?;
+        if !self.keys.names_named.is_empty() {
+            self.output.write_all(b",\n \"nameTable\": {")?;
+            let mut separator = "\n  ";
+            for at in 0..self.keys.names_named.len() {
+                let name = self.keys.names_named[at];
+                let key = self.keys.name(name);
+                write!(self.output, "{separator}\"{key}\": {}", quoted(log.name(name)))?;
+                separator = ",\n  ";
+            }
+            self.output.write_all(b"\n }")?;
+        }
+        if !about.is_nothing() {
+            write!(self.output, ",\n \"heapledger\": {{\n  \"program\": {}", quoted(&about.program))?;
+            write!(self.output, ",\n  \"pid\": {},\n  \"pauseNs\": {}", about.pid, about.pause_ns)?;
+            if let Some(sampling) = about.sampling {
+                write!(self.output, ",\n  \"sampling\": {{\"probability\": {}}}", sampling.probability)?;
+            }
+            let modules = about.modules.iter().map(|module| {
+                let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("{{\"path\": {}, \"buildId\": \"{build_id}\"}}", quoted(&module.path))
+            });
+            self.list("modules", &modules.collect::<Vec<_>>())?;
+            self.list("defects", &defects)?;
+            write!(self.output, ",\n  \"defectsCount\": {}\n }}", about.defects_count)?;
+        }
+        self.output.write_all(b"\n}\n")
+    }
+
+    fn list(&mut self, name: &str, items: &[String]) -> io::Result<()> {
+        write!(self.output, ",\n  \"{name}\": [")?;
+        for (at, item) in items.iter().enumerate() {
+            write!(self.output, "{}\n   {item}", if at > 0 { "," } else { "" })?;
+        }
+        self.output.write_all(if items.is_empty() { b"]" } else { b"\n  ]" })
+    }
+
+    fn defect(&mut self, defect: &Defect) -> String {
+        let mut text = format!("{{\"kind\": \"{}\", \"addr\": \"{:x}\"", defect.kind.name(), defect.address);
+        if let Some(name) = defect.reporter {
+            text += &format!(", \"by\": \"{}\"", self.keys.name(name));
+        }
+        for (member, trace) in [("rep", defect.trace), ("alloc", defect.alloc)] {
+            if let Some(trace) = trace {
+                text += &format!(", \"{member}\": \"{}\"", self.keys.trace(trace));
             }
         }
-        if is_sampled {
-            add("weight", size.weight.to_string());
-            add("variance", size.variance.to_string());
-        }
-        text
+        let Defect { measured, usable, count, .. } = defect;
+        text + &format!(", \"measured\": {measured}, \"usable\": {usable}, \"num\": {count}}}")
+    }
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The keys by which things are named, given to each stack, frame and name when it is first named.
+struct Keys {
+    next: u32,
+    traces: Vec<Option<u32>>,
+    frames: Vec<Option<u32>>,
+    names: Vec<Option<u32>>,
+    traces_named: Vec<TraceId>,
+    frames_named: Vec<FrameId>,
+    names_named: Vec<NameId>,
+}
+
+impl Keys {
+    fn new(log: &Log) -> Keys {
+        let [traces, frames, names] =
+            [log.traces.len(), log.frames.len(), log.names.len()].map(|count| vec![None; count]);
+        let (traces_named, frames_named, names_named) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
+        Keys { next: 0, traces, frames, names, traces_named, frames_named, names_named }
     }
 
-    fn about_json(&self) -> Value {
-        let about = &self.about;
-        let name = |name: Option<NameId>| name.map(|name| key(self.name(name)));
-        let trace = |trace: Option<TraceId>| trace.map(|trace| key(trace.0));
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let modules = about.modules.iter();
-        let modules = modules.map(|module| json!({ "path": module.path, "buildId": hex(&module.build_id) }));
-        let defects = about.defects.iter().map(|defect| {
-            json!({
-                "kind": defect.kind.name(),
-                "by": name(defect.reporter),
-                "addr": format!("{:x}", defect.address),
-                "rep": trace(defect.trace),
-                "alloc": trace(defect.alloc),
-                "measured": defect.measured,
-                "usable": defect.usable,
-                "num": defect.count,
-            })
+    fn trace(&mut self, trace: TraceId) -> String {
+        let number = self.traces[trace.0 as usize].unwrap_or_else(|| {
+            self.traces_named.push(trace);
+            let number = self.give();
+            self.traces[trace.0 as usize] = Some(number);
+            number
         });
-        json!({
-            "program": about.program,
-            "pid": about.pid,
-            "pauseNs": about.pause_ns,
-            "sampling": about.sampling.map(|sampling| json!({ "probability": sampling.probability })),
-            "modules": modules.collect::<Vec<_>>(),
-            "defects": defects.collect::<Vec<_>>(),
-            "defectsCount": about.defects_count,
-        })
+        base32(number)
+    }
+
+    fn frame(&mut self, frame: FrameId) -> String {
+        let number = self.frames[frame.0 as usize].unwrap_or_else(|| {
+            self.frames_named.push(frame);
+            let number = self.give();
+            self.frames[frame.0 as usize] = Some(number);
+            number
+        });
+        base32(number)
+    }
+
+    fn name(&mut self, name: NameId) -> String {
+        let number = self.names[name.0 as usize].unwrap_or_else(|| {
+            self.names_named.push(name);
+            let number = self.give();
+            self.names[name.0 as usize] = Some(number);
+            number
+        });
+        base32(number)
+    }
+
+    fn give(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
     }
 }
 
-impl DefectKind {
-    /// What it is called in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            DefectKind::NoBlock => "no-block",
-            DefectKind::Interior => "interior",
-            DefectKind::NotHeap => "not-heap",
-            DefectKind::Partly => "partly",
-            DefectKind::FreedWhileReported => "freed-while-reported",
-            DefectKind::Unmarked => "unmarked",
-        }
-    }
-}
-
-fn table<T>(out: &mut impl Write, first: u32, rows: &[T], text: impl Fn(&T) -> String) -> io::Result<()> {
-    for (at, row) in (first..).zip(rows) {
-        let comma = if at == first { "" } else { "," };
-        write!(out, "{comma}\n  {}: {}", quoted(at), text(row))?;
-    }
-    Ok(())
-}
-
-fn quoted(number: u32) -> String {
-    format!("\"{}\"", key(number))
-}
-
-/// Base 32.
-fn key(mut number: u32) -> String {
-    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef";
-    let mut text = Vec::new();
+/// The digits of a key.
+fn base32(mut number: u32) -> String {
+    let mut digits = Vec::new();
     loop {
-        text.push(char::from(DIGITS[number as usize % 32]));
+        digits.push(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"[number as usize % 32]);
         number /= 32;
         if number == 0 {
-            return text.into_iter().rev().collect();
+            break;
         }
     }
+    digits.iter().rev().copied().map(char::from).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Builder, Mode, Report};
+    use crate::{Block, Builder};
 
     #[test]
     fn keys_are_in_base_32() {
-        assert_eq!([0, 25, 26, 31, 32, 1023, 1024].map(key), ["A", "Z", "a", "f", "BA", "ff", "BAA"]);
+        assert_eq!([0, 25, 26, 31, 32, 1023, 1024].map(base32), ["A", "Z", "a", "f", "BA", "ff", "BAA"]);
     }
 
     #[test]
@@ -200,7 +315,6 @@ mod tests {
         builder.add(&Block { slop: 0, count: 1, alloc: None, reports: none, type_name: None, ..block });
         let mut text = Vec::new();
         builder.finish().write(&mut text).unwrap();
-        let text = String::from_utf8(text).unwrap();
         let expected = r##"{
  "version": 5,
  "invocation": {
@@ -208,23 +322,24 @@ mod tests {
   "mode": "dark-matter"
  },
  "blockList": [
-  {"req": 10, "slop": 6, "alloc": "A", "reps": ["B"], "by": ["E"], "num": 2, "type": "F"},
-  {"req": 10, "alloc": "A", "reps": ["B"], "by": ["E"], "num": 3, "type": "F", "weight": 3.4, "variance": 1.5},
+  {"req": 10, "slop": 6, "alloc": "A", "reps": ["B"], "num": 2, "type": "C", "by": ["D"]},
+  {"req": 10, "alloc": "A", "reps": ["B"], "num": 3, "type": "C", "by": ["D"], "weight": 3.4, "variance": 1.5, "sampled": 1},
   {"req": 10}
  ],
  "traceTable": {
-  "A": ["C", "D"],
-  "B": ["D"]
+  "A": ["E", "F"],
+  "B": ["F"]
  },
  "frameTable": {
-  "C": "#00: ???[/a \"b\" +0x10]",
-  "D": "#00: main (a.c:1)"
+  "E": "#00: ???[/a \"b\" +0x10]",
+  "F": "#00: main (a.c:1)"
  },
  "nameTable": {
-  "E": "explicit/a",
-  "F": "T"
- },
+  "C": "T",
+  "D": "explicit/a"
+ }
+}
 "##;
-        assert_eq!(text.split(" \"heapledger\"").next().unwrap(), expected);
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

@@ -31,6 +31,7 @@ use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_inspect::{Ledger, SnapshotError};
 use heapledger_resident::internally;
+pub(crate) use signal::{Held, hold};
 pub use signal::{OnSignal, at_exit, on_signal};
 
 use crate::{collect, save as files};

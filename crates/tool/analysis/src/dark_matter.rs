@@ -14,7 +14,6 @@ use crate::replay::{Marks, Origin, Progress, ReplayedImage, Span, replay};
 use crate::reports::{Misreport, times_complete};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
-use crate::types::TypeBy;
 
 /// A log, and what is missing in it.
 #[derive(Debug)]
@@ -42,13 +41,12 @@ const DEFECTS_MAX: usize = 64;
 /// been asked for the last time ([`marks_complete`](heapledger_core::bridge::Bridge::marks_complete)); processes that
 /// never asked theirs are left out then. If none did, and in [`Mode::Cumulative`], it is the end of each.
 ///
-/// With `infers_types`, blocks that the program did not stamp get the type that the code tells which allocated them.
+/// Types are those that the program stamped blocks with.
 /// A replay of all events up to the moment. Memory: some 200 bytes for each block that is live at once.
 pub fn dark_matter(
     names: &mut Names<'_, '_>,
     mode: Mode,
     selection: &Selection,
-    infers_types: bool,
     progress: Progress<'_>,
 ) -> Result<DarkMatter, Error> {
     let recording = names.recording();
@@ -95,7 +93,7 @@ pub fn dark_matter(
     let last = last_images(recording);
     let is_at_end = until.is_none() && !is_complete;
     let has_ended = |image: &ReplayedImage| if is_at_end { !last.contains(&image.image) } else { image.ended };
-    let mut writer = Writer::new(names, merged, mode, nodes, infers_types);
+    let mut writer = Writer::new(names, merged, mode, nodes);
     let mut found = Vec::new();
     for image in replayed.images {
         // What an image held when it was over is gone; what it had freed, and what was wrong, is not.
@@ -119,7 +117,6 @@ struct Writer<'n, 'r, 'a> {
     mode: Mode,
     /// What blocks are counted under, by number.
     nodes: Vec<NodeId>,
-    infers_types: bool,
     sites: HashMap<NodeId, Site>,
     modules: BTreeSet<ModuleId>,
     defects: Vec<Defect>,
@@ -140,11 +137,10 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         merged: MergedStacks<'r, 'a>,
         mode: Mode,
         nodes: Vec<NodeId>,
-        infers_types: bool,
     ) -> Writer<'n, 'r, 'a> {
         let builder = Builder::new(mode);
         let (sites, modules, defects) = Default::default();
-        Writer { names, merged, builder, mode, nodes, infers_types, sites, modules, defects }
+        Writer { names, merged, builder, mode, nodes, sites, modules, defects }
     }
 
     /// What is live in an image.
@@ -198,13 +194,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
                 stacks.scopes(context).into_iter().map(|scope| self.names.text(scope.name)).collect();
             self.builder.name(&scopes.join("/"))
         });
-        let type_name = if self.infers_types {
-            let typed = self.names.typed(stacks, node);
-            typed.is_known().then(|| typed.name(TypeBy::Block))
-        } else {
-            self.names.stamp(stacks, node).map(|stamp| stamp.name)
-        };
-        let type_name = type_name.map(|name| self.builder.name(name.full()));
+        let type_name = self.names.stamp(stacks, node).map(|stamp| self.builder.name(stamp.name.full()));
         let site = Site { trace: self.trace(node), type_name, context };
         self.sites.insert(node, site);
         Some(site)

@@ -120,7 +120,7 @@ fn shown(log: &Log) -> (Vec<String>, Vec<String>) {
 fn of(bytes: &[u8], mode: Mode, moment: Moment) -> (DarkMatter, (Vec<String>, Vec<String>)) {
     let recording = Recording::open(bytes).unwrap();
     let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
-    let found = dark_matter(&mut names, mode, &Selection::at(moment), false, &mut |_, _| ()).unwrap();
+    let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
     assert!(found.damage.is_empty());
     let shown = shown(&found.log);
     (found, shown)

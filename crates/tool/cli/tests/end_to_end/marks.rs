@@ -16,7 +16,7 @@ fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
     let mut names = Names::new(&file, Symbolizer::new(Options::default()));
-    let found = dark_matter(&mut names, mode, &Selection::at(moment), false, &mut |_, _| ()).unwrap();
+    let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
     assert!(found.damage.is_empty(), "{:?}", found.damage);
     assert_eq!(found.is_complete, mode == Mode::DarkMatter && moment == Moment::End);
     found.log
