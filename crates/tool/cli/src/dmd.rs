@@ -16,6 +16,7 @@ mod groups;
 mod names;
 mod passing;
 mod process;
+mod recording;
 mod referrers;
 mod source;
 mod types;
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
-        let mut log = Source::of(source).read(mode(arguments.process.mode), arguments.process.anonymize)?;
+        let mut log = Source::of(source).read(arguments)?;
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
@@ -77,8 +78,9 @@ fn show(arguments: &Dmd, analysis: &Analysis, out: &mut Output) -> Result<()> {
     write(arguments, out, |file| file.write_all(text.as_bytes()))
 }
 
-fn mode(mode: DmdMode) -> Mode {
-    match mode {
+/// What a log is to be of that is made now.
+fn mode(arguments: &Dmd) -> Mode {
+    match arguments.process.mode {
         DmdMode::Live => Mode::Live,
         DmdMode::DarkMatter => Mode::DarkMatter,
         DmdMode::Cumulative => Mode::Cumulative,
