@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Sort, TextOptions};
 
-use crate::args::{Dmd, DmdBy, DmdSort};
+use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
@@ -14,6 +14,8 @@ use crate::output::{Output, tell};
 
 mod groups;
 mod names;
+mod passing;
+mod process;
 mod referrers;
 mod source;
 mod types;
@@ -24,7 +26,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
-        let mut log = Source::of(source).read()?;
+        let mut log = Source::of(source).read(mode(arguments.process.mode), arguments.process.anonymize)?;
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
@@ -73,6 +75,15 @@ fn show(arguments: &Dmd, analysis: &Analysis, out: &mut Output) -> Result<()> {
     let options = TextOptions { details: beyond.details, defects: beyond.defects };
     let text = analysis.text(&command(), &options);
     write(arguments, out, |file| file.write_all(text.as_bytes()))
+}
+
+fn mode(mode: DmdMode) -> Mode {
+    match mode {
+        DmdMode::Live => Mode::Live,
+        DmdMode::DarkMatter => Mode::DarkMatter,
+        DmdMode::Cumulative => Mode::Cumulative,
+        DmdMode::Scan => Mode::Scan,
+    }
 }
 
 /// Into the file that was asked for, or to standard output.
