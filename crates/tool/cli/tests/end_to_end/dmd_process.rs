@@ -44,7 +44,7 @@ fn a_program_gives_logs_of_its_heap() {
     let pid = running.id().to_string();
 
     // It goes on, and says what it holds now.
-    let outcome = heapledger(["dmd", &pid]);
+    let outcome = heapledger(["dmd", "--details", "--defects", &pid]);
     assert!(outcome.status.success(), "{outcome:?}");
     let text = outcome.text();
     let told = String::from_utf8_lossy(&outcome.stderr);
