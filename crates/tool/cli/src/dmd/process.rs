@@ -37,12 +37,15 @@ pub(super) fn ask(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Told> {
         Some(Answer::Recorded) => Ok(Told::Recorded),
         Some(Answer::Refused(reason)) => {
             let failure = Failure::new(Exit::Unreadable, format_args!("process {pid} has no log: {reason}"));
-            Err(failure.hint(
-                "the program has to hold a ledger: in Rust `heapledger::Ledger::start(Options::EXACT)`, in C\n\
-                 `heapledger_start(NULL)`; or to run under `heapledger record`: see docs/dmd.md",
-            ))
+            Err(failure.hint(match mode {
+                Mode::Cumulative => "the program has to start its ledger with `Options { keep_freed: true, .. }`",
+                _ => {
+                    "the program has to hold a ledger: in Rust `heapledger::Ledger::start(Options::EXACT)`, in C\n\
+                     `heapledger_start(NULL)`; or to run under `heapledger record`: see docs/reporters.md"
+                }
+            }))
         }
         None => Err(Failure::new(Exit::Unreadable, format_args!("process {pid} gives no log"))
-            .hint("it has been built with a version of Heapledger that has none; see docs/dmd.md")),
+            .hint("it has been built with a version of Heapledger that has none; see docs/reporters.md")),
     }
 }

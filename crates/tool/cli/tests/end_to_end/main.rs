@@ -14,6 +14,7 @@ mod chromium;
 mod command;
 mod contexts;
 mod diff;
+mod dmd_process;
 mod export;
 mod firefox;
 mod foreseen;
