@@ -186,8 +186,10 @@ fn a_recorded_process_is_asked() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
     let (file, flag, saved) = (scratch.file("listens.hl"), scratch.file("flag"), scratch.file("log.json"));
-    let job = Job::new([program("listens")]).argument(&flag);
-    let running = job.variable("LD_PRELOAD", library).variable("HEAPLEDGER_LISTEN", "1").start(Some(&file));
+    // The recorder itself is to have no ledger.
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let line = ["env".into(), preload, "HEAPLEDGER_LISTEN=1".into(), program("listens").display().to_string()];
+    let running = Job::new(line).argument(&flag).start(Some(&file));
     wait_until("the program is ready", || flag.exists());
     let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
     let pid = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap().status.command;
