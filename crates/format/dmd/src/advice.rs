@@ -6,9 +6,9 @@ mod plan;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 
-pub use owner::Owner;
-use owner::Whose;
+pub use owner::{Owner, Whose};
 pub use plan::{Part, Plan, Step};
 
 use crate::log::{FrameId, Group, Log, NameId, Report, TraceId};
@@ -90,8 +90,8 @@ pub enum Because {
 
 /// Gives advice on the blocks of a log. Making one takes time in proportion to the log's stacks and groups.
 #[derive(Debug)]
-pub struct Adviser<'a> {
-    log: &'a Log,
+pub struct Adviser<L> {
+    log: L,
     /// By trace: the frame of the owner.
     frames: Vec<Option<FrameId>>,
     owners: HashMap<FrameId, Owner>,
@@ -106,9 +106,9 @@ enum Reporter {
     At(FrameId),
 }
 
-impl<'a> Adviser<'a> {
+impl<L: Deref<Target = Log>> Adviser<L> {
     /// Looks through a log. Names of functions are in its frames, so have these resolved before.
-    pub fn of(log: &'a Log) -> Adviser<'a> {
+    pub fn of(log: L) -> Adviser<L> {
         let whose: Vec<Whose> = log.frames.iter().map(|text| Whose::of(text)).collect();
         // The innermost of the best there are; not the language's.
         let frame = |trace: &Vec<FrameId>| {
@@ -119,16 +119,27 @@ impl<'a> Adviser<'a> {
         let frames: Vec<Option<FrameId>> = log.traces.iter().map(frame).collect();
         let texts = frames.iter().flatten().map(|&frame| (frame, Owner::of(&log.frames[frame.0 as usize])));
         let owners = texts.collect();
-        let mut adviser = Adviser { log, frames, owners, reported: HashMap::new() };
-        for group in &log.groups {
+        let mut reported: HashMap<_, HashMap<_, _>> = HashMap::new();
+        let adviser = Adviser { log, frames, owners, reported: HashMap::new() };
+        for group in &adviser.log.groups {
             let (Some(owner), [Some(report), None]) = (adviser.owner(group.alloc), group.reports) else { continue };
             let Some(reporter) = adviser.reporter(report) else { continue };
-            let bytes: f64 = group.sizes.iter().map(|size| size.weight * (size.requested + size.slop) as f64).sum();
+            let bytes = adviser.log.estimated(group).usable;
             for place in places(owner) {
-                *adviser.reported.entry(place).or_default().entry(reporter).or_default() += bytes;
+                *reported.entry(place).or_default().entry(reporter).or_default() += bytes;
             }
         }
-        adviser
+        Adviser { reported, ..adviser }
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Whose code a frame is.
+    pub fn whose(&self, frame: FrameId) -> Whose {
+        Whose::of(self.log.frames.get(frame.0 as usize).map_or("", |text| text))
     }
 
     /// Whose the blocks are that were allocated there; `None`: nothing on the stack says it.

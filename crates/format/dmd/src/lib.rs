@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod amount;
 mod builder;
 mod log;
 pub mod request;
 
-pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
+pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who, Whose};
+pub use amount::Amount;
 pub use builder::{Block, Builder};
 pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};

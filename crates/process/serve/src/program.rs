@@ -22,7 +22,7 @@ impl Source for Program {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { measure: true, minimise: true, allocator: true }
+        Abilities { measure: true, dark_matter: false, minimise: true, allocator: true }
     }
 
     fn measure(&self, wish: Wish) -> Result<Reports, String> {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 
 use super::{Advice, Adviser};
-use crate::log::{Group, Size};
+use crate::amount::Amount;
+use crate::log::Log;
 
 /// What to do, the most bytes first. As text, a section of the detector's output.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,7 +53,7 @@ const PARTS_SHOWN: usize = 4;
 
 impl Plan {
     /// Puts together what is to be done in one place.
-    pub fn of(adviser: &Adviser<'_>) -> Plan {
+    pub fn of(adviser: &Adviser<impl Deref<Target = Log>>) -> Plan {
         let mut plan = Plan::default();
         let mut unreported: HashMap<String, Vec<(Advice, Part)>> = HashMap::new();
         let mut twice = unreported.clone();
@@ -61,8 +63,8 @@ impl Plan {
                 [Some(_), None] => continue,
                 [Some(_), Some(_)] => (&mut twice, &mut plan.twice_bytes),
             };
-            let (bytes, blocks) = amount(adviser, group);
-            *total += bytes;
+            let Amount { usable: bytes, blocks, .. } = adviser.log.estimated(group);
+            *total += adviser.log.counted(group).usable;
             let Some(advice) = adviser.group(group) else { continue };
             let place = adviser.owner(group.alloc).map(ToString::to_string).unwrap_or_default();
             let type_name = group.type_name.and_then(|name| adviser.log.names.get(name.0 as usize)).cloned();
@@ -72,21 +74,6 @@ impl Plan {
         plan.twice = sorted(twice);
         plan
     }
-}
-
-/// Usable bytes and blocks of a group, estimated if stacks are those of a sample.
-fn amount(adviser: &Adviser<'_>, group: &Group) -> (f64, f64) {
-    let sampling = adviser.log.about.sampling.filter(|_| group.alloc.is_some());
-    let blocks = |size: &Size| {
-        let usable = (size.requested + size.slop) as f64;
-        let chosen = sampling.map_or(1.0, |sampling| 1.0 - (1.0 - sampling.probability).powf(usable));
-        if chosen > 0.0 { size.weight / chosen } else { 0.0 }
-    };
-    let add = |(bytes, all): (f64, f64), size: &Size| {
-        let blocks = blocks(size);
-        (bytes + blocks * (size.requested + size.slop) as f64, all + blocks)
-    };
-    group.sizes.iter().fold((0.0, 0.0), add)
 }
 
 /// Advice with one key is done in one place.

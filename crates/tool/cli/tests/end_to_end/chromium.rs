@@ -98,7 +98,7 @@ fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
 const READY: &str = "document.querySelectorAll('.row.node, .row.single').length > 0";
 
 /// Pictures are kept where somebody wants to look at them.
-fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
+pub(crate) fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
     let path = match std::env::var_os("HEAPLEDGER_PICTURES") {
         Some(directory) => Path::new(&directory).join(name),
         None => scratch.file(name),
