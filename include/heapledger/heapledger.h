@@ -711,5 +711,6 @@ HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
 
 #include "measure.h"
 #include "reports.h"
+#include "dmd.h"
 
 #endif

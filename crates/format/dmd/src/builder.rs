@@ -1,8 +1,9 @@
 //! Making a log.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::frames::Unresolved;
+use crate::hash::Map;
 use crate::log::{About, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 /// A block, or several that have all of this in common.
@@ -30,35 +31,61 @@ pub struct Block {
 
 type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>);
 
+/// Adds blocks up.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) groups: Vec<Group>,
+    numbers: Map<Key, u32>,
+    sizes: Map<(u32, u64, u64), u32>,
+}
+
+impl Groups {
+    /// Adds blocks, and says to which group.
+    pub(crate) fn add(&mut self, block: &Block) -> u32 {
+        let Block { alloc, reports, type_name, context, requested, slop, count, .. } = *block;
+        let groups = &mut self.groups;
+        let at = *self.numbers.entry((alloc, reports, type_name, context)).or_insert_with(|| {
+            groups.push(Group { alloc, reports, type_name, context, sizes: Vec::new() });
+            groups.len() as u32 - 1
+        });
+        let sizes = &mut groups[at as usize].sizes;
+        let place = *self.sizes.entry((at, requested, slop)).or_insert_with(|| {
+            sizes.push(Size { requested, slop, count: 0, weight: 0.0, variance: 0.0 });
+            sizes.len() as u32 - 1
+        });
+        let size = &mut sizes[place as usize];
+        size.count = size.count.saturating_add(count);
+        size.weight += count as f64 * block.weight;
+        size.variance += count as f64 * block.variance;
+        at
+    }
+}
+
 /// Makes a [`Log`]: gives numbers to frames, stacks and names, each once, and adds blocks up.
 #[derive(Debug)]
 pub struct Builder {
     log: Log,
-    groups: HashMap<Key, u32>,
-    sizes: HashMap<(u32, u64, u64), u32>,
-    traces: HashMap<Vec<FrameId>, u32>,
-    frames: HashMap<String, u32>,
-    names: HashMap<String, u32>,
+    groups: Groups,
+    traces: Map<Vec<FrameId>, u32>,
+    frames: Map<String, u32>,
+    names: Map<String, u32>,
 }
 
 impl Builder {
     /// Of an empty log.
     pub fn new(mode: Mode) -> Builder {
-        let (groups, traces, frames, names) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
-        let log = Log { mode, variable: None, groups, traces, frames, names, about: About::default() };
-        Builder {
-            log,
-            groups: HashMap::new(),
-            sizes: HashMap::new(),
-            traces: HashMap::new(),
-            frames: HashMap::new(),
-            names: HashMap::new(),
-        }
+        let (groups, traces, frames, names) = <(Groups, Map<_, _>, Map<_, _>, Map<_, _>)>::default();
+        Builder { log: Log::empty(mode), groups, traces, frames, names }
     }
 
     /// The frame with this text: see [`Log::frames`].
     pub fn frame(&mut self, text: &str) -> FrameId {
-        FrameId(number(&mut self.frames, &mut self.log.frames, text))
+        let id = FrameId(number(&mut self.frames, &mut self.log.frames, text));
+        if self.log.libraries.len() < self.log.frames.len() {
+            let library = Unresolved::parse(text).map(|place| self.name(place.path));
+            self.log.libraries.push(library);
+        }
+        id
     }
 
     /// The stack with these frames, innermost first.
@@ -73,21 +100,13 @@ impl Builder {
 
     /// Adds blocks.
     pub fn add(&mut self, block: &Block) {
-        let Block { alloc, reports, type_name, context, requested, slop, count, .. } = *block;
-        let groups = &mut self.log.groups;
-        let at = *self.groups.entry((alloc, reports, type_name, context)).or_insert_with(|| {
-            groups.push(Group { alloc, reports, type_name, context, sizes: Vec::new() });
-            groups.len() as u32 - 1
-        });
-        let sizes = &mut groups[at as usize].sizes;
-        let place = *self.sizes.entry((at, requested, slop)).or_insert_with(|| {
-            sizes.push(Size { requested, slop, count: 0, weight: 0.0, variance: 0.0 });
-            sizes.len() as u32 - 1
-        });
-        let size = &mut sizes[place as usize];
-        size.count += count;
-        size.weight += count as f64 * block.weight;
-        size.variance += count as f64 * block.variance;
+        self.groups.add(block);
+    }
+
+    /// Adds a block with what is in it: all that was requested, without a last part of a word.
+    pub fn add_scanned(&mut self, block: &Block, address: u64, contents: &[u64]) {
+        let group = self.groups.add(block);
+        self.log.scanned.push(block, group, address, contents);
     }
 
     /// What is known besides.
@@ -97,12 +116,12 @@ impl Builder {
 
     /// The log.
     pub fn finish(self) -> Log {
-        self.log
+        Log { groups: self.groups.groups, ..self.log }
     }
 }
 
 /// The number of something in a list, to which it is added if it is new.
-fn number<T, Q>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, wanted: &Q) -> u32
+fn number<T, Q>(numbers: &mut Map<T, u32>, list: &mut Vec<T>, wanted: &Q) -> u32
 where
     T: Eq + Hash + Clone + std::borrow::Borrow<Q>,
     Q: Eq + Hash + ToOwned<Owned = T> + ?Sized,

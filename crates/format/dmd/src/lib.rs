@@ -5,12 +5,28 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-mod amount;
+mod analysis;
 mod builder;
+mod digest;
+mod frames;
+mod hash;
+mod lexer;
 mod log;
+mod read;
 pub mod request;
+mod text;
+mod write;
 
 pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who, Whose};
-pub use amount::Amount;
+pub use analysis::{
+    Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
+    Share, Sort, Stack, Total, is_alloc_fn,
+};
 pub use builder::{Block, Builder};
-pub use log::{About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Size, TraceId};
+pub use frames::Unresolved;
+pub use log::{
+    About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
+    Size, TraceId,
+};
+pub use read::ReadError;
+pub use text::TextOptions;

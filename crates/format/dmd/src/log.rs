@@ -59,10 +59,37 @@ pub struct Log {
     /// Frames as they are shown, without a number: `function (file:line)`, `function[library +0xOFFSET]`, or
     /// `???[library +0xOFFSET]`. Offsets are those of return addresses in the file of the library.
     pub frames: Vec<String>,
-    /// What types, contexts and reporters are called.
+    /// The library that each frame is in, where its text has said so before it was [resolved](Log::map_frames).
+    pub libraries: Vec<Option<NameId>>,
+    /// What types, contexts, reporters and libraries are called.
     pub names: Vec<String>,
+    /// The blocks one by one, of a log with their contents ([`Mode::Scan`]).
+    pub scanned: Scanned,
     /// What is known besides.
     pub about: About,
+}
+
+impl Log {
+    pub(crate) fn empty(mode: Mode) -> Log {
+        let (groups, traces, frames, libraries, names) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
+        let (scanned, about) = (Scanned::default(), About::default());
+        Log { mode, variable: None, groups, traces, frames, libraries, names, scanned, about }
+    }
+
+    /// The text of a frame.
+    pub fn frame(&self, frame: FrameId) -> &str {
+        &self.frames[frame.0 as usize]
+    }
+
+    /// The frames of a stack, innermost first.
+    pub fn trace(&self, trace: TraceId) -> &[FrameId] {
+        &self.traces[trace.0 as usize]
+    }
+
+    /// What a type, a context, a reporter or a library is called.
+    pub fn name(&self, name: NameId) -> &str {
+        &self.names[name.0 as usize]
+    }
 }
 
 /// Blocks that are shown as one.
@@ -78,6 +105,44 @@ pub struct Group {
     pub context: Option<NameId>,
     /// How many there are of each size, in the order of the first of each.
     pub sizes: Vec<Size>,
+}
+
+/// Blocks one by one, with what is in them.
+#[derive(Clone, Debug, Default)]
+pub struct Scanned {
+    /// In the order of the log.
+    pub blocks: Vec<ScannedBlock>,
+    /// The words of all of them.
+    pub words: Vec<u64>,
+}
+
+/// A block with what is in it.
+#[derive(Clone, Debug)]
+pub struct ScannedBlock {
+    /// Its address.
+    pub address: u64,
+    /// What was asked for, in bytes.
+    pub requested: u64,
+    /// What may be used beyond it, in bytes.
+    pub slop: u64,
+    /// The [group](Log::groups) in which it is counted.
+    pub group: u32,
+    /// Its contents in [`Scanned::words`]: what was requested, without a last part of a word.
+    pub words: std::ops::Range<usize>,
+}
+
+impl Scanned {
+    pub(crate) fn push(&mut self, block: &crate::Block, group: u32, address: u64, contents: &[u64]) {
+        let from = self.words.len();
+        self.words.extend_from_slice(contents);
+        let words = from..self.words.len();
+        self.blocks.push(ScannedBlock { address, requested: block.requested, slop: block.slop, group, words });
+    }
+
+    /// What is in a block.
+    pub fn contents(&self, block: &ScannedBlock) -> &[u64] {
+        &self.words[block.words.clone()]
+    }
 }
 
 /// Blocks of one size.
@@ -123,6 +188,15 @@ pub struct About {
     pub defects_count: u64,
 }
 
+impl About {
+    /// Whether nothing is known: a log of somebody else's.
+    pub fn is_nothing(&self) -> bool {
+        let About { program, pid, pause_ns, sampling, modules, defects, defects_count } = self;
+        let is_nobody = program.is_empty() && *pid == 0 && *pause_ns == 0 && sampling.is_none();
+        is_nobody && modules.is_empty() && defects.is_empty() && *defects_count == 0
+    }
+}
+
 /// How blocks were chosen whose stacks were recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -154,7 +228,7 @@ pub struct Defect {
     pub alloc: Option<TraceId>,
     /// What the reporter measured, in bytes; 0: it did not say.
     pub measured: u64,
-    /// The usable size of the block that this is about; 0: there is none.
+    /// The usable size of the block that this is about, or of all that the reporter has marked; 0: there is none.
     pub usable: u64,
     /// How often the same was found of this reporter at this place.
     pub count: u64,
@@ -174,4 +248,36 @@ pub enum DefectKind {
     /// The block was freed while its report counted: before the reports were complete, or with a mark that stays and that
     /// nobody took back.
     FreedWhileReported,
+    /// The reporter has reported more bytes of heap than it has marked blocks of: [`measured`](Defect::measured) and
+    /// [`usable`](Defect::usable). The rest is computed or counted, and looks unreported here; or it is no heap.
+    Unmarked,
+}
+
+impl DefectKind {
+    /// All of them.
+    pub const ALL: [DefectKind; 6] = [
+        DefectKind::NoBlock,
+        DefectKind::Interior,
+        DefectKind::NotHeap,
+        DefectKind::Partly,
+        DefectKind::FreedWhileReported,
+        DefectKind::Unmarked,
+    ];
+
+    /// What it is called in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            DefectKind::NoBlock => "no-block",
+            DefectKind::Interior => "interior",
+            DefectKind::NotHeap => "not-heap",
+            DefectKind::Partly => "partly",
+            DefectKind::FreedWhileReported => "freed-while-reported",
+            DefectKind::Unmarked => "unmarked",
+        }
+    }
+
+    /// The defect of this name.
+    pub fn from_name(name: &str) -> Option<DefectKind> {
+        DefectKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }

@@ -1,6 +1,6 @@
 //! Advice on logs as programs make them.
 
-use heapledger_dmd::{Adviser, Block, Builder, Log, Mode, Plan, Report, TraceId};
+use heapledger_dmd::{Adviser, Analysis, Block, Builder, KindName, Log, Mode, Options, Plan, Record, Report, TraceId};
 
 /// Blocks as a test says them.
 #[derive(Default)]
@@ -44,8 +44,18 @@ fn log(made: &[Made]) -> Log {
 
 /// The advice on the blocks that come first.
 fn first(made: &[Made]) -> Option<String> {
-    let log = log(made);
-    Adviser::of(&log).group(&log.groups[0]).map(|advice| advice.to_string())
+    let analysis = Analysis::of(&log(made), &Options { max_frames: 24, ..Options::default() });
+    let kind = match made[0].reports.len() {
+        0 => KindName::Unreported,
+        1 => KindName::OnceReported,
+        _ => KindName::TwiceReported,
+    };
+    let is_first = |record: &&Record| {
+        let alloc: Vec<&str> = record.alloc.iter().map(|frame| &**frame).collect();
+        alloc == made[0].alloc || made[0].alloc.is_empty()
+    };
+    let record = analysis.kind(kind).unwrap().records.iter().find(is_first).unwrap();
+    Adviser::of(&analysis).record(kind, record).map(|advice| advice.to_string())
 }
 
 const SET: &[&str] = &[
@@ -127,7 +137,7 @@ fn of_two_reporters_the_owners_keeps_them() {
         ..Made::default()
     };
     let once = |reports, size| Made { alloc: SET, reports, size, ..Made::default() };
-    let (store, cache): (&[_], &[_]) = (&[("explicit/store", ELSEWHERE)], &[("explicit/cache", ELSEWHERE)]);
+    let (store, cache): (&[_], &[_]) = (&[("explicit/store", MEASURE)], &[("explicit/cache", ELSEWHERE)]);
     assert_eq!(
         first(&[twice(), once(store, 1)]).unwrap(),
         "leave these out of explicit/cache, and in explicit/store: that alone reports others that store::db::Db::set \
@@ -185,7 +195,7 @@ fn a_plan_begins_with_what_is_most() {
         Made { alloc: SET, reports: &[("x", MEASURE), ("x", MEASURE)], size: 3, ..Made::default() },
         Made { alloc: ELSEWHERE, reports: &[("x", MEASURE)], size: 3, ..Made::default() },
     ]);
-    let plan = Plan::of(&Adviser::of(&log));
+    let plan = Plan::of_log(&log, None);
     let expected = "\
 Advice {
   1. 7,000 bytes (46.67% of unreported) in 1 block
@@ -201,5 +211,5 @@ Advice {
 }
 ";
     assert_eq!(plan.to_string(), expected);
-    assert_eq!(Plan::of(&Adviser::of(&Builder::new(Mode::DarkMatter).finish())).to_string(), "Advice {\n  none\n}\n");
+    assert_eq!(Plan::of_log(&Builder::new(Mode::DarkMatter).finish(), None).to_string(), "Advice {\n  none\n}\n");
 }

@@ -6,6 +6,7 @@
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 mod calls;
+mod dmd;
 mod environment;
 mod misuses;
 #[cfg(feature = "page")]

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heapledger::reports::dark_matter::{self, Error, Mode, dump};
 use heapledger::reports::{self, Collector, Options, Reports};
 use heapledger::{Allocator, Bytes, HeapSize, Ledger, Meter};
+use heapledger_dmd::{Defect, DefectKind, Group, Log, NameId};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -26,6 +28,8 @@ fn main() {
     let tests: &[(&str, fn())] = &[
         ("the_heap_is_what_reporters_say", the_heap_is_what_reporters_say),
         ("marks_tell_what_nobody_reports", marks_tell_what_nobody_reports),
+        ("a_log_is_of_the_heap_that_reporters_saw", a_log_is_of_the_heap_that_reporters_saw),
+        ("a_signal_has_a_log_written", a_signal_has_a_log_written),
         ("a_child_can_collect_whatever_its_parent_does", a_child_can_collect_whatever_its_parent_does),
         ("late_ledgers_are_not_believed", late_ledgers_are_not_believed),
     ];
@@ -152,6 +156,102 @@ fn a_child_can_collect_whatever_its_parent_does() {
     }
     is_over.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Blocks and usable bytes of a log that so many have reported, the first of them under this name.
+fn reported(log: &Log, reporter: Option<&str>) -> (u64, u64) {
+    let name = |group: &Group| Some(&*log.names[group.reports[0]?.reporter?.0 as usize]);
+    let wanted = log.groups.iter().filter(|group| group.reports[1].is_none() && name(group) == reporter);
+    let sizes = wanted.flat_map(|group| &group.sizes);
+    sizes.fold((0, 0), |(blocks, bytes), size| (blocks + size.count, bytes + size.count * (size.requested + size.slop)))
+}
+
+fn a_log_is_of_the_heap_that_reporters_saw() {
+    assert_eq!(dump(&Default::default()).unwrap_err(), Error::NotRunning);
+    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    fill(20_000);
+    let forgotten: Vec<Vec<u8>> = {
+        let _scope = heapledger::context!("forgetting");
+        (0..300).map(|_| heapledger::stamp!(black_box(Vec::with_capacity(5000)))).collect()
+    };
+    let live = |size| ledger.blocks().filter(|block| block.usable.0 >= size).count() as u64;
+    let store: Bytes = STORE.lock().unwrap().heap_size(&mut Meter::new());
+    let counted = reports::register("explicit/counted", |collector: &mut Collector| {
+        collector.heap("", Bytes(300 * 5000), "What is forgotten, as somebody has counted.");
+    });
+    let log = dump(&Default::default()).unwrap();
+    drop(counted);
+
+    // All of the store, and nothing else, to the byte; the collection itself has left a few blocks at most.
+    assert_eq!(reported(&log, Some("explicit/store")), (20_001, store.0));
+    let (blocks, bytes) = reported(&log, None);
+    assert!((301..320).contains(&blocks) && (1_500_000..1_600_000).contains(&bytes), "{blocks} {bytes}");
+    assert_eq!(live(5000), 301 + 1);
+    assert!(log.about.pause_ns > 0);
+    const OWN: &str = "explicit/heapledger/reporters";
+    let name = |name: NameId| &*log.names[name.0 as usize];
+    // Apart from what there was before the ledger: somebody counts, and marks nothing.
+    let is_old = |defect: &Defect| defect.kind == DefectKind::NoBlock && defect.reporter.map(name) == Some(OWN);
+    let (old, found): (Vec<_>, Vec<_>) = log.about.defects.iter().partition(|defect| is_old(defect));
+    assert!(old.len() < 5 && log.about.defects_count == old.len() as u64 + 1, "{:?}", log.about);
+    let [Defect { kind: DefectKind::Unmarked, reporter: Some(reporter), measured, usable: 0, .. }] = *found else {
+        panic!("{found:?}")
+    };
+    assert_eq!((name(*reporter), *measured), ("explicit/counted", 300 * 5000));
+    let group = log.groups.iter().find(|group| group.type_name.is_some()).unwrap();
+    assert_eq!((name(group.type_name.unwrap()), name(group.context.unwrap())), ("[u8]", "forgetting"));
+    assert_eq!(group.sizes[0].requested, 5000);
+
+    // Frames are of this program; the same place is called from one of its functions.
+    let here = std::env::current_exe().unwrap().display().to_string();
+    let frames = &log.traces[group.alloc.unwrap().0 as usize];
+    let text = &log.frames[frames[0].0 as usize];
+    assert!(text.starts_with(&format!("???[{here} +0x")), "{text}");
+    let module = log.about.modules.iter().find(|module| module.path == here).unwrap();
+    assert!(!module.build_id.is_empty());
+    drop(forgotten);
+
+    // Without asking anybody: the marks are those of the last time.
+    let as_it_is = dark_matter::Options { report: false, ..Default::default() };
+    assert_eq!(reported(&dump(&as_it_is).unwrap(), Some("explicit/store")), (20_001, store.0));
+    let live = dump(&dark_matter::Options { mode: Mode::Live, ..Default::default() }).unwrap();
+    assert!(live.groups.iter().all(|group| group.reports == [None, None]));
+}
+
+fn a_signal_has_a_log_written() {
+    let _ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let directory = std::env::temp_dir().join(format!("heapledger-signal-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let on_signal = dark_matter::on_signal(libc::SIGUSR2, &directory, Default::default()).unwrap();
+    // SAFETY: the signal is handled.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    let end = Instant::now() + Duration::from_secs(30);
+    let ending = format!("-{}.json.gz", std::process::id());
+    let file = loop {
+        let files = std::fs::read_dir(&directory).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let found = files.into_iter().find(|name| name.starts_with("dmd-") && name.ends_with(&ending));
+        assert!(Instant::now() < end);
+        if let Some(found) = found {
+            break found;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let bytes = std::fs::read(directory.join(file)).unwrap();
+    assert!(bytes.starts_with(b"\x1f\x8b"));
+    drop(on_signal);
+    std::fs::remove_dir_all(directory).unwrap();
+    // The signal does what it did before: it ends the process.
+    // SAFETY: the child does nothing but get it.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::raise(libc::SIGUSR2);
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert_eq!(ExitStatus::from_raw(status).signal(), Some(libc::SIGUSR2));
+    }
 }
 
 fn late_ledgers_are_not_believed() {

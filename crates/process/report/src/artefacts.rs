@@ -7,13 +7,12 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::slice;
 use std::sync::Arc;
 
 use heapledger_core::weak_address;
 
 use crate::abi::{Entry, Registry, VERSION};
-use crate::registry;
+use crate::{elf, registry};
 
 std::arch::global_asm!(
     ".pushsection .data.rel.ro.heapledger,\"aw\",%progbits",
@@ -215,73 +214,32 @@ fn linker() -> Option<Linker> {
 }
 
 fn modules() -> Vec<Module> {
-    struct Listing {
-        modules: Vec<Module>,
-        is_first: bool,
-    }
-
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, listing: *mut c_void) -> c_int {
-        // SAFETY: `modules` passes the listing; the C library describes a module that stays mapped during this call.
-        unsafe {
-            let (info, listing) = (&*info, &mut *listing.cast::<Listing>());
-            let is_executable = mem::replace(&mut listing.is_first, false);
-            let headers = headers(info);
-            let registries = registries_of(info, headers);
-            if !registries.is_empty() {
-                let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
-                let bias = info.dlpi_addr as usize;
-                let here = (&raw const NOTE_NAME).addr() as u64;
-                let is_own = is_loaded(headers, here.wrapping_sub(info.dlpi_addr), 1);
-                listing.modules.push(Module { name: name.to_owned(), bias, is_executable, is_own, registries });
-            }
+    let (mut modules, mut is_first) = (Vec::new(), true);
+    elf::each(|info, headers| {
+        let is_executable = mem::replace(&mut is_first, false);
+        let registries = registries_of(info, headers);
+        if !registries.is_empty() {
+            // SAFETY: the C library's name of the module, which ends with NUL and stays during the call.
+            let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
+            let bias = info.dlpi_addr as usize;
+            let here = (&raw const NOTE_NAME).addr() as u64;
+            let is_own = elf::is_loaded(headers, here.wrapping_sub(info.dlpi_addr), 1);
+            modules.push(Module { name: name.to_owned(), bias, is_executable, is_own, registries });
         }
-        0
-    }
-
-    let mut listing = Listing { modules: Vec::new(), is_first: true };
-    // SAFETY: the function of this name, with a callback of its type and what that expects.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut listing).cast()) };
-    listing.modules
+    });
+    modules
 }
 
-/// # Safety
-///
-/// The C library's description of a module, which stays that long.
-unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
-    if info.dlpi_phdr.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller's contract.
-    unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
-}
-
-/// Whether so many bytes there, by the module's own addresses, come from its file.
-fn is_loaded(headers: &[libc::Elf64_Phdr], start: u64, length: u64) -> bool {
-    headers.iter().any(|load| {
-        load.p_type == libc::PT_LOAD
-            && start >= load.p_vaddr
-            && start.checked_add(length).is_some_and(|end| end <= load.p_vaddr + load.p_filesz)
-    })
-}
-
-/// # Safety
-///
-/// The module is mapped, as its headers say.
-unsafe fn registries_of(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Vec<*const Registry> {
+fn registries_of(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Vec<*const Registry> {
     let mut found = Vec::new();
-    for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
-        if !is_loaded(headers, header.p_vaddr, header.p_memsz) {
-            continue;
-        }
-        let start = (info.dlpi_addr + header.p_vaddr) as usize;
-        // SAFETY: within a segment that is loaded from the file, and that nobody writes.
-        let notes =
-            unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(start), header.p_memsz as usize) };
-        for offset in distances(notes, header.p_align) {
-            let distance = i64::from_le_bytes(notes[offset..offset + 8].try_into().unwrap_or_default());
-            let address = (start + offset).wrapping_add_signed(distance as isize);
+    // SAFETY: the C library describes a module that stays mapped during the call that this is part of.
+    for (start, notes, alignment) in unsafe { elf::notes(info.dlpi_addr, headers) } {
+        for place in elf::contents(notes, alignment, NOTE_NAME, NOTE_KIND) {
+            let offset = place.start;
+            let Some(Ok(distance)) = notes.get(place).map(<[u8; 8]>::try_from) else { continue };
+            let address = (start + offset).wrapping_add_signed(i64::from_le_bytes(distance) as isize);
             let own_address = (address as u64).wrapping_sub(info.dlpi_addr);
-            let is_table = is_loaded(headers, own_address, size_of::<Registry>() as u64);
+            let is_table = elf::is_loaded(headers, own_address, size_of::<Registry>() as u64);
             if is_table && address.is_multiple_of(align_of::<Registry>()) {
                 found.push(ptr::with_exposed_provenance(address));
             }
@@ -290,54 +248,9 @@ unsafe fn registries_of(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr])
     found
 }
 
-/// Where in these notes the distances to registries are.
-fn distances(notes: &[u8], alignment: u64) -> Vec<usize> {
-    let round = |length: usize| length.next_multiple_of(if alignment == 8 { 8 } else { 4 });
-    let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let (Some(name), Some(description), Some(kind)) = (word(at), word(at + 4), word(at + 8)) {
-        let (name, description) = (name as usize, description as usize);
-        let begin = at + 12;
-        // Lengths are below 2³²: sums do not wrap around.
-        let content = at + round(12 + name);
-        let is_ours = kind == NOTE_KIND && description == 8 && notes.get(begin..begin + name) == Some(NOTE_NAME);
-        if is_ours && content + description <= notes.len() {
-            found.push(content);
-        }
-        at = round(content + description);
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn notes_are_read_within_their_bounds() {
-        let note = |name: &[u8], kind: u32, content: &[u8]| {
-            let mut note = Vec::new();
-            note.extend((name.len() as u32).to_le_bytes());
-            note.extend((content.len() as u32).to_le_bytes());
-            note.extend(kind.to_le_bytes());
-            note.extend(name);
-            note.resize(note.len().next_multiple_of(4), 0);
-            note.extend(content);
-            note.resize(note.len().next_multiple_of(4), 0);
-            note
-        };
-        let notes = [note(b"GNU\0", 3, &[1; 20]), note(NOTE_NAME, NOTE_KIND, &[7; 8]), note(NOTE_NAME, 9, &[0; 8])];
-        let notes = notes.concat();
-        assert_eq!(distances(&notes, 4).as_slice(), [36 + 24]);
-        for length in 0..notes.len() {
-            let found = distances(&notes[..length], 4);
-            assert_eq!(found.len(), usize::from(length >= 36 + 24 + 8), "{length}");
-        }
-        let mut damaged = notes.clone();
-        damaged[..4].fill(0xff);
-        assert!(distances(&damaged, 4).is_empty());
-    }
 
     #[test]
     fn this_artefact_is_found() {

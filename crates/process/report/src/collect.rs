@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process, ptr};
 
+use heapledger_core::{Bytes, bridge};
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
-use heapledger_resident::{LEDGER, query};
 
 use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
-use crate::fork::{self, COLLECTING};
+use crate::fork::{self, COLLECTING, Mine};
 use crate::path::{Written, part};
 use crate::slot::Slot;
 use crate::{builtin, children};
@@ -67,20 +67,13 @@ thread_local! {
 /// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
 /// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
-    if IS_REPORTING.get() {
-        return Reports::default();
-    }
-    fork::watch();
-    let _turn = COLLECTING.wait();
-    if options.mark {
-        query(|| LEDGER.clear_marks());
-    }
+    let Some(_turn) = turn() else { return Reports::default() };
     // First: it is the least disturbed so.
     let mut reports = builtin::reports(options);
     // They collect while we do.
     let children = options.children.then(|| children::ask(options));
     let own = own_process();
-    reports.append(&mut of_reporters(options));
+    reports.append(&mut of_reporters(options).0);
     for report in &mut reports {
         if report.process.is_empty() {
             report.process = Arc::clone(&own);
@@ -101,13 +94,54 @@ pub fn collect(options: &Options) -> Reports {
     reports
 }
 
+/// Has all reporters mark what they measure, if the options say so. `None` within a reporter.
+pub(crate) fn mark(options: &Options) -> Option<Marked> {
+    let turn = turn()?;
+    let (reports, claims) = of_reporters(options);
+    Some(Marked { claims, _reports: reports, _turn: turn })
+}
+
+/// Reporters have marked what they measure, and nobody else asks them before this is dropped.
+pub(crate) struct Marked {
+    /// In the order in which they were asked.
+    pub(crate) claims: Vec<Claim>,
+    _reports: Vec<Report>,
+    _turn: Mine,
+}
+
+/// What a reporter says that it holds.
+pub(crate) struct Claim {
+    /// By the name under which it marks blocks.
+    pub(crate) reporter: String,
+    /// In blocks of the allocator.
+    pub(crate) heap: Bytes,
+}
+
+impl Claim {
+    fn of(reporter: &Reporter, reports: &[Report], is_anonymous: bool) -> Claim {
+        let is_heap = |report: &&Report| report.kind == Kind::Heap && report.unit == Unit::Bytes;
+        let amounts = reports.iter().filter(is_heap).map(|report| u64::try_from(report.amount).unwrap_or(0));
+        let heap = Bytes(amounts.fold(0, u64::saturating_add));
+        Claim { reporter: Written::new(&reporter.path, is_anonymous).text, heap }
+    }
+}
+
+/// Waits until nobody else collects. `None` within a reporter.
+fn turn() -> Option<Mine> {
+    if IS_REPORTING.get() {
+        return None;
+    }
+    fork::watch();
+    Some(COLLECTING.wait())
+}
+
 /// As viewers show it: the one that begins so comes first.
 fn own_process() -> Arc<str> {
     format!("{MAIN_PROCESS} ({}, pid {})", program(), process::id()).into()
 }
 
 /// The name of the program's file.
-fn program() -> String {
+pub(crate) fn program() -> String {
     let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| "?".to_owned())
 }
@@ -120,13 +154,14 @@ struct Asked {
 /// Who is still to be asked.
 type Queue = Arc<Mutex<VecDeque<Arc<Asked>>>>;
 
-fn of_reporters(options: &Options) -> Vec<Report> {
+/// What reporters say, and what of it is heap.
+fn of_reporters(options: &Options) -> (Vec<Report>, Vec<Claim>) {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
     if options.mark {
         // Else what was reported in an earlier collection would seem to be reported twice.
-        query(|| LEDGER.clear_marks());
+        tell(bridge::Found::clear_marks);
     }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
@@ -145,11 +180,12 @@ fn of_reporters(options: &Options) -> Vec<Report> {
             worker = Worker::start(&queue, flags);
         }
     }
-    let mut reports = Vec::new();
+    let (mut reports, mut claims) = (Vec::new(), Vec::new());
     for asked in &all {
         let is_late = !asked.slot.wait_answered(late);
         is_stuck |= is_late;
         let mut outcome = asked.slot.close();
+        claims.push(Claim::of(&asked.reporter, &outcome.reports, options.anonymous));
         reports.append(&mut outcome.reports);
         let lateness = || match outcome.took {
             Some(took) => format!("it had not answered after {:.1} s", took.as_secs_f64()),
@@ -160,11 +196,21 @@ fn of_reporters(options: &Options) -> Vec<Report> {
         }
     }
     worker.end();
+    if options.mark {
+        tell(bridge::Found::marks_complete);
+    }
     if is_stuck {
         // It still has functions of ours, and somebody may call them.
         mem::forget(artefacts::own());
     }
-    reports
+    (reports, claims)
+}
+
+/// Tells whoever keeps marks, if anybody does.
+fn tell(what: impl FnOnce(bridge::Found) -> Option<extern "C" fn()>) {
+    if let Some(tell) = bridge::find().and_then(what) {
+        tell();
+    }
 }
 
 /// What stands for a reporter, or a process, that has failed.

@@ -34,6 +34,8 @@ mod builtin;
 mod children;
 mod collect;
 mod collector;
+pub mod dark_matter;
+mod elf;
 mod fork;
 mod listen;
 #[cfg(feature = "opentelemetry")]

@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use heapledger_dmd::request::{self as dmd, Answer};
 use heapledger_reports::request::{REQUEST_BYTES_MAX, Request};
+use heapledger_resident::internally;
 
 use crate::collect::{Options, collect, quietly};
+use crate::dark_matter::{self, dump};
 use crate::socket;
 
 /// How long a client may take to ask, and between two of its readings.
@@ -94,7 +97,11 @@ fn answer(client: &UnixStream) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
-    BufReader::new(client.take(REQUEST_BYTES_MAX as u64)).read_until(b'\n', &mut line)?;
+    let length_max = REQUEST_BYTES_MAX.max(dmd::REQUEST_BYTES_MAX);
+    BufReader::new(client.take(length_max as u64)).read_until(b'\n', &mut line)?;
+    if let Some(request) = dmd::Request::parse(&line) {
+        return answer_dmd(client, &request);
+    }
     let Some(request) = Request::parse(&line) else { return Ok(()) };
     let options = Options {
         anonymous: request.anonymous,
@@ -106,4 +113,22 @@ fn answer(client: &UnixStream) -> io::Result<()> {
     let file = collect(&options).to_gzip();
     let mut client = client;
     client.write_all(&file)
+}
+
+fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()> {
+    let dmd::Request { mode, report, anonymous, reporter_deadline, deadline } = *request;
+    let log = dump(&dark_matter::Options { mode, report, anonymous, reporter_deadline, deadline });
+    let file = log.map(|log| internally(move || log.to_gzip()));
+    let reason;
+    let answer = match &file {
+        Ok(file) => Answer::Log(file),
+        Err(dark_matter::Error::Recorded) => Answer::Recorded,
+        Err(error) => {
+            reason = error.to_string();
+            Answer::Refused(&reason)
+        }
+    };
+    let (line, file) = answer.to_bytes();
+    client.write_all(&line)?;
+    client.write_all(file)
 }

@@ -26,15 +26,18 @@ use crate::collect::{Options, collect};
 ///
 /// Where it cannot be written.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
-    let path = path.as_ref();
+    whole(path.as_ref(), &collect(options).to_gzip())
+}
+
+/// Writes a file as a whole, or not at all.
+pub(crate) fn whole(path: &Path, file: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut incomplete = std::ffi::OsString::from(format!("incomplete-{}-", process::id()));
     incomplete.push(name);
     let incomplete = path.with_file_name(incomplete);
-    let file = collect(options).to_gzip();
     let write = || {
         let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&incomplete)?;
-        out.write_all(&file)?;
+        out.write_all(file)?;
         fs::rename(&incomplete, path)
     };
     let result = write();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heapledger_reports::{Kind, Report, Unit};
+use heapledger_resident::internally;
 
 use crate::abi::{RawReport, Sink, Text, VERSION, flag};
 use crate::path::Written;
@@ -106,8 +107,9 @@ unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
 }
 
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
+    // What is reported is not itself the program's memory.
     // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
-    unsafe {
+    internally(|| unsafe {
         let raw = &*report;
         let mut state = slot(context).lock();
         let written = |text: Text| Written::new(text.to_string(), state.is_anonymous);
@@ -130,7 +132,7 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
         if !state.is_closed {
             state.reports.push(report);
         }
-    }
+    });
 }
 
 unsafe extern "C" fn fail(context: *const c_void, reason: Text) {

@@ -44,6 +44,7 @@ mod parts;
 mod picture;
 mod plot;
 mod preload;
+mod process;
 mod progress;
 mod question;
 mod ranks;

@@ -16,7 +16,6 @@ use crate::output::{Output, warn};
 
 mod json;
 mod page;
-mod process;
 mod source;
 mod url;
 

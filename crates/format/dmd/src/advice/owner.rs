@@ -11,8 +11,6 @@ pub struct Owner {
     pub of_type: Option<String>,
     /// Its `file:line`.
     pub place: Option<String>,
-    /// What it is a part of: a file that the program is made of, a crate, a namespace, a directory of its source.
-    pub module: String,
     /// The program's own; otherwise of a library that it is built of, since nothing else is on the stack.
     pub is_own: bool,
 }
@@ -36,19 +34,12 @@ impl Owner {
         let is_own = Whose::of(text) <= Whose::Helper;
         let place = frame.place.map(str::to_owned);
         let name = Name::parse(frame.function);
-        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let directory = |file: &str| file.rsplit_once('/').map(|(directory, _)| last(directory));
-        let module = match (frame.library, name.scope.first(), frame.file().and_then(directory)) {
-            (Some(library), ..) => last(library),
-            (None, Some(root), _) => root.clone(),
-            (None, None, directory) => directory.unwrap_or_default(),
-        };
         if frame.function == "???" {
-            return Owner { function: text.to_owned(), of_type: None, place, module, is_own };
+            return Owner { function: text.to_owned(), of_type: None, place, is_own };
         }
         let scope = name.whole_scope();
         let function = if scope.is_empty() { name.function.clone() } else { format!("{scope}::{}", name.function) };
-        Owner { function, of_type: name.is_of_type().then_some(scope), place, module, is_own }
+        Owner { function, of_type: name.is_of_type().then_some(scope), place, is_own }
     }
 
     /// The file that it is in.
@@ -88,7 +79,7 @@ impl Whose {
             }
             _ => {}
         }
-        if frame.function == "???" && frame.library.is_none() {
+        if (frame.function == "???" && frame.library.is_none()) || text.starts_with(NO_FUNCTION) {
             Whose::Library
         } else if is_allocator(&name) || (name.is_generic && is_container(&name)) {
             Whose::Helper
@@ -97,6 +88,9 @@ impl Whose {
         }
     }
 }
+
+/// What stands for a stack that was not recorded.
+const NO_FUNCTION: &str = "(no stack trace recorded";
 
 /// By name: these are generic, and so in the program's own file.
 fn is_of_language(name: &Name) -> bool {
@@ -256,8 +250,5 @@ mod tests {
         let owner = Owner::of("???[/home/me/store +0x1f]");
         assert_eq!((owner.to_string(), owner.is_own), ("???[/home/me/store +0x1f]".to_owned(), true));
         assert_eq!(Owner::of("store::fill<int>(int) (a.cc:7)").subject(), "store::fill");
-        let modules = ["f (/home/me/cache/f.c:1)", "a::b::f (x.rs:1)", "f[/bin/prog +0x1]", "f"]
-            .map(|text| Owner::of(text).module);
-        assert_eq!(modules, ["cache", "a", "prog", ""]);
     }
 }

@@ -3,17 +3,19 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use heapledger_reports::request::Request;
 use heapledger_reports::{FILE_BYTES_MAX, Reports};
 
-use super::{process, url};
+use super::url;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
 /// The reports of a file, of a running process, or of a page; `-` is standard input. A process may be asked to leave out what its
 /// reporters have declared private.
 pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
     if let Some(pid) = process::number(source) {
-        return parse(source, &process::ask(pid, is_anonymous)?);
+        return parse(source, &of_process(pid, is_anonymous)?);
     }
     if let Some(answer) = url::ask(source, is_anonymous) {
         return parse(source, &answer?);
@@ -27,6 +29,13 @@ pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
         path => File::open(path).and_then(all_of),
     };
     parse(source, &bytes.map_err(cannot)?)
+}
+
+/// The report file that a process answers with, its descendants' reports in it.
+fn of_process(pid: u32, anonymous: bool) -> Result<Vec<u8>> {
+    let (reporter_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
+    let request = Request { anonymous, mark: false, children: true, reporter_deadline, deadline };
+    process::ask(pid, &request.to_line(), "the reports", FILE_BYTES_MAX)
 }
 
 /// What was read, as far as it can be a report file.

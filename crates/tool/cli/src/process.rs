@@ -1,4 +1,4 @@
-//! Reports of a running process, which answers over a socket of its own: `format/reports/src/request.rs`.
+//! A running process, which answers over a socket of its own: `format/reports/src/request.rs`, `format/dmd/src/request.rs`.
 
 use std::fs;
 use std::io;
@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_reports::FILE_BYTES_MAX;
-use heapledger_reports::request::{Request, sockets};
+use heapledger_reports::request::sockets;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -15,23 +14,25 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
 /// How long each of the process's reporters may take.
-const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
-/// How long it may collect.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
+/// How long all of them may take.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+/// How long the process may be silent, whatever it is asked.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The process that a source means, if it means one: a number that is no file's name.
-pub(super) fn number(source: &str) -> Option<u32> {
+pub(crate) fn number(source: &str) -> Option<u32> {
     source.parse().ok().filter(|_| !Path::new(source).exists())
 }
 
-/// The report file that the process answers with, its descendants' reports in it.
-pub(super) fn ask(pid: u32, is_anonymous: bool) -> Result<Vec<u8>> {
+/// What the process answers to a line that asks for something, as far as it may be that long.
+pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Result<Vec<u8>> {
     if !Path::new(&format!("/proc/{pid}")).exists() {
         return Err(Failure::new(Exit::Unreadable, format_args!("there is no process {pid}"))
             .hint("`pgrep NAME` tells the numbers of the processes of a name"));
     }
     let cannot = |error: io::Error| {
-        Failure::caused(Exit::Unreadable, format_args!("cannot read the reports of process {pid}"), error)
+        Failure::caused(Exit::Unreadable, format_args!("cannot read {wanted} of process {pid}"), error)
             .hint("it answers processes of its own user, and root's, in the same network namespace")
     };
     let names = sockets(&fs::read("/proc/net/unix").map_err(cannot)?);
@@ -41,20 +42,13 @@ pub(super) fn ask(pid: u32, is_anonymous: bool) -> Result<Vec<u8>> {
              see docs/reporters.md",
         ));
     };
-    let request = Request {
-        anonymous: is_anonymous,
-        mark: false,
-        children: true,
-        reporter_deadline: REPORTER_DEADLINE,
-        deadline: DEADLINE,
-    };
-    exchange(&name, request).map_err(cannot)
+    exchange(&name, line, bytes_max).map_err(cannot)
 }
 
-fn exchange(name: &[u8], request: Request) -> io::Result<Vec<u8>> {
+fn exchange(name: &[u8], line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, timeout, Some(DEADLINE + Duration::from_secs(5)))?;
+        set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
     }
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     // Anybody can take such a name.
@@ -62,11 +56,11 @@ fn exchange(name: &[u8], request: Request) -> io::Result<Vec<u8>> {
     if user != own && !own.is_root() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    rustix::net::send(&socket, request.to_line().as_bytes(), SendFlags::NOSIGNAL)?;
-    read(&socket)
+    rustix::net::send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
+    read(&socket, bytes_max)
 }
 
-fn read(socket: &OwnedFd) -> io::Result<Vec<u8>> {
+fn read(socket: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut file = Vec::new();
     let mut buffer = vec![0_u8; 64 << 10];
     loop {
@@ -74,7 +68,7 @@ fn read(socket: &OwnedFd) -> io::Result<Vec<u8>> {
         if count == 0 && file.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if count == 0 || file.len() > FILE_BYTES_MAX {
+        if count == 0 || file.len() > bytes_max {
             return Ok(file);
         }
         file.extend_from_slice(&buffer[..count]);

@@ -1,0 +1,102 @@
+//! Frames: the texts of those that are not resolved, and resolving them.
+
+use crate::hash::Map;
+use crate::log::{FrameId, Log, NameId};
+
+/// A frame of which is known where it is: `function[path +0xOFFSET]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unresolved<'a> {
+    /// What the program itself has called the function; `???`: it did not know.
+    pub function: &'a str,
+    /// The file that it is in.
+    pub path: &'a str,
+    /// The return address in that file's own address space.
+    pub offset: u64,
+}
+
+impl<'a> Unresolved<'a> {
+    /// Of such a text; `None`: it is another one.
+    pub fn parse(text: &'a str) -> Option<Unresolved<'a>> {
+        let (front, offset) = text.strip_suffix(']')?.rsplit_once(" +0x")?;
+        let offset = u64::from_str_radix(offset, 16).ok()?;
+        let (function, path) = front.split_once('[')?;
+        Some(Unresolved { function, path, offset })
+    }
+}
+
+impl Log {
+    /// Replaces the text of each frame by those of one or more frames, innermost first: functions that were inlined there.
+    /// None leave it as it is.
+    pub fn map_frames(&mut self, mut resolve: impl FnMut(&str) -> Vec<String>) {
+        let mut texts: Vec<String> = Vec::new();
+        let mut libraries: Vec<Option<NameId>> = Vec::new();
+        let mut numbers: Map<(String, Option<NameId>), FrameId> = Map::default();
+        let mut replaced: Vec<Vec<FrameId>> = Vec::with_capacity(self.frames.len());
+        for (at, text) in self.frames.iter().enumerate() {
+            let library = self.libraries.get(at).copied().flatten();
+            let mut resolved = resolve(text);
+            if resolved.is_empty() {
+                resolved.push(text.clone());
+            }
+            let numbered = resolved.into_iter().map(|text| {
+                *numbers.entry((text, library)).or_insert_with_key(|(text, library)| {
+                    texts.push(text.clone());
+                    libraries.push(*library);
+                    FrameId(texts.len() as u32 - 1)
+                })
+            });
+            replaced.push(numbered.collect());
+        }
+        for trace in &mut self.traces {
+            *trace = trace.iter().flat_map(|frame| &replaced[frame.0 as usize]).copied().collect();
+        }
+        (self.frames, self.libraries) = (texts, libraries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Builder, Mode};
+
+    #[test]
+    fn what_is_not_resolved_says_where_it_is() {
+        let place = |function, path, offset| Some(Unresolved { function, path, offset });
+        assert_eq!(Unresolved::parse("???[/usr/lib/a b.so +0x1f]"), place("???", "/usr/lib/a b.so", 0x1f));
+        assert_eq!(Unresolved::parse("f(int)[x[1] +0xA]"), place("f(int)", "x[1]", 10));
+        for text in ["", "main (a.c:3)", "f[a +0x]", "f[a +0xg]", "f[a+0x1]", "f +0x1]", "f[a +0x11112222333344445]"] {
+            assert_eq!(Unresolved::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_frame_becomes_several_and_keeps_its_library() {
+        let mut builder = Builder::new(Mode::Live);
+        let frames = [builder.frame("???[a.so +0x1]"), builder.frame("main (a.c:1)")];
+        let trace = builder.trace(&frames);
+        let (reports, type_name, context) = ([None; 2], None, None);
+        let block = Block {
+            requested: 1,
+            slop: 0,
+            count: 1,
+            weight: 1.0,
+            variance: 0.0,
+            alloc: Some(trace),
+            reports,
+            type_name,
+            context,
+        };
+        builder.add(&block);
+        let mut log = builder.finish();
+        log.map_frames(|text| {
+            if text.starts_with("???") { vec!["inner (b.c:2)".into(), "outer (b.c:9)".into()] } else { Vec::new() }
+        });
+        let shown: Vec<&str> = log.trace(trace).iter().map(|frame| log.frame(*frame)).collect();
+        assert_eq!(shown, ["inner (b.c:2)", "outer (b.c:9)", "main (a.c:1)"]);
+        let library = |frame: FrameId| log.libraries[frame.0 as usize].map(|name| log.name(name));
+        assert_eq!(
+            log.trace(trace).iter().map(|frame| library(*frame)).collect::<Vec<_>>(),
+            [Some("a.so"), Some("a.so"), None]
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! `heapledger/dmd.h`: logs of the heap, for C.
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use heapledger_report::dark_matter::{self, Error, Mode, Options};
+
+use crate::calls::{ELSEWHERE, FAILED, OK, STATE, read};
+
+/// `heapledger_dmd_options`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct COptions {
+    size: u32,
+    mode: u32,
+    flags: u32,
+    reporter_deadline_ms: u32,
+    deadline_ms: u32,
+}
+
+const ANONYMOUS: u32 = 1;
+const AS_IT_IS: u32 = 2;
+
+/// `heapledger_dmd`: functions are only ever appended.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    size: u32,
+    version: u32,
+    save: unsafe extern "C" fn(*const c_char, *const COptions) -> c_int,
+    on_signal: unsafe extern "C" fn(c_int, *const c_char, *const COptions) -> c_int,
+    at_exit: unsafe extern "C" fn(*const c_char, *const COptions) -> c_int,
+}
+
+/// Found by programs also where a recorder observes them, other than the ledger.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_dmd_v1: Table = Table { size: size_of::<Table>() as u32, version: 1, save, on_signal, at_exit };
+
+/// # Safety
+///
+/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first field says.
+unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some((file, options)) = (unsafe { given(file, options) }) else { return FAILED };
+    answer(dark_matter::save(file, &options))
+}
+
+/// # Safety
+///
+/// As [`save`].
+unsafe extern "C" fn on_signal(signal: c_int, directory: *const c_char, options: *const COptions) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
+    answer(dark_matter::on_signal(signal, directory, options).map(dark_matter::OnSignal::keep))
+}
+
+/// # Safety
+///
+/// As [`save`].
+unsafe extern "C" fn at_exit(directory: *const c_char, options: *const COptions) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
+    answer(dark_matter::at_exit(directory, options))
+}
+
+fn answer(done: io::Result<()>) -> c_int {
+    let Err(error) = done else { return OK };
+    match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+        Some(Error::NotRunning) => STATE,
+        Some(Error::Recorded) => ELSEWHERE,
+        _ => FAILED,
+    }
+}
+
+/// A path and options as they are meant; `None`: they make no sense.
+///
+/// # Safety
+///
+/// As [`save`]; the path stays for as long as it is used.
+unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'a Path, Options)> {
+    if path.is_null() {
+        return None;
+    }
+    let mut given = COptions { size: 0, mode: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
+    // SAFETY: the caller's contract; the options are integers.
+    let path = unsafe {
+        read(options, &mut given);
+        CStr::from_ptr(path)
+    };
+    let defaults = Options::default();
+    let or = |milliseconds: u32, default: Duration| match milliseconds {
+        0 => default,
+        _ => Duration::from_millis(milliseconds.into()),
+    };
+    let options = Options {
+        mode: *[Mode::DarkMatter, Mode::Live, Mode::Cumulative, Mode::Scan].get(given.mode as usize)?,
+        report: given.flags & AS_IT_IS == 0,
+        anonymous: given.flags & ANONYMOUS != 0,
+        reporter_deadline: or(given.reporter_deadline_ms, defaults.reporter_deadline),
+        deadline: or(given.deadline_ms, defaults.deadline),
+    };
+    Some((Path::new(OsStr::from_bytes(path.to_bytes())), options))
+}

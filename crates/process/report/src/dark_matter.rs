@@ -1,0 +1,143 @@
+//! The dark matter of this program: logs of its heap that say which blocks nobody reports, and which are reported twice.
+//!
+//! [`dump`] asks all reporters, which mark what they measure in the ledger, and makes a log of the same heap: every live
+//! block by where it was allocated, of what type, in which context, and who has reported it. [`save`] writes it to a file,
+//! [`on_signal`] does that when the program is told to; a program that [listens](crate::listen) gives it to
+//! `heapledger dmd PID`. The command shows what is in it: `docs/dmd.md` of the project.
+//!
+//! ```no_run
+//! # use heapledger_report as reports;
+//! use reports::dark_matter::{self, Options};
+//!
+//! dark_matter::save("server.dmd.json.gz", &Options::default())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Costs
+//!
+//! The program's threads go on while reporters are asked. Then whoever allocates or frees waits while the ledger is copied:
+//! [`About::pause_ns`](heapledger_dmd::About::pause_ns) says for how long it was. What else is done, is done in the calling thread.
+
+mod log;
+mod modules;
+mod signal;
+
+use std::path::Path;
+use std::time::Duration;
+use std::{error, fmt, io};
+
+use heapledger_core::bridge;
+use heapledger_dmd::Log;
+pub use heapledger_dmd::Mode;
+use heapledger_inspect::{Ledger, SnapshotError};
+use heapledger_resident::internally;
+pub use signal::{OnSignal, at_exit, on_signal};
+
+use crate::{collect, save as files};
+
+/// What is to be in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which blocks, and what of them.
+    pub mode: Mode,
+    /// Ask all reporters first, instead of what has been reported before. Only for [`Mode::DarkMatter`].
+    pub report: bool,
+    /// Tell reporters to leave out what is private: their own names may be.
+    pub anonymous: bool,
+    /// How long each reporter may take.
+    pub reporter_deadline: Duration,
+    /// How long all of them may take.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all.
+    fn default() -> Options {
+        let collect::Options { reporter_deadline, deadline, .. } = collect::Options::default();
+        Options { mode: Mode::DarkMatter, report: true, anonymous: false, reporter_deadline, deadline }
+    }
+}
+
+/// Why there is no log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program has no ledger that runs.
+    NotRunning,
+    /// A recorder observes the program: the marks are in the recording.
+    Recorded,
+    /// A reporter has asked for it.
+    Reporting,
+    /// The ledger cannot be copied.
+    Snapshot(SnapshotError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotRunning => out.write_str("no ledger runs in the program"),
+            Error::Recorded => out.write_str(
+                "the program is recorded: its reporters have been asked, and the recording has what they say",
+            ),
+            Error::Reporting => out.write_str("a reporter is being asked"),
+            Error::Snapshot(error) => error.fmt(out),
+        }
+    }
+}
+
+impl error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+/// A log of the heap as it is now. The log itself is in no ledger.
+///
+/// Of two calls at a time, or a call and a [collection](crate::collect), the second waits for the first.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub fn dump(options: &Options) -> Result<Log, Error> {
+    let is_recorded = is_recorded();
+    if !is_recorded && !Ledger::get().is_running() {
+        return Err(Error::NotRunning);
+    }
+    let Options { mode, report, anonymous, reporter_deadline, deadline } = *options;
+    // What they say, and that nobody else asks them, stays until the log has been made.
+    let marked = if report && mode == Mode::DarkMatter {
+        let (mark, children) = (true, false);
+        let options = collect::Options { anonymous, mark, children, reporter_deadline, deadline };
+        Some(collect::mark(&options).ok_or(Error::Reporting)?)
+    } else {
+        None
+    };
+    if is_recorded {
+        return Err(Error::Recorded);
+    }
+    let claims = marked.as_ref().map_or(&[][..], |marked| &marked.claims);
+    log::of_ledger(mode, claims).map_err(Error::Snapshot)
+}
+
+/// Writes a [log](dump) to a file that `heapledger dmd`, and Mozilla's `dmd.py`, can read. By custom its name ends with
+/// `.json.gz`.
+///
+/// The file is written under another name beside it first, and is there as a whole or not at all. It can be read by this
+/// user alone.
+///
+/// # Errors
+///
+/// Those of [`dump`], and where the file cannot be written.
+pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
+    let log = dump(options)?;
+    let file = internally(move || log.to_gzip());
+    files::whole(path.as_ref(), &file)
+}
+
+/// Whether a recorder observes the program now: it is told of marks, and the program's own ledger is not.
+fn is_recorded() -> bool {
+    let recorder = bridge::find().filter(|_| !heapledger_core::arch::bridge().is_null());
+    recorder.and_then(bridge::Found::is_recording).is_some_and(|is_recording| is_recording() != 0)
+}
