@@ -5,18 +5,17 @@ mod lists;
 mod whole;
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 use std::sync::Arc;
 
-use heapledger_dmd::{Amount, Log};
+use heapledger_dmd::{Analysis, Flaw, KindName, Log, Mode, Options, Sort, Step, TextOptions};
 use serde::{Deserialize, Serialize};
 
 use self::figures::{bytes, counted, number, percent};
-use self::lists::{By, Choice, List, Read, Row, Sort, rows};
+use self::lists::{By, Choice, List, Read, Row};
 use self::whole::Whole;
 use crate::handler::gone;
 use crate::http::Response;
-use crate::shelf::{Shelf, Weighed};
+use crate::shelf::Shelf;
 
 /// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
 #[derive(Clone, Debug, Deserialize)]
@@ -44,9 +43,20 @@ struct View {
     #[serde(default)]
     within: Option<Within>,
     #[serde(default)]
-    sort: Sort,
+    sort: SortBy,
     #[serde(default)]
     filter: String,
+}
+
+/// By what rows are sorted, called as the command calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SortBy {
+    #[default]
+    Usable,
+    Req,
+    Slop,
+    NumBlocks,
 }
 
 /// Only what is of one group of another grouping.
@@ -59,16 +69,19 @@ struct Within {
 /// The logs and the list that were looked at last.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    read: VecDeque<(u64, Arc<Read>)>,
+    read: VecDeque<(Compared, Arc<Read>)>,
     kept: Option<Kept>,
 }
+
+/// A log, what it is compared with, and how its records are sorted.
+type Compared = (u64, Option<u64>, SortBy);
 
 #[derive(Debug)]
 struct Kept {
     view: View,
     list: List,
+    log: Arc<Log>,
     read: Arc<Read>,
-    base: Option<Arc<Read>>,
     lines: Lines,
 }
 
@@ -82,7 +95,7 @@ enum Lines {
     Defects(Vec<usize>),
 }
 
-/// A log, and one that it is compared with.
+/// What is looked at, and what was before.
 const READ_MAX: usize = 2;
 /// Rows in one answer, whatever was asked for.
 const COUNT_MAX: usize = 2_000;
@@ -96,7 +109,7 @@ struct Shown {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<List>,
-    amount: f64,
+    amount: i64,
     value: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
@@ -132,7 +145,7 @@ struct About {
     list: List,
     lists: Vec<Tab>,
     /// Figures, and what they are of.
-    figures: Vec<(String, String)>,
+    figures: Vec<(String, &'static str)>,
     is_estimated: bool,
 }
 
@@ -151,9 +164,9 @@ impl Views {
         self.read.is_empty()
     }
 
-    /// About how much memory they take: what is concluded from a log is about as much as the log.
+    /// About how much memory they take.
     pub(crate) fn bytes(&self) -> usize {
-        self.read.iter().map(|(_, read)| read.log().bytes()).sum()
+        self.read.iter().map(|(_, read)| read.bytes()).sum()
     }
 
     /// The rows that are wanted, as JSON.
@@ -185,37 +198,70 @@ impl Views {
         json(&kept.whole(wanted.from).ok_or_else(|| Response::text(422, "there is no such row"))?)
     }
 
-    /// The list as text.
+    /// What is looked at as text: as the command prints it.
     pub(crate) fn text(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<String, Response> {
-        let kept = self.keep(shelf, &wanted.view)?;
-        let mut text = String::new();
-        for row in kept.show(0, COUNT_MAX) {
-            let detail = if row.detail.is_empty() { String::new() } else { format!(" [{}]", row.detail) };
-            // A string takes everything.
-            let _ = writeln!(text, "{:>12} {:>8} {:>14}  {}{detail}", row.value, row.percent, row.count, row.name);
+        let View { log, base, by, sort, filter, .. } = &wanted.view;
+        let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
+        let filters = (!filter.is_empty()).then(|| filter.clone()).into_iter().collect();
+        let by = match by {
+            By::Site | By::Owner => heapledger_dmd::By::Stack,
+            By::Type => heapledger_dmd::By::Type,
+            By::Module => heapledger_dmd::By::Module,
+            By::Context => heapledger_dmd::By::Context,
+        };
+        let options = Options { sort: (*sort).into(), filters, by, ..Options::default() };
+        let analysis = match base {
+            None => Analysis::of(get(*log)?, &options),
+            Some(base) => Analysis::difference(get(*base)?, get(*log)?, &options).map_err(different)?,
+        };
+        let mut text = analysis.text("about:memory", &TextOptions { details: true, defects: true });
+        let plan = &self.keep(shelf, &wanted.view)?.read.plan;
+        if analysis.mode == Mode::DarkMatter && base.is_none() {
+            text.push_str(&plan.to_string());
         }
         Ok(text)
     }
 
     fn keep(&mut self, shelf: &Shelf<Log>, view: &View) -> Result<&Kept, Response> {
+        let is_kept = |id: u64| shelf.get(id).is_some();
         // What was kept of a log that is gone is gone with it.
-        self.read.retain(|(id, _)| shelf.get(*id).is_some());
-        let read = self.read(shelf, view.log)?;
-        let base = view.base.map(|base| self.read(shelf, base)).transpose()?;
+        self.read.retain(|((log, base, _), _)| is_kept(*log) && base.is_none_or(is_kept));
+        let log = shelf.get(view.log).ok_or_else(gone)?.content.clone();
+        let read = self.read(shelf, (view.log, view.base, view.sort))?;
         if self.kept.as_ref().is_none_or(|kept| kept.view != *view) {
-            self.kept = Some(Kept::new(view.clone(), read, base)?);
+            self.kept = Some(Kept::new(view.clone(), log, read));
         }
         self.kept.as_ref().ok_or_else(gone)
     }
 
-    fn read(&mut self, shelf: &Shelf<Log>, id: u64) -> Result<Arc<Read>, Response> {
-        let read = match self.read.iter().position(|(other, _)| *other == id) {
+    fn read(&mut self, shelf: &Shelf<Log>, compared: Compared) -> Result<Arc<Read>, Response> {
+        let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
+        let (log, base, sort) = compared;
+        let read = match self.read.iter().position(|(other, _)| *other == compared) {
             Some(at) => self.read.remove(at).ok_or_else(gone)?.1,
-            None => Arc::new(Read::new(shelf.get(id).ok_or_else(gone)?.content.clone())),
+            None => {
+                let base = base.map(get).transpose()?;
+                Arc::new(Read::new(get(log)?, base, sort.into()).map_err(different)?)
+            }
         };
         self.read.truncate(READ_MAX - 1);
-        self.read.push_front((id, read.clone()));
+        self.read.push_front((compared, read.clone()));
         Ok(read)
+    }
+}
+
+fn different(error: heapledger_dmd::DifferentModes) -> Response {
+    Response::text(422, error.to_string())
+}
+
+impl From<SortBy> for Sort {
+    fn from(sort: SortBy) -> Sort {
+        match sort {
+            SortBy::Usable => Sort::Usable,
+            SortBy::Req => Sort::Requested,
+            SortBy::Slop => Sort::Slop,
+            SortBy::NumBlocks => Sort::Blocks,
+        }
     }
 }
 
@@ -229,18 +275,13 @@ impl Lines {
 }
 
 impl Kept {
-    fn new(view: View, read: Arc<Read>, base: Option<Arc<Read>>) -> Result<Kept, Response> {
-        if let Some(base) = base.as_ref().filter(|base| base.log().mode != read.log().mode) {
-            let [one, other] = [&read, base].map(|read| whole::mode(read.log().mode));
-            return Err(Response::text(422, format!("one log is of mode {one}, the other of mode {other}")));
-        }
+    fn new(view: View, log: Arc<Log>, read: Arc<Read>) -> Kept {
         let lists = read.lists();
         // One that this log does not have is of another log that was shown before.
         let list = view.list.filter(|list| lists.contains(list)).unwrap_or(lists[0]);
-        let filter = view.filter.clone();
-        let has = |text: &str| match filter.strip_prefix('!') {
+        let has = |text: &str| match view.filter.strip_prefix('!') {
             Some(unwanted) => !text.contains(unwanted),
-            None => text.contains(filter.strip_prefix('\\').unwrap_or(&filter)),
+            None => text.contains(view.filter.strip_prefix('\\').unwrap_or(&view.filter)),
         };
         let lines = match list {
             List::Advice => {
@@ -250,17 +291,16 @@ impl Kept {
                 )
             }
             List::Defects => {
-                let defects = read.log().about.defects.iter().enumerate();
-                let is_shown = |defect| has(&defect_name(&read, defect));
-                Lines::Defects(defects.filter(|(_, defect)| is_shown(defect)).map(|(number, _)| number).collect())
+                let flaws = read.analysis.defects.iter().enumerate();
+                Lines::Defects(flaws.filter(|(_, flaw)| has(&flaw_name(flaw))).map(|(number, _)| number).collect())
             }
             List::Unreported | List::Twice | List::Once | List::Live => {
                 let within = view.within.as_ref().map(|within| (within.by, &*within.name));
-                let choice = Choice { list, by: view.by, within, filter: &view.filter };
-                Lines::Blocks(rows(&read, base.as_deref(), &choice, view.sort))
+                let (by, sort) = (view.by, view.sort.into());
+                Lines::Blocks(read.rows(&Choice { list, by, within, filter: &view.filter, sort }))
             }
         };
-        Ok(Kept { view, list, read, base, lines })
+        Kept { view, list, log, read, lines }
     }
 
     fn show(&self, from: usize, count: usize) -> Vec<Shown> {
@@ -278,53 +318,40 @@ impl Kept {
     }
 
     fn show_blocks(&self, rows: &[Row], from: usize, count: usize) -> Vec<Shown> {
-        let total = self.total(self.list).usable;
-        let largest = rows.iter().map(|row| self.sorted(&row.amount).abs()).fold(0.0, f64::max);
-        let mut cumulative: f64 = rows.iter().take(from).map(|row| row.amount.usable).sum();
+        let total = self.read.total(self.list).bytes as f64;
+        let largest = rows.iter().map(|row| row.amount.by(self.view.sort.into()).abs()).fold(0.0, f64::max);
+        let mut cumulative: i64 = rows.iter().take(from).map(|row| row.amount.usable).sum();
+        let is_site = self.view.by == By::Site;
         let shown = rows.iter().enumerate().skip(from).take(count);
         shown
-            .map(|(number_of_row, row)| {
+            .map(|(at, row)| {
                 let amount = &row.amount;
                 cumulative += amount.usable;
-                let group = whole::first(&self.read, self.base.as_deref(), row);
-                let name = group.map_or("", |(read, group)| read.group_name(group, self.view.by)).to_owned();
-                let is_site = self.view.by == By::Site;
-                let error = amount.usable_error();
+                let (usable, error) = (amount.usable as f64, amount.error());
                 Shown {
-                    row: number_of_row,
+                    row: at,
                     kind: if is_site { "record" } else { "group" },
                     list: Some(self.list),
                     amount: amount.usable,
-                    value: bytes(amount.usable),
+                    value: bytes(usable),
                     error: if error >= 1.0 { bytes(error) } else { String::new() },
-                    percent: percent(amount.usable, total),
-                    cumulative: percent(cumulative, total),
-                    share: if largest == 0.0 { 0.0 } else { self.sorted(amount) / largest },
-                    count: format!("{}×", number(amount.blocks)),
-                    name,
+                    percent: percent(usable, total),
+                    cumulative: percent(cumulative as f64, total),
+                    share: if largest == 0.0 { 0.0 } else { amount.by(self.view.sort.into()) / largest },
+                    count: times(amount.blocks),
+                    name: row.name.to_string(),
                     detail: if is_site { self.types(row) } else { String::new() },
-                    exactly: whole::figures(amount),
+                    exactly: whole::figures(amount, true),
                 }
             })
             .collect()
     }
 
-    /// What rows are sorted by.
-    fn sorted(&self, amount: &Amount) -> f64 {
-        match self.view.sort {
-            Sort::Usable => amount.usable,
-            Sort::Req => amount.requested,
-            Sort::Slop => amount.slop(),
-            Sort::NumBlocks => amount.blocks,
-        }
-    }
-
-    /// The types of a row's blocks: the first that there is, and how many others.
+    /// The types of a row's blocks: that of the most bytes, and how many others.
     fn types(&self, row: &Row) -> String {
-        let groups = row.groups.iter().filter_map(|&group| self.read.log().groups.get(group as usize));
-        let mut types: Vec<_> = groups.filter_map(|group| self.read.name(group.type_name)).collect();
-        types.sort_unstable();
-        types.dedup();
+        let record = row.records.first().and_then(|&at| self.read.records(self.list).get(at));
+        let types: Vec<&str> =
+            record.iter().flat_map(|record| &record.types).filter_map(|of| of.name.as_deref()).collect();
         match &types[..] {
             [] => String::new(),
             [one] => (*one).to_owned(),
@@ -334,58 +361,59 @@ impl Kept {
 
     fn show_step(&self, row: usize, of_plan: usize) -> Option<Shown> {
         let (step, list) = self.step(of_plan)?;
-        let total = self.read.total(list).usable;
-        let largest = [&self.read.plan.unreported, &self.read.plan.twice];
-        let largest = largest.iter().filter_map(|steps| steps.first()).map(|step| step.bytes).fold(0.0, f64::max);
-        let (usable, blocks) = (counted(step.bytes, "byte"), counted(step.blocks, "block"));
+        let firsts = [self.read.plan.unreported.first(), self.read.plan.twice.first()];
+        let largest = firsts.into_iter().flatten().map(|step| step.bytes).max().unwrap_or_default();
+        let usable = step.bytes as f64;
         Some(Shown {
             row,
             kind: "advice",
             list: Some(list),
             amount: step.bytes,
-            value: bytes(step.bytes),
-            percent: percent(step.bytes, total),
-            share: if largest == 0.0 { 0.0 } else { step.bytes / largest },
-            count: format!("{}×", number(step.blocks)),
+            value: bytes(usable),
+            percent: percent(usable, self.read.total(list).bytes as f64),
+            share: if largest == 0 { 0.0 } else { usable / largest as f64 },
+            count: times(step.blocks),
             name: step.advice.to_string(),
-            exactly: format!("{usable} in {blocks}"),
+            exactly: format!("{} in {}", counted(usable, "byte"), counted(step.blocks as f64, "block")),
             ..Shown::default()
         })
     }
 
-    fn show_defect(&self, row: usize, number_of_defect: usize) -> Option<Shown> {
-        let defect = self.read.log().about.defects.get(number_of_defect)?;
+    fn show_defect(&self, row: usize, at: usize) -> Option<Shown> {
+        let flaw = self.read.analysis.defects.get(at)?;
         Some(Shown {
             row,
             kind: "defect",
             list: Some(List::Defects),
-            amount: defect.count as f64,
-            value: format!("{}×", number(defect.count as f64)),
-            name: defect_name(&self.read, defect),
-            exactly: counted(defect.count as f64, "time"),
+            value: times(flaw.count.min(i64::MAX as u64) as i64),
+            name: flaw_name(flaw),
+            exactly: counted(flaw.count as f64, "time"),
             ..Shown::default()
         })
     }
 
     fn whole(&self, row: usize) -> Option<Whole> {
-        let (read, base) = (&*self.read, self.base.as_deref());
+        let read = &*self.read;
         Some(match &self.lines {
             Lines::Blocks(rows) => {
                 let row = rows.get(row)?;
                 match self.view.by {
-                    By::Site => whole::site(read, base, row),
-                    by => whole::group(read, base, row, by, self.list),
+                    By::Site => {
+                        let record = read.records(self.list).get(*row.records.first()?)?;
+                        whole::site(read, record, &row.amount, self.list)
+                    }
+                    by => whole::group(read, row, by, self.list),
                 }
             }
             Lines::Steps(steps) => {
                 let (step, list) = self.step(*steps.get(row)?)?;
-                whole::step(step, list, read.total(list).usable)
+                whole::step(step, list, read.total(list).bytes)
             }
-            Lines::Defects(defects) => whole::defect(read, read.log().about.defects.get(*defects.get(row)?)?),
+            Lines::Defects(flaws) => whole::defect(read, read.analysis.defects.get(*flaws.get(row)?)?),
         })
     }
 
-    fn step(&self, number: usize) -> Option<(&heapledger_dmd::Step, List)> {
+    fn step(&self, number: usize) -> Option<(&Step, List)> {
         let plan = &self.read.plan;
         match number.checked_sub(plan.unreported.len()) {
             None => Some((plan.unreported.get(number)?, List::Unreported)),
@@ -393,66 +421,63 @@ impl Kept {
         }
     }
 
-    /// All that is in a list, less what it is compared with.
-    fn total(&self, list: List) -> Amount {
-        let mut total = self.read.total(list);
-        if let Some(base) = &self.base {
-            total -= base.total(list);
-        }
-        total
-    }
-
     fn about(&self) -> About {
-        let lists = self.read.lists();
-        let totals: Vec<Amount> = lists.iter().map(|&list| self.total(list)).collect();
-        let mut heap = Amount::default();
-        totals.iter().for_each(|total| heap += *total);
-        let tab = |(&list, total): (&List, &Amount)| {
-            let name = match list {
-                List::Unreported => "Unreported",
-                List::Twice => "Reported twice",
-                List::Once => "Reported once",
-                List::Live => "Blocks",
-                List::Advice => "Advice",
-                List::Defects => "Defects",
+        let heap = self.read.analysis.heap.bytes as f64;
+        let tab = |list: List| {
+            let total = self.read.total(list);
+            let usable = total.bytes as f64;
+            let (name, figure) = match list {
+                List::Unreported => ("Unreported", percent(usable, heap)),
+                List::Twice => ("Reported twice", percent(usable, heap)),
+                List::Once => ("Reported once", percent(usable, heap)),
+                List::Live if self.read.kind_name(list) == Some(KindName::Cumulative) => {
+                    ("Blocks, freed ones too", String::new())
+                }
+                List::Live => ("Blocks", String::new()),
+                List::Advice => {
+                    ("Advice", number((self.read.plan.unreported.len() + self.read.plan.twice.len()) as f64))
+                }
+                List::Defects => ("Defects", number(self.read.analysis.defects_count as f64)),
             };
-            let share = if heap.usable > 0.0 { total.usable / heap.usable } else { 0.0 };
-            let figure = match list {
-                List::Advice => number((self.read.plan.unreported.len() + self.read.plan.twice.len()) as f64),
-                List::Defects => number(self.read.log().about.defects_count as f64),
-                _ => percent(total.usable, heap.usable),
-            };
-            Tab { list, name, figure, value: bytes(total.usable), exactly: whole::figures(total), share }
+            let exactly = format!("{} in {}", counted(usable, "byte"), counted(total.blocks as f64, "block"));
+            Tab {
+                list,
+                name,
+                figure,
+                value: bytes(usable),
+                exactly,
+                share: if heap > 0.0 { usable / heap } else { 0.0 },
+            }
         };
-        let tabs = lists.iter().zip(&totals).map(tab).collect();
-        About { list: self.list, lists: tabs, figures: self.figures(&heap), is_estimated: self.is_estimated() }
-    }
-
-    fn is_estimated(&self) -> bool {
-        self.read.log().about.sampling.is_some()
+        let lists = self.read.lists().into_iter().map(tab).collect();
+        let is_estimated = self.read.analysis.is_estimated;
+        About { list: self.list, lists, figures: self.figures(), is_estimated }
     }
 
     /// What there is to say of the log as a whole.
-    fn figures(&self, heap: &Amount) -> Vec<(String, String)> {
-        let about = &self.read.log().about;
-        let mut figures = vec![
-            (bytes(heap.usable), format!("in the heap, {}", whole::mode(self.read.log().mode))),
-            (number(heap.blocks), "blocks".to_owned()),
-        ];
-        if about.pause_ns > 0 && self.base.is_none() {
-            figures.push((pause(about.pause_ns), "held up to be copied".to_owned()));
-        }
-        if let Some(sampling) = about.sampling {
-            let probability = format!("{:.4}", sampling.probability);
-            figures.push((format!("p = {probability}"), "per byte: stacks are of a sample".to_owned()));
-        }
-        figures
+    fn figures(&self) -> Vec<(String, &'static str)> {
+        let (analysis, about) = (&self.read.analysis, &self.log.about);
+        let what = match analysis.mode {
+            Mode::Cumulative => "allocated",
+            Mode::Live | Mode::Scan | Mode::DarkMatter => "in the heap",
+        };
+        let what = if self.view.base.is_some() { "more" } else { what };
+        let heap = [(bytes(analysis.heap.bytes as f64), what), (number(analysis.heap.blocks as f64), "blocks")];
+        let pause =
+            (about.pause_ns > 0 && self.view.base.is_none()).then(|| (pause(about.pause_ns), "held up to be copied"));
+        let sampled = about
+            .sampling
+            .map(|sampling| (format!("p = {:.4}", sampling.probability), "per byte that a block's stack was recorded"));
+        heap.into_iter().chain(pause).chain(sampled).collect()
     }
 }
 
-fn defect_name(read: &Read, defect: &heapledger_dmd::Defect) -> String {
-    let reporter = read.name(defect.reporter).unwrap_or("a reporter without a name");
-    format!("{reporter} {}", whole::wrong(defect.kind))
+fn flaw_name(flaw: &Flaw) -> String {
+    format!("{} {}", flaw.reporter.as_deref().unwrap_or(whole::NAMELESS), flaw.what())
+}
+
+fn times(count: i64) -> String {
+    format!("{}×", number(count as f64))
 }
 
 /// How long something took: `1.25 ms`.

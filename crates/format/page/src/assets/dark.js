@@ -53,7 +53,7 @@ list.addEventListener("shown", ({ detail: answer }) => {
   $("log-count").textContent = `${number(answer.seen)} ${answer.seen === 1 ? "line" : "lines"}`;
   $("nothing").hidden = answer.seen > 0;
   if (!answer.seen) $("nothing").textContent = view.filter ? "Nothing that the filter lets through." : "Nothing.";
-  $("records").closest("main").dataset.list = view.list;
+  $("records").closest("main").toggleAttribute("data-estimated", about.is_estimated);
   drawDarkness();
   drawLists();
   drawWithin();

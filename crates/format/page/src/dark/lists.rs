@@ -1,22 +1,22 @@
-//! The lists of a log: its blocks, put together as somebody wants to see them.
+//! The lists of an analysis: its records, put together as somebody wants to see them.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use heapledger_dmd::{Adviser, Amount, FrameId, Group, Log, Mode, NameId, Plan, Report, TraceId};
+use heapledger_dmd::{
+    Adviser, Analysis, DifferentModes, KindName, Log, Mode, Options, Plan, Record, Share, Sort, Total,
+};
 use serde::{Deserialize, Serialize};
 
-/// A log, and what is concluded from it.
+/// A log, or what two differ in, and what is concluded from it.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub(super) adviser: Adviser<Arc<Log>>,
+    pub(super) analysis: Analysis,
+    pub(super) adviser: Adviser,
     pub(super) plan: Plan,
-    /// By trace: a hash of its texts, by which stacks of two logs are the same.
-    stacks: Vec<u64>,
 }
 
-/// Which blocks.
+/// Which records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum List {
@@ -48,187 +48,214 @@ pub(super) enum By {
     Context,
 }
 
-/// By what rows are sorted, the most first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Sort {
-    #[default]
-    Usable,
-    Req,
-    Slop,
-    NumBlocks,
-}
-
-/// Blocks of one row.
-#[derive(Debug, Default)]
-pub(super) struct Row {
-    pub(super) amount: Amount,
-    /// Indices of the log's groups.
-    pub(super) groups: Vec<u32>,
-    /// Of the log that is subtracted.
-    pub(super) base: Vec<u32>,
-}
-
-/// Which of a log's blocks are wanted.
+/// Which records are wanted, and how.
+#[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) list: List,
     pub(super) by: By,
     pub(super) within: Option<(By, &'a str)>,
-    /// Part of a text that they have: in a frame, a type, a context, a reporter. After `!` it is one that they do not have.
+    /// Part of a text that they have: a frame, a type, a context, a reporter. After `!` it is one that they do not have.
     pub(super) filter: &'a str,
+    pub(super) sort: Sort,
 }
 
-/// What blocks are called that have nothing to be called by.
-pub(super) const UNKNOWN: &str = "(not known)";
-/// The same for those whose stack was not recorded.
-pub(super) const NO_STACK: &str = "(no stack trace recorded)";
+/// Blocks of one row.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// What they are called.
+    pub(super) name: Arc<str>,
+    pub(super) amount: Amount,
+    /// Indices of the list's records.
+    pub(super) records: Vec<usize>,
+}
+
+/// How much they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Amount {
+    pub(super) usable: i64,
+    pub(super) blocks: i64,
+    /// Of a part of a record, its part of what there is.
+    pub(super) requested: f64,
+    pub(super) slop: f64,
+    /// The variance of `usable`.
+    variance: f64,
+}
+
+/// What is not known is called so.
+const UNKNOWN: &str = "(not known)";
 
 impl Read {
-    pub(super) fn new(log: Arc<Log>) -> Read {
-        let adviser = Adviser::of(log);
-        let plan = Plan::of(&adviser);
-        let texts: Vec<u64> = adviser.log().frames.iter().map(hash).collect();
-        let stack =
-            |trace: &Vec<FrameId>| hash(&trace.iter().map(|frame| texts.get(frame.0 as usize)).collect::<Vec<_>>());
-        let stacks = adviser.log().traces.iter().map(stack).collect();
-        Read { adviser, plan, stacks }
+    pub(super) fn new(log: &Log, base: Option<&Log>, sort: Sort) -> Result<Read, DifferentModes> {
+        let options = Options { max_frames: usize::MAX, sort, ..Options::default() };
+        let analysis = match base {
+            None => Analysis::of(log, &options),
+            Some(base) => Analysis::difference(base, log, &options)?,
+        };
+        let adviser = Adviser::of(&analysis);
+        let plan = Plan::of(&analysis, &adviser);
+        Ok(Read { analysis, adviser, plan })
     }
 
-    pub(super) fn log(&self) -> &Log {
-        self.adviser.log()
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |record: &Record| {
+            let frames = record.alloc.len() + record.reports.iter().map(|report| report.stack.len()).sum::<usize>();
+            let shares = record.types.len() + record.contexts.len();
+            size_of::<Record>() + frames * size_of::<Arc<str>>() + shares * size_of::<Share>() + record.sizes.len() * 16
+        };
+        self.analysis.kinds.iter().flat_map(|kind| &kind.records).map(of).sum()
     }
 
-    /// The lists that there are, those of blocks first.
+    /// The lists that there are, those of records first.
     pub(super) fn lists(&self) -> Vec<List> {
-        let mut lists = match self.log().mode {
+        let mut lists = match self.analysis.mode {
             Mode::DarkMatter => vec![List::Unreported, List::Twice, List::Once, List::Advice],
             Mode::Live | Mode::Cumulative | Mode::Scan => vec![List::Live],
         };
-        if !self.log().about.defects.is_empty() {
+        if !self.analysis.defects.is_empty() {
             lists.push(List::Defects);
         }
         lists
     }
 
-    pub(super) fn name(&self, name: Option<NameId>) -> Option<&str> {
-        Some(self.log().names.get(name?.0 as usize)?)
+    /// All of a list, whether it is in a record or not.
+    pub(super) fn total(&self, list: List) -> Total {
+        self.kind_name(list).and_then(|name| Some(self.analysis.kind(name)?.total)).unwrap_or_default()
     }
 
-    /// What a group is called when it is grouped so.
-    pub(super) fn group_name(&self, group: &Group, by: By) -> &str {
-        let owner = || self.adviser.owner(group.alloc);
-        let none = if group.alloc.is_none() { NO_STACK } else { UNKNOWN };
+    pub(super) fn kind_name(&self, list: List) -> Option<KindName> {
+        match list {
+            List::Unreported => Some(KindName::Unreported),
+            List::Twice => Some(KindName::TwiceReported),
+            List::Once => Some(KindName::OnceReported),
+            List::Live if self.analysis.mode == Mode::Cumulative => Some(KindName::Cumulative),
+            List::Live => Some(KindName::Live),
+            List::Advice | List::Defects => None,
+        }
+    }
+
+    pub(super) fn records(&self, list: List) -> &[Record] {
+        let kind = self.kind_name(list).and_then(|name| self.analysis.kind(name));
+        kind.map_or(&[], |kind| &kind.records)
+    }
+
+    /// What a record's blocks are called when they are grouped so, and how much each part of them is.
+    pub(super) fn parts(&self, record: &Record, by: By) -> Vec<(Arc<str>, Amount)> {
+        let whole = Amount::of(record);
+        let one = |name: Option<&str>| vec![(Arc::from(name.unwrap_or(UNKNOWN)), whole)];
+        let shares = |shares: &[Share]| {
+            let part = |share: &Share| (share.name.clone().unwrap_or_else(|| Arc::from(UNKNOWN)), whole.part(share));
+            shares.iter().map(part).collect()
+        };
+        let owner = self.adviser.owner(&record.alloc);
         match by {
-            By::Site => owner().map_or(none, |owner| &owner.function),
-            By::Owner => owner().map_or(none, |owner| owner.subject()),
-            By::Module => owner().map(|owner| &*owner.module).filter(|module| !module.is_empty()).unwrap_or(none),
-            By::Type => self.name(group.type_name).unwrap_or(UNKNOWN),
-            By::Context => self.name(group.context).unwrap_or("(none)"),
+            // Without an owner, the innermost frame is all there is to say.
+            By::Site => one(owner.map(|owner| &*owner.function).or(record.alloc.first().map(|frame| &**frame))),
+            By::Owner => one(owner.map(|owner| owner.subject())),
+            By::Module => one(record.module.as_deref()),
+            By::Type => shares(&record.types),
+            By::Context => shares(&record.contexts),
         }
     }
 
-    /// All blocks of a list, whether their stacks are known or not.
-    pub(super) fn total(&self, list: List) -> Amount {
-        let mut total = Amount::default();
-        for group in self.log().groups.iter().filter(|group| self.list_of(group) == list) {
-            total += self.log().counted(group);
+    /// The rows of a list, the most first.
+    pub(super) fn rows(&self, choice: &Choice<'_>) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut places: HashMap<Arc<str>, usize> = HashMap::new();
+        for (number, record) in self.records(choice.list).iter().enumerate() {
+            if !passes(record, choice.filter) {
+                continue;
+            }
+            let wanted = match choice.within {
+                None => None,
+                Some((by, name)) => {
+                    let mut parts = self.parts(record, by).into_iter();
+                    let Some((_, amount)) = parts.find(|(other, _)| **other == *name) else { continue };
+                    Some(amount)
+                }
+            };
+            for (name, amount) in self.parts(record, choice.by) {
+                let row = |name: Arc<str>| Row { name, amount: Amount::default(), records: Vec::new() };
+                let at = match choice.by {
+                    By::Site => rows.len(),
+                    _ => *places.entry(name.clone()).or_insert(rows.len()),
+                };
+                if at == rows.len() {
+                    rows.push(row(name));
+                }
+                rows[at].amount.add(&wanted.unwrap_or(amount));
+                rows[at].records.push(number);
+            }
         }
-        total
-    }
-
-    fn list_of(&self, group: &Group) -> List {
-        match (self.log().mode, group.reports) {
-            (Mode::DarkMatter, [None, _]) => List::Unreported,
-            (Mode::DarkMatter, [Some(_), None]) => List::Once,
-            (Mode::DarkMatter, [Some(_), Some(_)]) => List::Twice,
-            _ => List::Live,
-        }
-    }
-
-    /// The groups that are wanted, each by what it is put together with.
-    fn chosen<'a>(&'a self, choice: &'a Choice<'a>) -> impl Iterator<Item = (u64, u32, &'a Group)> {
-        let (wanted, is_wanted) = match choice.filter.strip_prefix('!') {
-            Some(unwanted) => (unwanted, false),
-            None => (choice.filter.strip_prefix('\\').unwrap_or(choice.filter), true),
-        };
-        let has = |texts: &[String]| -> Vec<bool> { texts.iter().map(|text| text.contains(wanted)).collect() };
-        let (frames, names) = (has(&self.log().frames), has(&self.log().names));
-        let any = |trace: &Vec<FrameId>| trace.iter().any(|frame| frames.get(frame.0 as usize) == Some(&true));
-        let traces: Vec<bool> = self.log().traces.iter().map(any).collect();
-        let passes = move |group: &Group| {
-            let trace = |trace: TraceId| traces.get(trace.0 as usize) == Some(&true);
-            let name = |name: Option<NameId>| name.is_some_and(|name| names.get(name.0 as usize) == Some(&true));
-            let mut reports = group.reports.iter().flatten();
-            let is_found = group.alloc.is_some_and(trace)
-                || name(group.type_name)
-                || name(group.context)
-                || reports.any(|report| trace(report.trace) || name(report.reporter));
-            wanted.is_empty() || is_found == is_wanted
-        };
-        let is_estimated = self.log().about.sampling.is_some();
-        let groups = (0..).zip(&self.log().groups);
-        groups.filter_map(move |(number, group)| {
-            let is_chosen = self.list_of(group) == choice.list
-                && (group.alloc.is_some() || !is_estimated)
-                && choice.within.is_none_or(|(by, name)| self.group_name(group, by) == name)
-                && passes(group);
-            is_chosen.then(|| (self.key(group, choice.by), number, group))
-        })
-    }
-
-    fn key(&self, group: &Group, by: By) -> u64 {
-        if by != By::Site {
-            return hash(self.group_name(group, by));
-        }
-        let stack = |trace: TraceId| self.stacks.get(trace.0 as usize);
-        let report = |report: Report| (self.name(report.reporter), stack(report.trace));
-        hash(&(group.alloc.map(stack), group.reports.map(|one| one.map(report))))
+        rows.sort_by(|one, other| other.amount.sorted(choice.sort).total_cmp(&one.amount.sorted(choice.sort)));
+        rows
     }
 }
 
-/// The rows of a list, with those of a base subtracted, sorted.
-pub(super) fn rows(read: &Read, base: Option<&Read>, choice: &Choice<'_>, sort: Sort) -> Vec<Row> {
-    let mut places: HashMap<u64, usize> = HashMap::new();
-    let mut rows: Vec<Row> = Vec::new();
-    let mut row = |rows: &mut Vec<Row>, key| {
-        *places.entry(key).or_insert_with(|| {
-            rows.push(Row::default());
-            rows.len() - 1
-        })
+fn passes(record: &Record, filter: &str) -> bool {
+    let (wanted, is_wanted) = match filter.strip_prefix('!') {
+        Some(unwanted) => (unwanted, false),
+        None => (filter.strip_prefix('\\').unwrap_or(filter), true),
     };
-    for (key, number, group) in read.chosen(choice) {
-        let at = row(&mut rows, key);
-        rows[at].amount += read.log().estimated(group);
-        rows[at].groups.push(number);
-    }
-    if let Some(base) = base {
-        for (key, number, group) in base.chosen(choice) {
-            let at = row(&mut rows, key);
-            rows[at].amount -= base.log().estimated(group);
-            rows[at].base.push(number);
+    let has = |text: &Arc<str>| text.contains(wanted);
+    let named = |share: &Share| share.name.as_ref().is_some_and(has);
+    let mut reports = record.reports.iter();
+    let mut is_found = || {
+        record.alloc.iter().any(has)
+            || record.types.iter().any(named)
+            || record.contexts.iter().any(named)
+            || reports.any(|report| report.stack.iter().any(has) || report.reporters.iter().any(has))
+    };
+    wanted.is_empty() || is_found() == is_wanted
+}
+
+impl Amount {
+    pub(super) fn of(record: &Record) -> Amount {
+        Amount {
+            usable: record.usable,
+            blocks: record.blocks,
+            requested: record.requested as f64,
+            slop: record.slop as f64,
+            variance: record.estimate.map_or(0.0, |estimate| estimate.bytes_error.powi(2)),
         }
-        // What has not changed is no difference.
-        rows.retain(|row| row.amount.usable != 0.0 || row.amount.requested != 0.0 || row.amount.blocks != 0.0);
     }
-    let by = |row: &Row| {
-        let Amount { usable, requested, blocks, .. } = row.amount;
+
+    /// As much of it as a share of its bytes is.
+    fn part(&self, share: &Share) -> Amount {
+        let part = if self.usable == 0 { 0.0 } else { share.bytes as f64 / self.usable as f64 };
+        Amount {
+            usable: share.bytes,
+            blocks: share.blocks,
+            requested: self.requested * part,
+            slop: self.slop * part,
+            variance: self.variance * part.abs(),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Amount) {
+        self.usable += other.usable;
+        self.blocks += other.blocks;
+        self.requested += other.requested;
+        self.slop += other.slop;
+        self.variance += other.variance;
+    }
+
+    /// The standard error of `usable`.
+    pub(super) fn error(&self) -> f64 {
+        self.variance.sqrt()
+    }
+
+    /// What rows are sorted by: the most first, or in a difference the least.
+    fn sorted(&self, sort: Sort) -> f64 {
+        self.by(sort).abs()
+    }
+
+    pub(super) fn by(&self, sort: Sort) -> f64 {
         match sort {
-            Sort::Usable => (usable, requested),
-            Sort::Req => (requested, usable),
-            Sort::Slop => (row.amount.slop(), usable),
-            Sort::NumBlocks => (blocks, usable),
+            Sort::Usable => self.usable as f64,
+            Sort::Requested => self.requested,
+            Sort::Slop => self.slop,
+            Sort::Blocks => self.blocks as f64,
         }
-    };
-    rows.sort_by(|one, other| {
-        let ((one, then), (other, other_then)) = (by(one), by(other));
-        other.abs().total_cmp(&one.abs()).then(other_then.abs().total_cmp(&then.abs()))
-    });
-    rows
-}
-
-/// The same for the same, in two logs of one page.
-fn hash(value: &(impl Hash + ?Sized)) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    }
 }

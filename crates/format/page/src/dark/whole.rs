@@ -1,12 +1,13 @@
 //! All that is known of what one row shows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use heapledger_dmd::{Advice, Amount, Defect, DefectKind, FrameId, Group, Mode, Report, Step, TraceId, Whose};
+use heapledger_dmd::{Advice, DefectKind, Flaw, Record, Step, Whose};
 use serde::Serialize;
 
 use super::figures::{bytes, counted, number, percent};
-use super::lists::{By, List, NO_STACK, Read, Row};
+use super::lists::{Amount, By, List, Read, Row};
 
 /// As the browser gets it.
 #[derive(Debug, Default, Serialize)]
@@ -64,60 +65,61 @@ const PARTS_MAX: usize = 30;
 const NAMES_MAX: usize = 12;
 
 /// Blocks that were allocated in one place.
-pub(super) fn site(read: &Read, base: Option<&Read>, row: &Row) -> Whole {
-    let Some((from, group)) = first(read, base, row) else { return Whole::default() };
-    let owner = from.adviser.owner(group.alloc);
-    let mut stacks = vec![Stack { title: "Allocated at", reporter: None, frames: frames(from, group.alloc) }];
-    for (report, title) in group.reports.iter().flatten().zip(["Reported by", "Reported again by"]) {
-        stacks.push(reported(from, report, title));
+pub(super) fn site(read: &Read, record: &Record, amount: &Amount, list: List) -> Whole {
+    let owner = read.adviser.owner(&record.alloc);
+    let mut stacks = vec![Stack::new(read, "Allocated at", &record.alloc)];
+    for (report, title) in record.reports.iter().zip(["Reported by", "Reported again by"]) {
+        let names: Vec<&str> = report.reporters.iter().map(|name| &**name).collect();
+        let reporter = if names.is_empty() { NAMELESS.to_owned() } else { names.join(", ") };
+        stacks.push(Stack { reporter: Some(reporter), ..Stack::new(read, title, &report.stack) });
     }
-    let advice = from.adviser.group(group).map(|advice| advice.to_string());
+    let advice = read.kind_name(list).and_then(|kind| read.adviser.record(kind, record));
     Whole {
-        title: owner.map_or_else(|| from.group_name(group, By::Site).to_owned(), ToString::to_string),
-        figures: figures(&row.amount),
-        advice: advice.map(sentence),
-        facts: facts(read, base, row, &[By::Type, By::Context, By::Module]),
-        sizes: sizes(read, base, row),
+        title: owner.map_or_else(|| "Nobody's that is known".to_owned(), ToString::to_string),
+        figures: figures(amount, true),
+        advice: advice.map(|advice| sentence(&advice)),
+        facts: facts(read, &[record], &[By::Type, By::Context, By::Module]),
+        sizes: sizes(&[record]),
         stacks,
         ..Whole::default()
     }
 }
 
 /// Blocks that have a name in common.
-pub(super) fn group(read: &Read, base: Option<&Read>, row: &Row, by: By, list: List) -> Whole {
-    let Some((from, group)) = first(read, base, row) else { return Whole::default() };
-    let name = from.group_name(group, by).to_owned();
-    let others: Vec<By> =
-        [By::Owner, By::Type, By::Context, By::Module].into_iter().filter(|&other| other != by).collect();
+pub(super) fn group(read: &Read, row: &Row, by: By, list: List) -> Whole {
+    let records: Vec<&Record> = row.records.iter().filter_map(|&at| read.records(list).get(at)).collect();
+    let others = [By::Owner, By::Type, By::Context, By::Module].into_iter().filter(|&other| other != by);
+    // Of a record of several types, only its stacks are known to be of this one.
+    let is_whole = !matches!(by, By::Type | By::Context);
     Whole {
-        title: name.clone(),
-        figures: figures(&row.amount),
-        facts: facts(read, base, row, &others),
-        sizes: sizes(read, base, row),
-        parts: owners(read, base, row),
-        within: Some(Within { by, name, list, label: "Show its stacks".to_owned() }),
+        title: row.name.to_string(),
+        figures: figures(&row.amount, is_whole),
+        facts: if is_whole { facts(read, &records, &others.collect::<Vec<_>>()) } else { Vec::new() },
+        sizes: if is_whole { sizes(&records) } else { Vec::new() },
+        parts: owners(read, &records, by, &row.name),
+        within: Some(Within { by, name: row.name.to_string(), list, label: "Show its stacks".to_owned() }),
         ..Whole::default()
     }
 }
 
 /// Something to do.
-pub(super) fn step(step: &Step, list: List, total: f64) -> Whole {
+pub(super) fn step(step: &Step, list: List, total: i64) -> Whole {
     let owner = match &step.advice {
         Advice::Register { owner } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => Some(owner),
         Advice::ReportOnce { .. } | Advice::Choose { .. } => None,
     };
     let of = if list == List::Twice { "of what is reported twice" } else { "of what nobody reports" };
-    let (blocks, usable) = (counted(step.blocks, "block"), counted(step.bytes, "byte"));
+    let (blocks, usable) = (counted(step.blocks as f64, "block"), counted(step.bytes as f64, "byte"));
     let parts = step.parts.iter().take(PARTS_MAX).map(|part| Part {
-        value: bytes(part.bytes),
-        count: counted(part.blocks, "block"),
+        value: bytes(part.bytes as f64),
+        count: counted(part.blocks as f64, "block"),
         name: part.place.clone(),
         detail: part.type_name.clone(),
     });
     Whole {
         title: owner.map_or_else(|| "Reported twice".to_owned(), |owner| owner.subject().to_owned()),
-        figures: format!("{usable} in {blocks}, {} {of}", percent(step.bytes, total)),
-        advice: Some(sentence(step.advice.to_string())),
+        figures: format!("{usable} in {blocks}, {} {of}", percent(step.bytes as f64, total as f64)),
+        advice: Some(sentence(&step.advice)),
         parts: parts.collect(),
         within: owner.map(|owner| Within {
             by: By::Owner,
@@ -130,39 +132,26 @@ pub(super) fn step(step: &Step, list: List, total: f64) -> Whole {
 }
 
 /// Something that a reporter did wrong.
-pub(super) fn defect(read: &Read, defect: &Defect) -> Whole {
-    let mut stacks = Vec::new();
-    if let Some(trace) = defect.trace {
-        stacks.push(Stack { title: "Reported at", reporter: None, frames: frames(read, Some(trace)) });
-    }
-    if defect.alloc.is_some() {
-        stacks.push(Stack { title: "Allocated at", reporter: None, frames: frames(read, defect.alloc) });
-    }
+pub(super) fn defect(read: &Read, flaw: &Flaw) -> Whole {
+    let stacks = [("Reported at", &flaw.stack), ("Allocated at", &flaw.alloc)];
+    let stacks = stacks.into_iter().filter_map(|(title, stack)| Some(Stack::new(read, title, stack.as_ref()?)));
     let known = |amount: u64| if amount == 0 { String::new() } else { counted(amount as f64, "byte") };
     Whole {
-        title: read.name(defect.reporter).unwrap_or("a reporter without a name").to_owned(),
-        figures: format!("{}, {}", wrong(defect.kind), counted(defect.count as f64, "time")),
-        advice: Some(remedy(defect.kind).to_owned()),
+        title: flaw.reporter.as_deref().unwrap_or(NAMELESS).to_owned(),
+        figures: format!("{}, {}", flaw.what(), counted(flaw.count as f64, "time")),
+        advice: Some(remedy(flaw.kind).to_owned()),
         facts: vec![
-            ("Address", format!("{:#x}", defect.address)),
-            ("Measured", known(defect.measured)),
-            ("The block has", known(defect.usable)),
+            ("Address", if flaw.address == 0 { String::new() } else { format!("{:#x}", flaw.address) }),
+            ("Measured", known(flaw.measured)),
+            ("Usable", known(flaw.usable)),
         ],
-        stacks,
+        stacks: stacks.collect(),
         ..Whole::default()
     }
 }
 
-/// What is wrong.
-pub(super) fn wrong(kind: DefectKind) -> &'static str {
-    match kind {
-        DefectKind::NoBlock => "reports what is no live block",
-        DefectKind::Interior => "reports an address inside a block",
-        DefectKind::NotHeap => "reports memory that is not of the heap",
-        DefectKind::Partly => "measures less than there is of a block",
-        DefectKind::FreedWhileReported => "has reported a block that was freed while its report counted",
-    }
-}
+/// What a reporter is called that has no name.
+pub(super) const NAMELESS: &str = "a reporter without a name";
 
 fn remedy(kind: DefectKind) -> &'static str {
     match kind {
@@ -174,86 +163,63 @@ fn remedy(kind: DefectKind) -> &'static str {
         DefectKind::NotHeap => "Report it as what it is: it is on a stack, static, or mapped, and no part of the heap.",
         DefectKind::Partly => "Measure what the allocator gave, the usable size: the rest of the block is nobody's.",
         DefectKind::FreedWhileReported => "Take the mark back where the block is freed.",
+        DefectKind::Unmarked => {
+            "Measure blocks by their addresses, so that they are marked; report as heap nothing that is computed."
+        }
     }
 }
 
-/// A group that a row shows, and the log that it is in.
-pub(super) fn first<'a>(read: &'a Read, base: Option<&'a Read>, row: &Row) -> Option<(&'a Read, &'a Group)> {
-    let (from, number) = match row.groups.first() {
-        Some(number) => (read, number),
-        None => (base?, row.base.first()?),
+pub(super) fn figures(amount: &Amount, is_whole: bool) -> String {
+    let error = amount.error();
+    let (usable, blocks) = (amount.usable as f64, counted(amount.blocks as f64, "block"));
+    let usable = match error >= 1.0 {
+        true => format!("{} ± {} bytes", number(usable), number(error)),
+        false => counted(usable, "byte"),
     };
-    Some((from, from.log().groups.get(*number as usize)?))
+    match is_whole {
+        true => {
+            format!("{usable} in {blocks}: {} requested, {} slop", number(amount.requested), number(amount.slop))
+        }
+        false => format!("{usable} in {blocks}"),
+    }
 }
 
-/// The groups that a row shows, and those that it has less.
-fn groups<'a>(
-    read: &'a Read,
-    base: Option<&'a Read>,
-    row: &'a Row,
-) -> impl Iterator<Item = (&'a Read, &'a Group, f64)> {
-    let of = |from: &'a Read, numbers: &'a [u32], sign: f64| {
-        numbers.iter().filter_map(move |&number| Some((from, from.log().groups.get(number as usize)?, sign)))
-    };
-    of(read, &row.groups, 1.0).chain(base.into_iter().flat_map(move |base| of(base, &row.base, -1.0)))
-}
-
-pub(super) fn figures(amount: &Amount) -> String {
-    let error = amount.usable_error();
-    let error = if error >= 1.0 { format!(" ± {}", number(error)) } else { String::new() };
-    let usable = if error.is_empty() {
-        counted(amount.usable, "byte")
-    } else {
-        format!("{}{error} bytes", number(amount.usable))
-    };
-    let (blocks, requested, slop) = (counted(amount.blocks, "block"), number(amount.requested), number(amount.slop()));
-    format!("{usable} in {blocks}: {requested} requested, {slop} slop")
-}
-
-fn sentence(advice: String) -> String {
-    let mut letters = advice.chars();
+pub(super) fn sentence(advice: &Advice) -> String {
+    let text = advice.to_string();
+    let mut letters = text.chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
     first + letters.as_str() + "."
 }
 
-fn frames(read: &Read, trace: Option<TraceId>) -> Vec<Frame> {
-    let Some(trace) = trace else {
-        return vec![Frame { function: NO_STACK.to_owned(), place: None, whose: "library", is_owner: false }];
-    };
-    let owner = read.adviser.frame(trace);
-    let frames = read.log().traces.get(trace.0 as usize).into_iter().flatten();
-    frames.map(|&frame| shown(read, frame, owner == Some(frame))).collect()
-}
-
-fn shown(read: &Read, frame: FrameId, is_owner: bool) -> Frame {
-    let text = read.log().frames.get(frame.0 as usize).map_or("", |text| text);
-    let (function, place) = match text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
-        Some((function, place)) if place.contains(':') => (function, Some(place.to_owned())),
-        _ => (text, None),
-    };
-    let whose = match read.adviser.whose(frame) {
-        Whose::Own => "own",
-        Whose::Helper => "helper",
-        Whose::Dependency => "dependency",
-        Whose::Library => "library",
-    };
-    Frame { function: function.to_owned(), place, whose, is_owner }
-}
-
-fn reported(read: &Read, report: &Report, title: &'static str) -> Stack {
-    let reporter = read.name(report.reporter).unwrap_or("a reporter without a name").to_owned();
-    Stack { title, reporter: Some(reporter), frames: frames(read, Some(report.trace)) }
+impl Stack {
+    fn new(read: &Read, title: &'static str, stack: &heapledger_dmd::Stack) -> Stack {
+        let owner = read.adviser.owner_at(stack);
+        let frames = stack.iter().enumerate().map(|(at, text)| {
+            let (function, place) = match text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
+                Some((function, place)) if place.contains(':') => (function, Some(place.to_owned())),
+                _ => (&**text, None),
+            };
+            let whose = match read.adviser.whose(text) {
+                Whose::Own => "own",
+                Whose::Helper => "helper",
+                Whose::Dependency => "dependency",
+                Whose::Library => "library",
+            };
+            Frame { function: function.to_owned(), place, whose, is_owner: owner == Some(at) }
+        });
+        Stack { title, reporter: None, frames: frames.collect() }
+    }
 }
 
 /// What the blocks are called otherwise, the most bytes first.
-fn facts(read: &Read, base: Option<&Read>, row: &Row, by: &[By]) -> Vec<(&'static str, String)> {
+fn facts(read: &Read, records: &[&Record], by: &[By]) -> Vec<(&'static str, String)> {
     let fact = |&by: &By| {
-        let mut names: BTreeMap<&str, f64> = BTreeMap::new();
-        for (from, group, sign) in groups(read, base, row) {
-            *names.entry(from.group_name(group, by)).or_default() += sign * from.log().estimated(group).usable;
+        let mut names: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+        for (name, amount) in records.iter().flat_map(|record| read.parts(record, by)) {
+            *names.entry(name).or_default() += amount.usable;
         }
-        let mut names: Vec<(&str, f64)> = names.into_iter().collect();
-        names.sort_by(|one, other| other.1.abs().total_cmp(&one.1.abs()));
+        let mut names: Vec<(Arc<str>, i64)> = names.into_iter().collect();
+        names.sort_by_key(|(_, usable)| std::cmp::Reverse(usable.abs()));
         let title = match by {
             By::Site | By::Owner => "Allocated by",
             By::Type => "Type",
@@ -262,10 +228,10 @@ fn facts(read: &Read, base: Option<&Read>, row: &Row, by: &[By]) -> Vec<(&'stati
         };
         let text = match &names[..] {
             [(name, _)] if name.starts_with('(') => String::new(),
-            [(name, _)] => (*name).to_owned(),
+            [(name, _)] => name.to_string(),
             names => {
-                let mut lines: Vec<String> =
-                    names.iter().take(NAMES_MAX).map(|(name, usable)| format!("{name}: {}", bytes(*usable))).collect();
+                let line = |(name, usable): &(Arc<str>, i64)| format!("{name}: {}", bytes(*usable as f64));
+                let mut lines: Vec<String> = names.iter().take(NAMES_MAX).map(line).collect();
                 if names.len() > NAMES_MAX {
                     lines.push(format!("and {} more", number((names.len() - NAMES_MAX) as f64)));
                 }
@@ -277,20 +243,15 @@ fn facts(read: &Read, base: Option<&Read>, row: &Row, by: &[By]) -> Vec<(&'stati
     by.iter().map(fact).collect()
 }
 
-/// The sizes of blocks, the largest first. Of a sample, as they are in it.
-fn sizes(read: &Read, base: Option<&Read>, row: &Row) -> Vec<String> {
-    let mut sizes: BTreeMap<u64, i64> = BTreeMap::new();
-    for (_, group, sign) in groups(read, base, row) {
-        for size in &group.sizes {
-            let count = if sign < 0.0 { -(size.count as i64) } else { size.count as i64 };
-            *sizes.entry(size.requested.saturating_add(size.slop)).or_default() += count;
-        }
+/// The sizes of blocks, the largest first.
+fn sizes(records: &[&Record]) -> Vec<String> {
+    let mut sizes: BTreeMap<(i64, bool), i64> = BTreeMap::new();
+    for (size, count) in records.iter().flat_map(|record| &record.sizes) {
+        *sizes.entry((size.abs(), *size < 0)).or_default() += count;
     }
-    sizes.retain(|_, count| *count != 0);
-    let shown = sizes.iter().rev().take(SIZES_MAX).map(|(&size, &count)| {
-        let (sign, count) = (if count < 0 { "-" } else { "" }, count.unsigned_abs());
+    let shown = sizes.iter().rev().take(SIZES_MAX).map(|((size, is_less), &count)| {
         let times = if count == 1 { String::new() } else { format!(" × {}", number(count as f64)) };
-        format!("{sign}{}{times}", number(size as f64))
+        format!("{}{}{times}", if *is_less { "-" } else { "" }, number(*size as f64))
     });
     let mut shown: Vec<String> = shown.collect();
     if sizes.len() > SIZES_MAX {
@@ -299,36 +260,23 @@ fn sizes(read: &Read, base: Option<&Read>, row: &Row) -> Vec<String> {
     shown
 }
 
-/// Who allocates the blocks.
-fn owners(read: &Read, base: Option<&Read>, row: &Row) -> Vec<Part> {
-    let mut owners: BTreeMap<(String, Option<&str>), Amount> = BTreeMap::new();
-    for (from, group, sign) in groups(read, base, row) {
-        let place = from.adviser.owner(group.alloc);
-        let place = place.map_or_else(|| from.group_name(group, By::Site).to_owned(), ToString::to_string);
-        let amount = owners.entry((place, from.name(group.type_name))).or_default();
-        if sign < 0.0 {
-            *amount -= from.log().estimated(group);
-        } else {
-            *amount += from.log().estimated(group);
-        }
+/// Who allocates those of the records' blocks that are called so.
+fn owners(read: &Read, records: &[&Record], by: By, name: &str) -> Vec<Part> {
+    let mut owners: BTreeMap<String, Amount> = BTreeMap::new();
+    for record in records {
+        let place = read.adviser.owner(&record.alloc);
+        let place =
+            place.map_or_else(|| record.alloc.first().map_or("", |frame| frame).to_owned(), ToString::to_string);
+        let own = read.parts(record, by).into_iter().filter(|(other, _)| **other == *name);
+        own.for_each(|(_, amount)| owners.entry(place.clone()).or_default().add(&amount));
     }
-    let mut owners: Vec<_> = owners.into_iter().collect();
-    owners.sort_by(|one, other| other.1.usable.abs().total_cmp(&one.1.usable.abs()));
-    let part = |((name, type_name), amount): ((String, Option<&str>), Amount)| Part {
-        value: bytes(amount.usable),
-        count: counted(amount.blocks, "block"),
+    let mut owners: Vec<(String, Amount)> = owners.into_iter().collect();
+    owners.sort_by_key(|(_, amount)| std::cmp::Reverse(amount.usable.abs()));
+    let part = |(name, amount): (String, Amount)| Part {
+        value: bytes(amount.usable as f64),
+        count: counted(amount.blocks as f64, "block"),
         name,
-        detail: type_name.map(str::to_owned),
+        detail: None,
     };
     owners.into_iter().take(PARTS_MAX).map(part).collect()
-}
-
-/// What a log is of.
-pub(super) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Live => "live",
-        Mode::DarkMatter => "dark-matter",
-        Mode::Cumulative => "cumulative",
-        Mode::Scan => "scan",
-    }
 }
