@@ -439,6 +439,10 @@ typedef struct heapledger_options {
     uint32_t stacks;       /* HEAPLEDGER_MIXED or another */
     uint64_t sample_every; /* mean bytes from one sample to the next; 0: every allocation is recorded */
     uint64_t bytes_max;    /* the most that the ledger may map; 0: no bound. What it has no room for is counted only */
+    double stack_probability; /* the probability with which each usable byte has the stack of its block taken, such as 0.003;
+                               * 0: every block has. All blocks are recorded, with their sizes */
+    uint32_t keep_freed;      /* not 0: blocks that have been freed are counted too, by size and site */
+    uint32_t reserved;
 } heapledger_options;
 
 /* Since the start. Bytes are requested bytes. */

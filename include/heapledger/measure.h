@@ -71,8 +71,10 @@ __extension__ __thread struct heapledger_reporting heapledger_reporting_v1 __att
 #endif
 
 /* Marks the block that begins at an address as reported by somebody, with the stack of this call; `reporter` stays. `flags`:
- * HEAPLEDGER_MARK_KEEP or 0. The next collection that marks begins by taking all marks off, but for those to be kept. */
-HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, const char *reporter, uint32_t flags) {
+ * HEAPLEDGER_MARK_KEEP or 0. `measured`: as how many bytes it is counted; 0: as all that may be used. Less than that is a
+ * defect of the reporter. The next collection that marks begins by taking all marks off, but for those to be kept. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark_measured(const void *block, const char *reporter, uint32_t flags,
+                                                                   size_t measured) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(mark);
     if (bridge == NULL || block == NULL) return HEAPLEDGER_MARK_UNKNOWN;
 #if HEAPLEDGER_IS_ON
@@ -83,15 +85,29 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, con
         marking.reporter = reporter;
         marking.reporter_length = (uint32_t)strlen(reporter);
         marking.flags = flags;
-        marking.measured = 0;
+        marking.measured = measured;
         return bridge->mark((uint64_t)(uintptr_t)block, &marking);
     }
 }
 
+/* The same of a block that is counted as all that may be used of it. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, const char *reporter, uint32_t flags) {
+    return heapledger_mark_measured(block, reporter, flags, 0);
+}
+
+/* Takes a mark off that was made with HEAPLEDGER_MARK_KEEP, by the same reporter: the block is about to be freed. 1: there was
+ * one; 0: none is known. A block that is freed with such a mark is a defect of the reporter. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_unmark(const void *block, const char *reporter) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(unmark);
+    if (bridge == NULL || block == NULL) return 0;
+    return bridge->unmark((uint64_t)(uintptr_t)block, reporter, (uint32_t)strlen(reporter));
+}
+
 /* For the functions below. */
 HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_size_of_marked(const void *block, const char *reporter, uint32_t flags) {
-    heapledger_mark(block, reporter, flags);
-    return heapledger_usable_size(block);
+    size_t size = heapledger_usable_size(block);
+    heapledger_mark_measured(block, reporter, flags, size);
+    return size;
 }
 
 /* Each defines a static function of the type heapledger_size_of, for one reporter, whose name is a string literal: so that
@@ -108,13 +124,15 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_size_of_marked(const voi
         return heapledger_size_of_marked(heapledger_start_of(inside), "" reporter "", 0);                             \
     }
 /* For reporters that count what is allocated and freed: the one when a block has been allocated, with a mark that stays; the
- * other when it is about to be freed. Their sum is what the counter adds and subtracts. */
+ * other, with the same reporter, when it is about to be freed, which takes the mark off. Their sum is what the counter adds and
+ * subtracts. */
 #define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_ALLOC(function, reporter)                                                 \
     static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *block) {                           \
         return heapledger_size_of_marked(block, "" reporter "", HEAPLEDGER_MARK_KEEP);                                \
     }
-#define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_FREE(function)                                                            \
+#define HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_FREE(function, reporter)                                                  \
     static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t function(const void *block) {                           \
+        heapledger_unmark(block, "" reporter "");                                                                     \
         return heapledger_usable_size(block);                                                                         \
     }
 

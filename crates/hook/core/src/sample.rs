@@ -1,10 +1,11 @@
-//! Which allocations are sampled: random numbers, and a Poisson process over the bytes that are allocated.
+//! Which allocations are sampled: random numbers, a Poisson process over the bytes that are allocated, and trials for which
+//! blocks have their stacks taken.
 //!
-//! Every byte is a sample point with the same small probability, whatever block it is in, so the distance between points
+//! [`Poisson`]: every byte is a sample point with the same small probability, whatever block it is in, so the distance between points
 //! is exponentially distributed. A block is sampled if there is a point in it: with the probability
 //! `1 - exp(-size / mean)`, so that each sampled block stands for the inverse of that many blocks of its size.
 
-/// xorshift128+: fast, and random enough for sampling. Never for secrets.
+/// xorshift128+ (23, 17, 26): fast, and random enough for sampling. Never for secrets.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Random {
@@ -25,13 +26,18 @@ impl Random {
         Random { state: [next(), next() | 1] }
     }
 
+    /// The sequence that begins in this state, which is not zero.
+    pub fn from_state(state: [u64; 2]) -> Random {
+        Random { state }
+    }
+
     /// The next number.
     pub fn word(&mut self) -> u64 {
         let [mut s1, s0] = self.state;
-        let sum = s0.wrapping_add(s1);
         s1 ^= s1 << 23;
-        self.state = [s0, s1 ^ s0 ^ s1 >> 18 ^ s0 >> 5];
-        sum
+        s1 = s1 ^ s0 ^ s1 >> 17 ^ s0 >> 26;
+        self.state = [s0, s1];
+        s1.wrapping_add(s0)
     }
 
     /// A number above 0 and at most 1.
@@ -60,6 +66,71 @@ impl Poisson {
         // 1 to 53 × ln 2 × mean: far below 2^63 for any mean that makes sense.
         (distance as u64).saturating_add(1)
     }
+}
+
+/// Trials that succeed with the same small probability, many of them at once: one thread's. As the dark matter detector of
+/// Firefox makes them, and with its seed the same ones.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Bernoulli {
+    random: Random,
+    /// The inverse of the logarithm of the probability to fail.
+    scale: f64,
+    /// Trials that fail before the next that succeeds.
+    skip: u64,
+}
+
+impl Bernoulli {
+    /// The detector's seed.
+    pub const SEED: [u64; 2] = [0x8e26_eeee_166b_c8ca, 0x5682_0f30_4a9c_9ae0];
+
+    /// Trials of this probability, from 10⁻⁹ to 1.
+    pub fn new(random: Random, probability: f64) -> Bernoulli {
+        // Of 1 the logarithm is 0: nothing is skipped.
+        let scale = if probability < 1.0 { 1.0 / ln(1.0 - probability.max(1e-9)) } else { 0.0 };
+        let mut trials = Bernoulli { random, scale, skip: 0 };
+        trials.draw();
+        trials
+    }
+
+    /// Whether one of so many trials succeeds. By the detector's rule, which has one too many after each that does.
+    pub fn trial(&mut self, count: u64) -> bool {
+        if self.skip > count {
+            self.skip -= count;
+            return false;
+        }
+        self.draw();
+        true
+    }
+
+    /// Whether a block is chosen of which so many bytes may be used: with [`probability_of_stack`], exactly.
+    pub fn is_chosen(&mut self, usable: u64) -> bool {
+        let usable = usable.max(1);
+        // As many failures as trials are no success: the detector's rule would count one trial more.
+        if self.skip == usable {
+            self.skip = 0;
+            return false;
+        }
+        self.trial(usable)
+    }
+
+    fn draw(&mut self) {
+        let unit = (self.random.word() & ((1 << 53) - 1)) as f64 * (1.0 / (1_u64 << 53) as f64);
+        // Rounded down; what is too large, or infinite as of a zero, is the largest.
+        self.skip = if self.scale == 0.0 {
+            0
+        } else if unit == 0.0 {
+            u64::MAX
+        } else {
+            (ln(unit) * self.scale) as u64
+        };
+    }
+}
+
+/// The probability that the stack of a block is taken of which so many bytes may be used, where each byte has it taken with
+/// the same probability.
+pub fn probability_of_stack(usable: u64, probability: f64) -> f64 {
+    if probability < 1.0 { -expm1_negative(-ln(1.0 - probability) * usable.max(1) as f64) } else { 1.0 }
 }
 
 /// The probability that a block of this size is sampled: one without bytes counts as having one.
@@ -138,6 +209,41 @@ mod tests {
             // Of a binomial variable, scaled by what each sample stands for.
             let deviation = (blocks * (1.0 - p) / p).sqrt();
             assert!((n / p - blocks).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {blocks}", n / p);
+        }
+    }
+
+    /// Figures of the detector itself.
+    #[test]
+    fn trials_are_the_detectors() {
+        let mut random = Random::from_state(Bernoulli::SEED);
+        let words = [0x0631_b7e9_bf8e_426d, 0x10b8_3775_7a2b_360b, 0xf325_b600_2298_6e48];
+        assert_eq!(core::array::from_fn(|_| random.word()), words);
+        let mut trials = Bernoulli::new(Random::from_state(Bernoulli::SEED), 0.003);
+        let hits = [16, 128, 1024].map(|count| (0..10_000).filter(|_| trials.trial(count)).count());
+        assert_eq!(hits, [511, 3136, 9531]);
+        let mut always = Bernoulli::new(Random::new(1), 1.0);
+        assert!((0..100).all(|_| always.trial(1) && always.is_chosen(0)));
+        assert_eq!(probability_of_stack(1, 1.0), 1.0);
+    }
+
+    /// Blocks of several sizes, one after the other in changing order: each size is chosen as often as it should be, also
+    /// after one that was. Five standard deviations; the seed is fixed.
+    #[test]
+    fn blocks_are_chosen_with_the_probability_that_is_said() {
+        let blocks = if cfg!(miri) { 2_000 } else { 600_000 };
+        let sizes = [8_u64, 16, 1000, 24, 5000, 100];
+        let (mut trials, mut order) = (Bernoulli::new(Random::new(5), 0.003), Random::new(6));
+        let (mut seen, mut chosen) = ([0_u64; 6], [0_u64; 6]);
+        for _ in 0..blocks {
+            let at = (order.word() >> 32) as usize % sizes.len();
+            seen[at] += 1;
+            chosen[at] += u64::from(trials.is_chosen(sizes[at]));
+        }
+        for (at, size) in sizes.into_iter().enumerate() {
+            let (p, seen) = (probability_of_stack(size, 0.003), seen[at] as f64);
+            assert!((p - (1.0 - 0.997_f64.powf(size as f64))).abs() < 1e-12);
+            let deviation = (seen * p * (1.0 - p)).sqrt();
+            assert!((chosen[at] as f64 - seen * p).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {seen}", chosen[at]);
         }
     }
 

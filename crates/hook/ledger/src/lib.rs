@@ -44,8 +44,10 @@ pub mod mapped;
 
 mod arch;
 mod books;
+mod defects;
 mod details;
 mod enumerate;
+mod freed;
 mod ledger;
 mod live;
 mod locked;
@@ -59,12 +61,14 @@ mod snapshot;
 mod wide;
 
 pub use books::{Counts, Freed};
+pub use defects::{Defect, DefectKind};
 pub use details::LiveBlock;
 pub use enumerate::Enumerate;
+pub use freed::FreedBlocks;
 pub use ledger::{Allocated, Ledger, Pending};
 pub use live::{Live, Session, Time};
 pub use mapped::OutOfMemory;
-pub use marks::{Held, Mark, Marked, Marks, Misreport, Reported};
+pub use marks::{Held, Mark, Marked, Marks, Reported};
 pub use register::{Block, Key, Register, SERIAL_MAX};
 pub use shards::{LiveBlocks, SHARDS, SharedRegister};
 pub use shared::{Allocation, SharedLedger, SharedPending, Sites};

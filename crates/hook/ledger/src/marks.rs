@@ -38,47 +38,6 @@ pub enum Marked {
     NoBlock,
 }
 
-/// A report of what is no block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misreport {
-    /// What was reported.
-    pub address: u64,
-    /// By whom, and where.
-    pub mark: Mark,
-    /// The block that the address is inside of; `None`: there is none that is known.
-    pub inside: Option<Key>,
-}
-
-/// The first reports of what is no block, and how many there were.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Misreports {
-    first: [Option<Misreport>; Misreports::KEPT],
-    count: u64,
-}
-
-impl Misreports {
-    const KEPT: usize = 64;
-
-    pub(crate) const fn new() -> Misreports {
-        Misreports { first: [None; Misreports::KEPT], count: 0 }
-    }
-
-    pub(crate) fn add(&mut self, misreport: Misreport) {
-        if let Some(place) = usize::try_from(self.count).ok().and_then(|at| self.first.get_mut(at)) {
-            *place = Some(misreport);
-        }
-        self.count += 1;
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(crate) fn get(&self, at: usize) -> Option<Misreport> {
-        self.first.get(at).copied().flatten()
-    }
-}
-
 /// What is live, by how often it has been reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
@@ -147,6 +106,27 @@ impl Table {
             return [None; 2];
         }
         self.register.at(key).map_or([None; 2], |(_, entry)| entry.0.map(Kept::mark))
+    }
+
+    /// Takes the mark off that is to be kept of a reporter. Whether there was one.
+    pub(crate) fn unmark(&mut self, key: Key, reporter: TypeId) -> bool {
+        let Some((_, Entry(marks))) = self.register.at(key) else { return false };
+        let is_it = |mark: &Kept| mark.mark().is_some_and(|mark| mark.is_kept && mark.reporter == reporter);
+        let left = match marks.iter().position(is_it) {
+            Some(0) => [marks[1], Kept::default()],
+            Some(_) => [marks[0], Kept::default()],
+            None => return false,
+        };
+        match left[0].mark() {
+            Some(_) => self.register.replace(key, Block::IGNORED, Entry(left)),
+            None => self.register.take(key),
+        };
+        true
+    }
+
+    /// Whether no block is marked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.register.is_empty()
     }
 
     /// The block is not live any more.

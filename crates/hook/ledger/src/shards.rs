@@ -9,7 +9,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use heapledger_core::Bytes;
+use heapledger_core::{Bytes, TypeId};
 
 use crate::details::{Details, LiveBlock};
 use crate::locked::{Guard, Locked};
@@ -64,7 +64,7 @@ impl SharedRegister {
     /// Takes a block out. A key that is not there, the null pointer among them, is none.
     #[inline]
     pub fn remove(&self, key: Key) -> Option<LiveBlock> {
-        self.remove_with(key, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
+        self.remove_with(key, |_, _| {}, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
     }
 
     /// The block with this key.
@@ -235,9 +235,15 @@ impl SharedRegister {
         }
     }
 
-    /// Takes a block out, and tells `then` under the lock of its shard.
+    /// Takes a block out, and tells `then` under the lock of its shard; before, where somebody cares for what is freed,
+    /// `watch` of the block and its marks.
     #[inline(always)]
-    pub(crate) fn remove_with<R>(&self, key: Key, then: impl FnOnce(Option<(Block, Details)>) -> R) -> R {
+    pub(crate) fn remove_with<R>(
+        &self,
+        key: Key,
+        watch: impl FnOnce(LiveBlock, Marks),
+        then: impl FnOnce(Option<(Block, Details)>) -> R,
+    ) -> R {
         let mut shard = self.shard(key);
         let taken = shard.register.take(key);
         if let Some((block, details)) = taken
@@ -245,7 +251,11 @@ impl SharedRegister {
         {
             self.wide.lock().remove(key, details.extent(block));
         }
-        shard.marks.take(key);
+        if shard.is_watched
+            && let Some((block, details)) = taken
+        {
+            watch(LiveBlock::new(key, block, details), shard.marks.take(key));
+        }
         then(taken)
     }
 
@@ -263,14 +273,21 @@ impl SharedRegister {
         Ok(Some(result))
     }
 
-    /// A reporter has reported a block.
-    pub(crate) fn mark(&self, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
+    /// A reporter has reported a block: it, and what became of that; `None`: there is none.
+    pub(crate) fn mark(&self, key: Key, mark: Mark) -> Result<Option<(LiveBlock, Marked)>, OutOfMemory> {
         let mut shard = self.shard(key);
-        if shard.register.at(key).is_none_or(|(block, _)| block.set_aside) {
-            return Ok(Marked::NoBlock);
-        }
+        let Some((block, details)) = shard.register.at(key).filter(|(block, _)| !block.set_aside) else {
+            return Ok(None);
+        };
         let blocks = shard.register.len();
-        shard.marks.mark(&self.budget, blocks, key, mark)
+        let marked = shard.marks.mark(&self.budget, blocks, key, mark)?;
+        shard.is_watched = true;
+        Ok(Some((LiveBlock::new(key, block, details), marked)))
+    }
+
+    /// A reporter takes its mark off a block. Whether it had one that is to be kept.
+    pub(crate) fn unmark(&self, key: Key, reporter: TypeId) -> bool {
+        self.shard(key).marks.unmark(key, reporter)
     }
 
     /// The marks of a block.
@@ -281,7 +298,18 @@ impl SharedRegister {
     /// Takes all marks from blocks, but for those that are to be kept.
     pub(crate) fn clear_marks(&self) {
         for shard in &self.shards {
-            shard.lock().marks.clear(&self.budget);
+            let mut shard = shard.lock();
+            shard.marks.clear(&self.budget);
+            shard.is_watched = shard.keeps_freed || !shard.marks.is_empty();
+        }
+    }
+
+    /// Whether every block that is taken out is one for `watch`, from now on.
+    pub(crate) fn keep_freed(&self, keeps_freed: bool) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.keeps_freed = keeps_freed;
+            shard.is_watched = keeps_freed || !shard.marks.is_empty();
         }
     }
 
@@ -324,7 +352,10 @@ impl SharedRegister {
             }
         }
         match restored {
-            Ok(()) => shard.marks.restore(&self.budget, 0, key, marks),
+            Ok(()) => {
+                shard.marks.restore(&self.budget, 0, key, marks);
+                shard.is_watched |= marks[0].is_some();
+            }
             Err(Taken) => lost(),
         }
     }
@@ -541,7 +572,7 @@ pub(crate) struct Suspended {
     pub(crate) block: Block,
     pub(crate) details: Details,
     in_index: bool,
-    marks: Marks,
+    pub(crate) marks: Marks,
 }
 
 pub(crate) struct Shard {
@@ -549,6 +580,9 @@ pub(crate) struct Shard {
     pub(crate) marks: Table,
     /// The largest extent that a narrow block here ever had.
     extent_max: u64,
+    /// There are marks, or freed blocks are kept: else nobody cares for what is freed.
+    is_watched: bool,
+    keeps_freed: bool,
     /// All bits that addresses ever had, of the main heap and of pools: the lowest says how they are aligned.
     address_bits: [u64; 2],
 }
@@ -565,7 +599,14 @@ const STEP_MAX: u64 = 16;
 
 impl Shard {
     const fn new() -> Shard {
-        Shard { register: Register::new(), marks: Table::new(), extent_max: 0, address_bits: [0; 2] }
+        Shard {
+            register: Register::new(),
+            marks: Table::new(),
+            extent_max: 0,
+            is_watched: false,
+            keeps_freed: false,
+            address_bits: [0; 2],
+        }
     }
 
     /// The distance between two places where blocks of the key's pool can start.

@@ -1,18 +1,20 @@
 //! The ledger inside a program: the same rules for all its threads at once.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
 use crate::arch::prefetch;
 use crate::books::{Books, Counts, Freed};
+use crate::defects::{Defect, DefectKind, Defects};
 use crate::details::{Details, LiveBlock};
+use crate::freed::FreedTable;
 use crate::ledger::Allocated;
 use crate::live::{Alone, Live, Time};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
-use crate::marks::{Mark, Marked, Marks, Misreport, Misreports, Reported};
+use crate::marks::{Mark, Marked, Marks, Reported};
 use crate::pools::Pools;
 use crate::register::{Block, Key};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
@@ -79,7 +81,11 @@ pub struct SharedLedger {
     books: Locked<Books>,
     /// Taken before the lock of a shard, by events of pools only.
     pools: Locked<Pools>,
-    misreports: Locked<Misreports>,
+    freed: Locked<FreedTable>,
+    defects: Locked<Defects>,
+    /// Whether reporters are being asked: between [`SharedLedger::begin_marks`] and [`SharedLedger::marks_complete`].
+    is_marking: AtomicBool,
+    keeps_freed: AtomicBool,
     dropped: AtomicU64,
     /// How often it was cleared: counted while all locks are held.
     clears: AtomicU64,
@@ -93,7 +99,10 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
-            misreports: Locked::new(Misreports::new()),
+            freed: Locked::new(FreedTable::new()),
+            defects: Locked::new(Defects::new()),
+            is_marking: AtomicBool::new(false),
+            keeps_freed: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }
@@ -143,6 +152,10 @@ impl SharedLedger {
             Some(suspended) => self.register.forget(suspended, || {
                 if self.is_of_now(&pending) {
                     free();
+                    if suspended.marks[0].is_some() || self.keeps_freed.load(Ordering::Relaxed) {
+                        let block = LiveBlock::new(suspended.key, suspended.block, suspended.details);
+                        self.watch(block, suspended.marks);
+                    }
                 }
             }),
             None => free(),
@@ -236,9 +249,18 @@ impl SharedLedger {
         stamped == Ok(Some(true))
     }
 
-    /// A reporter has reported the live block with this key.
-    pub fn mark(&self, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
-        self.register.mark(key, mark)
+    /// A reporter has reported the live block with this key, and counts so many bytes of it: 0, all that may be used.
+    pub fn mark(&self, key: Key, mark: Mark, measured: u64) -> Result<Marked, OutOfMemory> {
+        let Some((block, marked)) = self.register.mark(key, mark)? else { return Ok(Marked::NoBlock) };
+        if measured != 0 && measured < block.usable.0 {
+            self.add_defect(DefectKind::Partly, mark, key.address(), Some(block), measured);
+        }
+        Ok(marked)
+    }
+
+    /// A reporter takes its mark off the live block with this key. Whether it had one that is to be kept.
+    pub fn unmark(&self, key: Key, reporter: TypeId) -> bool {
+        self.register.unmark(key, reporter)
     }
 
     /// Who has reported the live block with this key.
@@ -246,25 +268,50 @@ impl SharedLedger {
         self.register.marks(key)
     }
 
-    /// A reporter has reported what is no block.
-    pub fn misreport(&self, misreport: Misreport) {
-        self.misreports.lock().add(misreport);
+    /// A reporter has reported what is no block: the address is inside one, or there is none that is known.
+    pub fn misreport(&self, address: u64, mark: Mark, inside: Option<LiveBlock>, measured: u64) {
+        let kind = if inside.is_some() { DefectKind::Interior } else { DefectKind::NoBlock };
+        self.add_defect(kind, mark, address, inside, measured);
     }
 
-    /// How often that was so since marks were cleared.
-    pub fn misreports(&self) -> u64 {
-        self.misreports.lock().count()
+    /// How often reporters have done something wrong: since marks were cleared, and with marks that are to be kept, since the
+    /// ledger began.
+    pub fn defects_count(&self) -> u64 {
+        self.defects.lock().count()
     }
 
-    /// One of them, by number from 0: the first 64 are kept.
-    pub fn misreport_by_number(&self, number: usize) -> Option<Misreport> {
-        self.misreports.lock().get(number)
+    /// What they have done, by number from 0, in the order of the first times: the first 64 different ones.
+    pub fn defect_by_number(&self, number: usize) -> Option<Defect> {
+        self.defects.lock().get(number)
     }
 
-    /// Takes all marks from blocks, but for those that are to be kept: before reporters are asked anew. Forgets misreports.
+    /// Takes all marks from blocks, but for those that are to be kept; forgets the defects of such marks.
     pub fn clear_marks(&self) {
         self.register.clear_marks();
-        *self.misreports.lock() = Misreports::new();
+        self.defects.lock().clear();
+    }
+
+    /// The same before reporters are asked anew: until [`SharedLedger::marks_complete`], to free what has been reported is a
+    /// defect.
+    pub fn begin_marks(&self) {
+        self.is_marking.store(true, Ordering::Relaxed);
+        self.clear_marks();
+    }
+
+    /// All reporters have been asked.
+    pub fn marks_complete(&self) {
+        self.is_marking.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether blocks that are freed from now on are counted by size and site: see [`crate::Snapshot::freed`].
+    pub fn keep_freed(&self, keeps_freed: bool) {
+        self.keeps_freed.store(keeps_freed, Ordering::Relaxed);
+        self.register.keep_freed(keeps_freed);
+    }
+
+    /// Whether they are.
+    pub fn keeps_freed(&self) -> bool {
+        self.keeps_freed.load(Ordering::Relaxed)
     }
 
     /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
@@ -294,7 +341,10 @@ impl SharedLedger {
         self.register.clear_with(|| {
             *pools = Pools::new();
             *self.books.lock() = Books::new();
-            *self.misreports.lock() = Misreports::new();
+            *self.freed.lock() = FreedTable::new();
+            *self.defects.lock() = Defects::new();
+            self.is_marking.store(false, Ordering::Relaxed);
+            self.keeps_freed.store(false, Ordering::Relaxed);
             self.dropped.store(0, Ordering::Relaxed);
             self.clears.fetch_add(1, Ordering::Relaxed);
         });
@@ -369,7 +419,8 @@ impl SharedLedger {
         self.pools.hold();
         self.register.before_fork();
         self.books.hold();
-        self.misreports.hold();
+        self.freed.hold();
+        self.defects.hold();
     }
 
     /// To be called after the fork, in the parent and in the child.
@@ -380,7 +431,8 @@ impl SharedLedger {
     pub unsafe fn after_fork(&self) {
         // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
         unsafe {
-            self.misreports.release();
+            self.defects.release();
+            self.freed.release();
             self.books.release();
             self.register.after_fork();
             self.pools.release();
@@ -391,15 +443,20 @@ impl SharedLedger {
         &self.register
     }
 
-    /// The totals, while all locks are held.
+    /// How large the table of freed blocks is, in chunks.
+    pub(crate) fn freed_chunks(&self) -> usize {
+        self.freed.lock().chunks()
+    }
+
+    /// What there is besides the register, while all locks are held.
     ///
     /// # Safety
     ///
-    /// The calling thread has called [`SharedLedger::before_fork`], and not yet [`SharedLedger::after_fork`].
-    pub(crate) unsafe fn held_totals(&self) -> (Counts, Live) {
-        // SAFETY: the lock is held by this thread, and the reference is gone with the statement.
-        let books = unsafe { self.books.held() };
-        (books.counts(), books.live())
+    /// The calling thread has called [`SharedLedger::before_fork`], and not yet [`SharedLedger::after_fork`], before which
+    /// the references go.
+    pub(crate) unsafe fn held(&self) -> (&Books, &FreedTable, &Defects) {
+        // SAFETY: the locks are held, by the caller's promise; nobody has a reference that is not shared.
+        unsafe { (self.books.held(), self.freed.held(), self.defects.held()) }
     }
 
     #[inline(always)]
@@ -456,13 +513,31 @@ impl SharedLedger {
     #[inline(always)]
     fn release(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
         prefetch(&raw const self.books);
-        self.register.remove_with(key, |taken| {
+        let watch = |block, marks| self.watch(block, marks);
+        self.register.remove_with(key, watch, |taken| {
             let freed = Freed::new(taken.map(|(block, _)| block));
             if is_event || freed != Freed::Unknown {
                 self.books.lock().free(&mut Alone, thread, freed);
             }
             freed
         })
+    }
+
+    /// A block is freed that may have been reported, or is to be counted.
+    #[inline(never)]
+    fn watch(&self, block: LiveBlock, marks: Marks) {
+        for mark in marks.into_iter().flatten() {
+            if mark.is_kept || self.is_marking.load(Ordering::Relaxed) {
+                self.add_defect(DefectKind::FreedWhileReported, mark, block.key.address(), Some(block), 0);
+            }
+        }
+        if self.keeps_freed.load(Ordering::Relaxed) && block.backs.is_none() {
+            self.freed.lock().add(self.register.budget(), &block);
+        }
+    }
+
+    fn add_defect(&self, kind: DefectKind, mark: Mark, address: u64, block: Option<LiveBlock>, measured: u64) {
+        self.defects.lock().add(Defect { kind, mark, address, block, measured, count: 1 });
     }
 
     #[cold]

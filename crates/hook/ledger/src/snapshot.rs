@@ -6,12 +6,14 @@
 use core::{array, fmt};
 
 use crate::books::Counts;
+use crate::defects::{Defect, Defects};
 use crate::details::{Details, LiveBlock};
+use crate::freed::{FreedBlocks, FreedTable};
 use crate::live::Live;
 use crate::mapped::OutOfMemory;
 use crate::marks::{Marks, Table};
 use crate::register::Register;
-use crate::shards::{SHARDS, Shard, SharedRegister};
+use crate::shards::{SHARDS, Shard};
 use crate::shared::SharedLedger;
 
 #[cfg(all(test, not(loom)))]
@@ -21,6 +23,8 @@ mod tests;
 pub struct Snapshot {
     shards: [Copied; SHARDS],
     totals: (Counts, Live),
+    freed: FreedTable,
+    defects: Defects,
     pause: u64,
 }
 
@@ -50,20 +54,44 @@ impl Snapshot {
         })
     }
 
-    /// What is mapped for it.
-    pub fn bytes_mapped(&self) -> usize {
-        self.shards.iter().map(|shard| shard.register.bytes_mapped() + shard.marks.bytes_mapped()).sum()
+    /// The blocks that had been freed by then: how many of each size, from each site. Empty, unless they are
+    /// [kept](SharedLedger::keep_freed).
+    pub fn freed(&self) -> impl Iterator<Item = FreedBlocks> {
+        self.freed.iter()
     }
 
-    /// One in which there is room for what a register has now.
-    fn with_room_for(register: &SharedRegister) -> Result<Snapshot, OutOfMemory> {
+    /// How many more had been freed, for whose kinds there was no memory.
+    pub fn freed_lost(&self) -> u64 {
+        self.freed.lost()
+    }
+
+    /// What reporters had done wrong: the first 64 different things, in the order of the first times.
+    pub fn defects(&self) -> impl Iterator<Item = Defect> {
+        (0..).map_while(|number| self.defects.get(number))
+    }
+
+    /// How often they had done something wrong.
+    pub fn defects_count(&self) -> u64 {
+        self.defects.count()
+    }
+
+    /// What is mapped for it.
+    pub fn bytes_mapped(&self) -> usize {
+        let shards = self.shards.iter().map(|shard| shard.register.bytes_mapped() + shard.marks.bytes_mapped());
+        shards.sum::<usize>() + self.freed.bytes_mapped()
+    }
+
+    /// One in which there is room for what a ledger has now.
+    fn with_room_for(ledger: &SharedLedger) -> Result<Snapshot, OutOfMemory> {
+        let register = ledger.register();
         let mut shards = array::from_fn(|_| Copied { register: Register::new(), marks: Table::new() });
         for (number, copied) in shards.iter_mut().enumerate() {
             let (blocks, marks) = register.with_shard(number, |shard| (shard.register.chunks(), shard.marks.chunks()));
             copied.register = Register::ready(blocks)?;
             copied.marks = Table::ready(marks)?;
         }
-        Ok(Snapshot { shards, totals: Default::default(), pause: 0 })
+        let freed = FreedTable::ready(ledger.freed_chunks())?;
+        Ok(Snapshot { shards, totals: Default::default(), freed, defects: Defects::new(), pause: 0 })
     }
 }
 
@@ -87,14 +115,16 @@ impl SharedLedger {
     ///
     /// All events wait for as long as it takes to copy the tables: see [`Snapshot::pause`].
     pub fn snapshot(&self, now: impl Fn() -> u64) -> Result<Snapshot, OutOfMemory> {
-        let mut snapshot = Snapshot::with_room_for(self.register())?;
+        let mut snapshot = Snapshot::with_room_for(self)?;
         let began = now();
         self.before_fork();
         // SAFETY: this thread has just called `before_fork`.
         let copied = unsafe {
-            snapshot.totals = self.held_totals();
-            let shards = snapshot.shards.iter_mut().enumerate();
-            { shards }.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)))
+            let (books, freed, defects) = self.held();
+            (snapshot.totals, snapshot.defects) = ((books.counts(), books.live()), *defects);
+            let mut shards = snapshot.shards.iter_mut().enumerate();
+            let copied = shards.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)));
+            copied.and_then(|()| snapshot.freed.copy_from(freed))
         };
         // SAFETY: as above.
         unsafe { self.after_fork() };

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapledger_core::context::Name;
 use heapledger_core::hooks::Caller;
-use heapledger_core::sample::Poisson;
+use heapledger_core::sample::{Bernoulli, Poisson, Random};
 use heapledger_core::{NodeKind, StackId, ThreadId, arch};
 use heapledger_ledger::SharedPending;
 use heapledger_thread::{self as thread, Block, Current, GATE_UNATTACHED, Head, Pool};
@@ -16,7 +16,7 @@ use heapledger_unwind::tree::{self, Place};
 use heapledger_unwind::walk::Walker;
 use heapledger_unwind::{Sink, nodes};
 
-use crate::control;
+use crate::control::{self, Parts};
 use crate::overhead::{self, MEASURED_ONE_IN};
 
 /// Reallocations that one thread can be in at once: by signal handlers.
@@ -38,6 +38,9 @@ pub(crate) struct ThreadBlock {
     number: u32,
     until_measured: u32,
     pub(crate) sampler: MaybeUninit<Poisson>,
+    /// Which blocks have their stacks taken, in the ledger that was started so many times.
+    stack_trials: MaybeUninit<Bernoulli>,
+    stack_trials_of: u32,
     /// The reallocations that have begun: that of the innermost signal handler last.
     pending: [MaybeUninit<Pending>; PENDING_MAX],
     pending_count: usize,
@@ -127,6 +130,22 @@ impl ThreadBlock {
         true
     }
 
+    /// Whether the stack is taken of a block of which so many bytes may be used.
+    #[inline(never)]
+    fn is_stack_chosen(&mut self, usable: u64) -> bool {
+        let (starts, probability) = control::stack_trials();
+        if self.stack_trials_of != starts {
+            self.stack_trials_of = starts;
+            // The first thread's trials are those of the seed; each other one has its own.
+            let [first, second] = Bernoulli::SEED;
+            let other = u64::from(self.number.wrapping_sub(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let random = Random::from_state([first ^ other, second]);
+            self.stack_trials.write(Bernoulli::new(random, probability));
+        }
+        // SAFETY: written above, since `starts` is not 0.
+        unsafe { self.stack_trials.assume_init_mut() }.is_chosen(usable)
+    }
+
     /// The stack of a call, within the context that the thread is in, as the ledger's mode wants it. `None`: the program
     /// wants the allocation ignored.
     ///
@@ -135,9 +154,32 @@ impl ThreadBlock {
     /// `caller` is a live frame of this thread, to which the function that was called has yet to return.
     #[inline(always)]
     pub(crate) unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
-        let stacks = control::stacks();
+        let parts = control::parts();
+        // SAFETY: passed on.
+        unsafe { self.capture_parts(parts, parts.has_native() || parts.has_some_native(), caller) }
+    }
+
+    /// The same for a new block, of which so many bytes may be used: where not every block has its stack taken, and this one
+    /// is not chosen, the native part is empty.
+    ///
+    /// # Safety
+    ///
+    /// As [`ThreadBlock::capture`].
+    #[inline(always)]
+    pub(crate) unsafe fn capture_for(&mut self, caller: Caller, usable: impl FnOnce() -> u64) -> Option<StackId> {
+        let parts = control::parts();
+        let has_native = parts.has_native() || parts.has_some_native() && self.is_stack_chosen(usable());
+        // SAFETY: passed on.
+        unsafe { self.capture_parts(parts, has_native, caller) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`ThreadBlock::capture`].
+    #[inline(always)]
+    unsafe fn capture_parts(&mut self, parts: Parts, has_native: bool, caller: Caller) -> Option<StackId> {
         let mut id = StackId::ROOT;
-        if stacks.has_native() {
+        if has_native {
             // SAFETY: by the caller's contract the word is of this thread's stack, and the walker is this thread's.
             id = unsafe {
                 let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
@@ -155,7 +197,7 @@ impl ThreadBlock {
             if heapledger_unwind::context::is_ignoring(contexts) {
                 return None;
             }
-            Some(if stacks.has_contexts() { self.contexts.leaf(contexts, id, &mut Nodes) } else { id })
+            Some(if parts.has_contexts() { self.contexts.leaf(contexts, id, &mut Nodes) } else { id })
         }
     }
 

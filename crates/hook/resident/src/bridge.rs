@@ -95,7 +95,7 @@ unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, cal
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
     let began = arch::ticks();
     // SAFETY: passed on.
-    if let Some(stack) = unsafe { state.capture(caller) } {
+    if let Some(stack) = unsafe { state.capture_for(caller, || size) } {
         let stack = state.in_heap(stack, name);
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
         // Pools are not sampled.
@@ -215,15 +215,23 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
 /// # Safety
 ///
 /// As in the bridge: the name is static.
-unsafe extern "C" fn unmark(_: u64, _: *const u8, _: u32) -> c_int {
-    0
+unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
+    if reporter.is_null() || !control::is_running() {
+        return 0;
+    }
+    // SAFETY: the caller's contract.
+    c_int::from(unsafe { marks::unmark(block, reporter, length) })
 }
 
+/// Reporters are about to be asked.
 extern "C" fn clear_marks() {
-    query(|| LEDGER.clear_marks());
+    tell(|| LEDGER.begin_marks());
 }
 
-extern "C" fn marks_complete() {}
+/// They have been.
+extern "C" fn marks_complete() {
+    tell(|| LEDGER.marks_complete());
+}
 
 /// The live block around an address.
 ///

@@ -28,31 +28,63 @@ pub enum Stacks {
     Mixed = 3,
 }
 
-impl Stacks {
-    pub(crate) fn has_native(self) -> bool {
-        self as u32 & 1 != 0
+/// The same, and whether the native stack is taken of chosen blocks only.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts(u32);
+
+impl Parts {
+    const SOME_NATIVE: u32 = 4;
+
+    fn new(stacks: Stacks, has_probability: bool) -> Parts {
+        let parts = stacks as u32;
+        let native = Stacks::Native as u32;
+        Parts(if has_probability && parts & native != 0 { parts & !native | Parts::SOME_NATIVE } else { parts })
     }
 
+    #[inline(always)]
+    pub(crate) fn has_native(self) -> bool {
+        self.0 & Stacks::Native as u32 != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_some_native(self) -> bool {
+        self.0 & Parts::SOME_NATIVE != 0
+    }
+
+    #[inline(always)]
     pub(crate) fn has_contexts(self) -> bool {
-        self as u32 & 2 != 0
+        self.0 & Stacks::Pseudo as u32 != 0
     }
 }
 
 /// How a ledger records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// The mean number of allocated bytes from one sample to the next, rounded to a power of two. `None`: every
     /// allocation is recorded.
     pub sample_every: Option<Bytes>,
     /// What is kept with a block.
     pub stacks: Stacks,
-    /// The most that the ledger's register and totals may map: what would take more is not recorded, and counted.
+    /// The most that the ledger's tables may map: what would take more is not recorded, and counted.
     pub bytes_max: Bytes,
+    /// Blocks that have been freed are counted too: by size, stamp and site.
+    pub keep_freed: bool,
+    /// The probability with which each usable byte has the native stack of its block taken, above 0 and below 1; `None`: every
+    /// block has. All blocks are recorded, with their sizes, contexts and marks: a block of so many usable bytes has a stack
+    /// with the probability 1 - (1 - p)^bytes. With [`STACK_PROBABILITY`] that is about a quarter of a program's blocks, and
+    /// four fifths of its bytes. No effect on blocks that are sampled: they all have stacks.
+    pub stack_probability: Option<f64>,
 }
 
 impl Options {
     /// Everything, exactly, in as much memory as it takes.
-    pub const EXACT: Options = Options { sample_every: None, stacks: Stacks::Mixed, bytes_max: Bytes(u64::MAX) };
+    pub const EXACT: Options = Options {
+        sample_every: None,
+        stacks: Stacks::Mixed,
+        bytes_max: Bytes(u64::MAX),
+        keep_freed: false,
+        stack_probability: None,
+    };
 }
 
 impl Default for Options {
@@ -96,12 +128,19 @@ pub struct Losses {
     pub stamps_unknown: u64,
 }
 
+/// The probability of stacks with which the dark matter detector of Firefox works.
+pub const STACK_PROBABILITY: f64 = 0.003;
+
 /// Mean distance of sample points; 0: none, all is recorded.
 static MEAN: AtomicU64 = AtomicU64::new(0);
 /// Whether there was a rate since the start: then the ledger does not know all blocks.
 static IS_SAMPLE: AtomicBool = AtomicBool::new(false);
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
-static STACKS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
+static PARTS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
+/// The probability with which a byte has its block's stack taken, as the bits of a number; 0: all are taken.
+static STACK_PROBABILITY_BITS: AtomicU64 = AtomicU64::new(0);
+/// How often the ledger was started.
+static STARTS: AtomicU32 = AtomicU32::new(0);
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static STAMPS_UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
@@ -132,7 +171,11 @@ pub fn start(options: Options) -> Result<(), StartError> {
     STAMPS_UNKNOWN.store(0, Ordering::Relaxed);
     IS_SAMPLE.store(false, Ordering::Relaxed);
     LEDGER.set_bytes_max(options.bytes_max);
+    LEDGER.keep_freed(options.keep_freed);
     set_mean(options.sample_every);
+    let probability = options.stack_probability.filter(|p| *p > 0.0 && *p < 1.0).unwrap_or(0.0);
+    STACK_PROBABILITY_BITS.store(probability.to_bits(), Ordering::Relaxed);
+    STARTS.fetch_add(1, Ordering::Relaxed);
     set_stacks(options.stacks);
     IS_RECORDING.store(true, Ordering::Release);
     // SAFETY: the table is static; its functions keep the contract of `Observer` (`observe`).
@@ -172,7 +215,7 @@ pub fn set_sampling(sample_every: Option<Bytes>) {
 
 /// Keeps something else with blocks that are allocated from now on.
 pub fn set_stacks(stacks: Stacks) {
-    STACKS.store(stacks as u32, Ordering::Relaxed);
+    PARTS.store(Parts::new(stacks, stack_probability().is_some()).0, Ordering::Relaxed);
 }
 
 /// The mean distance of sample points; `None` where everything is recorded.
@@ -220,13 +263,18 @@ pub(crate) fn is_recording() -> bool {
 }
 
 #[inline(always)]
-pub(crate) fn stacks() -> Stacks {
-    match STACKS.load(Ordering::Relaxed) {
-        0 => Stacks::None,
-        1 => Stacks::Native,
-        2 => Stacks::Pseudo,
-        _ => Stacks::Mixed,
-    }
+pub(crate) fn parts() -> Parts {
+    Parts(PARTS.load(Ordering::Relaxed))
+}
+
+/// The probability with which each usable byte has its block's stack taken; `None`: every block has.
+pub fn stack_probability() -> Option<f64> {
+    Some(f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed))).filter(|probability| *probability != 0.0)
+}
+
+/// How often the ledger was started, and with which probability of stacks this time.
+pub(crate) fn stack_trials() -> (u32, f64) {
+    (STARTS.load(Ordering::Relaxed), f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed)))
 }
 
 /// A stamp has the type of a block, and in the upper bits the rate at which it was sampled: the logarithm of the mean

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use heapledger_core::{Blocks, Bytes, TypeId, sample};
 
 use crate::LEDGER;
-use crate::control::rate_of;
+use crate::control::{self, rate_of};
 
 /// Sums of blocks are kept in 65,536ths.
 const PARTS: f64 = 65_536.0;
@@ -45,6 +45,11 @@ impl Sum {
 /// How many blocks one of this size and stamp stands for: 1 if it was not sampled.
 pub fn weight(size: Bytes, stamp: TypeId) -> f64 {
     rate_of(stamp).map_or(1.0, |mean| 1.0 / sample::probability(size.0, mean.0))
+}
+
+/// How many blocks one with a stack stands for of which so many bytes may be used: 1 where all have stacks.
+pub fn weight_of_stack(usable: Bytes) -> f64 {
+    control::stack_probability().map_or(1.0, |probability| 1.0 / sample::probability_of_stack(usable.0, probability))
 }
 
 /// The estimate of what such a block stands for beyond itself.

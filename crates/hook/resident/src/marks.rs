@@ -7,7 +7,7 @@ use heapledger_core::bridge::{Extent, Marking, mark as answer};
 use heapledger_core::hooks::Caller;
 use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{NodeKind, StackId, TypeId};
-use heapledger_ledger::{Key, LiveBlock, Mark, Marked, Misreport, OutOfMemory};
+use heapledger_ledger::{Key, LiveBlock, Mark, Marked, OutOfMemory};
 use heapledger_thread as thread;
 use heapledger_unwind::{context, nodes};
 
@@ -54,7 +54,7 @@ pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
 /// The name is static: so many bytes, UTF-8 if the program keeps to it. `caller` is a live frame of this thread, to which
 /// the function that was called has yet to return.
 pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_int {
-    let Marking { reporter, reporter_length: length, flags, .. } = *marking;
+    let Marking { reporter, reporter_length: length, flags, measured } = *marking;
     if reporter.is_null() || !control::is_running() {
         return answer::UNKNOWN;
     }
@@ -69,10 +69,10 @@ pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_
         stack: stack.unwrap_or(StackId::ROOT),
         is_kept: flags & answer::KEEP != 0,
     };
-    let answer = match LEDGER.mark(Key(address), mark) {
+    let answer = match LEDGER.mark(Key(address), mark, measured) {
         Ok(Marked::Once) => answer::ONCE,
         Ok(Marked::Again) => answer::AGAIN,
-        Ok(Marked::NoBlock) => no_block(address, mark),
+        Ok(Marked::NoBlock) => no_block(address, mark, measured),
         Err(OutOfMemory) => answer::UNKNOWN,
     };
     state.head.leave();
@@ -81,24 +81,48 @@ pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_
 
 /// A mark of what is no block of the program's main heap.
 #[cold]
-fn no_block(address: u64, mark: Mark) -> c_int {
+fn no_block(address: u64, mark: Mark, measured: u64) -> c_int {
     let found = LEDGER.block_at(address);
     let misreport = |inside, answer| {
-        LEDGER.misreport(Misreport { address, mark, inside });
+        LEDGER.misreport(address, mark, inside, measured);
         answer
     };
     match found {
         // The block of a pool.
-        Some(block) if block.key.address() == address && block.backs.is_none() => match LEDGER.mark(block.key, mark) {
+        Some(block) if is_of_pool(&block, address) => match LEDGER.mark(block.key, mark, measured) {
             Ok(Marked::Once) => answer::ONCE,
             Ok(Marked::Again) => answer::AGAIN,
             _ => answer::UNKNOWN,
         },
         Some(block) if block.key.address() == address => answer::UNKNOWN,
-        Some(block) => misreport(Some(block.key), answer::INSIDE),
+        Some(block) => misreport(Some(block), answer::INSIDE),
         None if control::is_sample() => answer::UNKNOWN,
         None => misreport(None, answer::NO_BLOCK),
     }
+}
+
+fn is_of_pool(block: &LiveBlock, address: u64) -> bool {
+    block.key.address() == address && block.backs.is_none()
+}
+
+/// A reporter takes its mark off the block that begins at an address. Whether it had one that is to be kept.
+///
+/// # Safety
+///
+/// The name is static: so many bytes.
+pub(crate) unsafe fn unmark(address: u64, reporter: *const u8, length: u32) -> bool {
+    let unmarked = query(|| {
+        // SAFETY: passed on.
+        let reporter = TypeId(unsafe { stamp::intern(reporter, length, ptr::null()) }.number().into());
+        LEDGER.unmark(Key(address), reporter) || {
+            let block = LEDGER.block_at(address).filter(|block| block.key.pool() != 0 && is_of_pool(block, address));
+            block.is_some_and(|block| LEDGER.unmark(block.key, reporter))
+        }
+    });
+    unmarked.unwrap_or_else(|| {
+        control::count_lost();
+        false
+    })
 }
 
 /// Where the block around an address is.

@@ -76,8 +76,8 @@ unsafe fn allocated(block: Pointer, size: u64, mean: u64, caller: Caller) {
         return state.head.leave();
     }
     let began = arch::ticks();
-    // SAFETY: see above.
-    match unsafe { state.capture(caller) } {
+    // SAFETY: see above; the block was returned just now.
+    match unsafe { state.capture_for(caller, || stack_weight(block, size, mean)) } {
         // SAFETY: the block was returned just now.
         Some(stack) => unsafe { enter(block, size, mean, state.thread(), stack) },
         None => ignore(block, mean),
@@ -147,6 +147,16 @@ fn ignore(block: Pointer, mean: u64) {
 unsafe fn usable_size(block: Pointer) -> u64 {
     // SAFETY: passed on.
     hooks::usable_size().map_or(0, |function| unsafe { function(block) } as u64)
+}
+
+/// For how many bytes a block counts in the choice of those whose stacks are taken: what is sampled is chosen already.
+///
+/// # Safety
+///
+/// The block is live.
+unsafe fn stack_weight(block: Pointer, size: u64, mean: u64) -> u64 {
+    // SAFETY: passed on.
+    if mean == 0 { unsafe { usable_size(block) }.max(size) } else { u64::MAX }
 }
 
 #[inline(never)]
@@ -221,8 +231,8 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         return state.finish(began);
     }
     let is_wanted = !block.is_null() && control::is_recording() && (mean == 0 || state.is_sampled(size, mean));
-    // SAFETY: see above.
-    let stack = if is_wanted { unsafe { state.capture(caller) } } else { None };
+    // SAFETY: see above; the block was returned just now.
+    let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, mean)) } } else { None };
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {
             // SAFETY: the block was returned just now.

@@ -37,6 +37,9 @@ struct COptions {
     stacks: u32,
     sample_every: u64,
     bytes_max: u64,
+    stack_probability: f64,
+    keep_freed: u32,
+    reserved: u32,
 }
 
 /// `heapledger_totals`.
@@ -182,7 +185,15 @@ unsafe extern "C" fn start(options: *const COptions) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
     }
-    let mut given = COptions { size: 0, stacks: Stacks::Mixed as u32, sample_every: 0, bytes_max: 0 };
+    let mut given = COptions {
+        size: 0,
+        stacks: Stacks::Mixed as u32,
+        sample_every: 0,
+        bytes_max: 0,
+        stack_probability: 0.0,
+        keep_freed: 0,
+        reserved: 0,
+    };
     // SAFETY: the caller's contract.
     unsafe { read(options, &mut given) };
     let stacks = match given.stacks {
@@ -194,7 +205,10 @@ unsafe extern "C" fn start(options: *const COptions) -> c_int {
     };
     let or = |bytes: u64| Some(bytes).filter(|&bytes| bytes != 0).map(Bytes);
     let bytes_max = or(given.bytes_max).unwrap_or(Options::EXACT.bytes_max);
-    let options = Options { sample_every: or(given.sample_every), stacks, bytes_max };
+    let sample_every = or(given.sample_every);
+    // One that is no probability between 0 and 1 is none.
+    let (stack_probability, keep_freed) = (Some(given.stack_probability), given.keep_freed != 0);
+    let options = Options { sample_every, stacks, bytes_max, keep_freed, stack_probability };
     match Ledger::start(options) {
         Ok(_) => OK,
         Err(heapledger_inspect::StartError::Running) => STATE,

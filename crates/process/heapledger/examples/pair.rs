@@ -1,11 +1,11 @@
 //! Pairs of an allocation and its free: `pair MODE COUNT`. What `benches/instructions` counts: straight from the system's
 //! allocator (`bare`), through Heapledger's with nothing installed (`idle`), or with a ledger that records everything
-//! (`exact`, `counts` without stacks) or samples every 512 KiB (`sampled`).
+//! (`exact`, `counts` without stacks, `some-stacks` with those of chosen blocks) or samples every 512 KiB (`sampled`).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 
-use heapledger::{Allocator, Bytes, Ledger, Options, Stacks};
+use heapledger::{Allocator, Bytes, Ledger, Options, STACK_PROBABILITY, Stacks};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -17,6 +17,7 @@ fn main() {
     let options = match mode.as_str() {
         "exact" => Some(Options::EXACT),
         "counts" => Some(Options { stacks: Stacks::None, ..Options::EXACT }),
+        "some-stacks" => Some(Options { stack_probability: Some(STACK_PROBABILITY), ..Options::EXACT }),
         "sampled" => Some(Options { sample_every: Some(Bytes(512 << 10)), ..Options::EXACT }),
         _ => None,
     };

@@ -214,8 +214,16 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     // Without asking anybody: the marks are those of the last time.
     let as_it_is = dark_matter::Options { report: false, ..Default::default() };
     assert_eq!(reported(&dump(&as_it_is).unwrap(), Some("explicit/store")), (20_001, store.0));
-    let live = dump(&dark_matter::Options { mode: Mode::Live, ..Default::default() }).unwrap();
-    assert!(live.groups.iter().all(|group| group.reports == [None, None]));
+    let of = |mode| dump(&dark_matter::Options { mode, ..Default::default() });
+    assert!(of(Mode::Live).unwrap().groups.iter().all(|group| group.reports == [None, None]));
+    assert_eq!(of(Mode::Cumulative).unwrap_err(), Error::NotKept);
+    ledger.stop();
+    let ledger = Ledger::start(heapledger::Options { keep_freed: true, ..heapledger::Options::EXACT }).unwrap();
+    (0..1000).for_each(|_| drop(black_box(Vec::<u8>::with_capacity(3333))));
+    let log = of(Mode::Cumulative).unwrap();
+    let freed = log.groups.iter().flat_map(|group| &group.sizes).filter(|size| size.requested == 3333);
+    assert_eq!(freed.map(|size| size.count).sum::<u64>(), 1000);
+    assert!(ledger.keeps_freed());
 }
 
 fn a_signal_has_a_log_written() {

@@ -21,7 +21,7 @@ pub struct Block {
     pub size: Bytes,
     /// Bytes that may be used, as the allocator says; those that were asked for where it does not say.
     pub usable: Bytes,
-    /// Where it was allocated.
+    /// Where it was allocated. Without frames where the stack was not taken: see [`Block::allocated_at`].
     pub stack: Stack,
     /// What it was stamped with.
     pub stamp: Option<Stamp>,
@@ -62,9 +62,10 @@ impl Block {
         }
     }
 
-    /// Where it was allocated; `None`: its stack was not taken, since it was not chosen for that.
+    /// Where it was allocated; `None`: its stack was not taken, since it was not chosen for that. See
+    /// [`Options::stack_probability`](crate::Options::stack_probability).
     pub fn allocated_at(&self) -> Option<Stack> {
-        Some(self.stack)
+        Stack::taken(self.stack.id())
     }
 
     /// The type that it was stamped with.

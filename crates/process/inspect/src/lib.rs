@@ -6,6 +6,7 @@
 mod block;
 mod census;
 mod checks;
+mod defects;
 mod modules;
 mod print;
 mod reported;
@@ -26,13 +27,14 @@ use heapledger_resident::{LEDGER, control, query};
 pub use block::{Block, LiveBlocks};
 pub use census::{DynamicType, VtableCensus};
 pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
+pub use defects::{Defect, DefectKind};
 pub use heapledger_resident::SnapshotError;
-pub use heapledger_resident::control::{Losses, Options, Stacks, StartError};
+pub use heapledger_resident::control::{Losses, Options, STACK_PROBABILITY, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use print::PrintError;
-pub use reported::{Held, Mark, Marked, Misreport, Reported};
+pub use reported::{Held, Mark, Marked, Reported};
 pub use site::{Order, Site};
-pub use snapshot::{Snapshot, SnapshotOptions};
+pub use snapshot::{FreedBlocks, Snapshot, SnapshotOptions};
 pub use stack::{Frame, Scope, Stack};
 pub use stamp::Stamp;
 #[cfg(feature = "symbols")]
@@ -104,6 +106,17 @@ impl Ledger {
         control::set_stacks(stacks);
     }
 
+    /// The probability with which each usable byte has the native stack of its block taken; `None`: every block has. See
+    /// [`Options::stack_probability`].
+    pub fn stack_probability(self) -> Option<f64> {
+        control::stack_probability()
+    }
+
+    /// Whether blocks are counted that have been freed: see [`Options::keep_freed`].
+    pub fn keeps_freed(self) -> bool {
+        LEDGER.keeps_freed()
+    }
+
     /// What has been counted since the start, and what is live.
     pub fn totals(self) -> Totals {
         Totals::now()
@@ -121,7 +134,8 @@ impl Ledger {
 
     /// Every site: each stack that has allocated since the start, in the order of their first allocations.
     ///
-    /// In a sampled ledger what is live of a site is not an estimate here; [`Ledger::top_sites`] gives that.
+    /// In a sampled ledger, and where not every block has a stack, what is live of a site is not an estimate here;
+    /// [`Ledger::top_sites`] gives that.
     pub fn sites(self) -> impl Iterator<Item = Site> {
         let mut sites = LEDGER.sites();
         std::iter::from_fn(move || query(|| sites.next()).flatten()).map(Site::exact)

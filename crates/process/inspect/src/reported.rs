@@ -44,18 +44,6 @@ pub enum Marked {
     Unknown,
 }
 
-/// A report of what is no block: a defect of its reporter, unless the block was allocated before the ledger was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Misreport {
-    /// What was reported.
-    pub address: u64,
-    /// By whom, and where.
-    pub mark: Mark,
-    /// Where the block begins that the address was inside of; `None`: no live block was known there.
-    pub inside: Option<u64>,
-}
-
 /// What is live, by how often reporters have reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -94,16 +82,22 @@ impl Ledger {
     /// The marks of a block are gone when it is freed or reallocated. They take 45 to 60 bytes of the ledger's memory
     /// for each marked block, and none before the first.
     pub fn mark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> Marked {
-        self.mark_with(start, reporter, 0)
+        self.mark_with(start, Marking::new(reporter, 0, 0))
     }
 
-    /// The same with a mark that [`Ledger::clear_marks`] leaves: for reporters that count blocks as they come.
+    /// The same with a mark that [`Ledger::clear_marks`] leaves: for reporters that count blocks as they come and go. It is to
+    /// be [taken off](Ledger::unmark) before the block is freed.
     pub fn mark_and_keep<T: ?Sized>(self, start: *const T, reporter: &'static str) -> Marked {
-        self.mark_with(start, reporter, mark::KEEP)
+        self.mark_with(start, Marking::new(reporter, mark::KEEP, 0))
     }
 
-    fn mark_with<T: ?Sized>(self, start: *const T, reporter: &'static str, flags: u32) -> Marked {
-        let marking = Marking::new(reporter, flags, 0);
+    /// The same by a reporter that counts only so many bytes of the block, or says that it counts all that may be used: less
+    /// is a [defect](Ledger::defects), since nobody reports the rest.
+    pub fn mark_measured<T: ?Sized>(self, start: *const T, reporter: &'static str, measured: Bytes) -> Marked {
+        self.mark_with(start, Marking::new(reporter, 0, measured.0))
+    }
+
+    fn mark_with<T: ?Sized>(self, start: *const T, marking: Marking) -> Marked {
         // SAFETY: the name is static.
         match unsafe { (BRIDGE.mark)(start.cast::<u8>().addr() as u64, &raw const marking) } {
             mark::ONCE => Marked::Once,
@@ -114,25 +108,29 @@ impl Ledger {
         }
     }
 
-    /// How often what is no block was reported since marks were cleared.
-    pub fn misreports_count(self) -> u64 {
-        query(|| LEDGER.misreports()).unwrap_or(0)
+    /// Takes a reporter's mark off the block that begins at an address: one that was to be kept, of a block that is about to
+    /// be freed. Whether there was one.
+    pub fn unmark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> bool {
+        let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+        // SAFETY: the name is static.
+        unsafe { (BRIDGE.unmark)(start.cast::<u8>().addr() as u64, reporter.as_ptr(), length) == 1 }
     }
 
-    /// The first 64 of them.
-    pub fn misreports(self) -> impl Iterator<Item = Misreport> {
-        let found = (0..).map_while(|number| query(|| LEDGER.misreport_by_number(number)).flatten());
-        found.map(|ledger::Misreport { address, mark, inside }| Misreport {
-            address,
-            mark: Mark::of(mark),
-            inside: inside.map(|key| key.address()),
-        })
-    }
-
-    /// Takes the marks from all blocks, but for those that are to be kept, and forgets misreports: before reporters are asked
-    /// anew.
+    /// Takes the marks from all blocks, but for those that are to be kept, and forgets the [defects](Ledger::defects) of such
+    /// marks.
     pub fn clear_marks(self) {
         query(|| LEDGER.clear_marks());
+    }
+
+    /// The same before all reporters are asked: until [`Ledger::marks_complete`], to free a block that has been reported is a
+    /// defect.
+    pub fn begin_marks(self) {
+        (BRIDGE.clear_marks)();
+    }
+
+    /// All reporters have been asked.
+    pub fn marks_complete(self) {
+        (BRIDGE.marks_complete)();
     }
 
     /// What is live, by how often it has been reported; in a ledger that has sampled, an estimate of all that is. Looks at

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_resident::control;
+use heapledger_resident::{control, estimate};
 
 use crate::{Ledger, Stack};
 
@@ -83,7 +83,7 @@ impl fmt::Display for Site {
 
 pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
     let mut sites: Vec<Site> = ledger.sites().collect();
-    if control::is_sample() {
+    if control::is_sample() || control::stack_probability().is_some() {
         estimate_live(ledger, &mut sites);
     }
     sites.sort_by_key(|site| std::cmp::Reverse(site.amount(by)));
@@ -95,10 +95,11 @@ pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
 /// Puts what the live blocks stand for in the place of the blocks themselves.
 fn estimate_live(ledger: Ledger, sites: &mut [Site]) {
     let mut live: HashMap<Stack, (f64, f64)> = HashMap::new();
-    for block in ledger.blocks() {
+    for block in ledger.blocks().filter(|block| block.allocated_at().is_some()) {
+        let weight = if block.sampled_every.is_some() { block.weight } else { estimate::weight_of_stack(block.usable) };
         let (blocks, bytes) = live.entry(block.stack).or_default();
-        *blocks += block.weight;
-        *bytes += block.weight * block.size.0 as f64;
+        *blocks += weight;
+        *bytes += weight * block.size.0 as f64;
     }
     for site in sites {
         let (blocks, bytes) = live.get(&site.stack).copied().unwrap_or_default();

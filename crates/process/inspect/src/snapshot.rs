@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use heapledger_core::Bytes;
+use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger as ledger;
-use heapledger_resident::SnapshotError;
 use heapledger_resident::estimate::{self, Beyond};
+use heapledger_resident::{SnapshotError, control};
 
-use crate::{Block, Totals};
+use crate::defects::{Defect, classified};
+use crate::{Block, Stack, Stamp, Totals};
 
 /// What is to be in a [`Snapshot`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,12 +20,13 @@ pub struct SnapshotOptions {}
 pub struct Snapshot {
     copy: ledger::Snapshot,
     beyond: Beyond,
+    stack_probability: Option<f64>,
 }
 
 impl Snapshot {
     pub(crate) fn take(_: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
         let copy = heapledger_resident::snapshot()?;
-        Ok(Snapshot { copy, beyond: estimate::beyond() })
+        Ok(Snapshot { copy, beyond: estimate::beyond(), stack_probability: control::stack_probability() })
     }
 
     /// The blocks that were live, in no useful order. A block is missing that a reallocation was about to move.
@@ -32,10 +34,36 @@ impl Snapshot {
         self.copy.blocks().map(|(block, marks)| Block::marked(block, marks))
     }
 
+    /// Blocks that had been freed: empty, unless [`Options::keep_freed`](crate::Options::keep_freed) says that they are
+    /// counted.
+    pub fn freed(&self) -> impl Iterator<Item = FreedBlocks> {
+        self.copy.freed().map(FreedBlocks::new)
+    }
+
+    /// How many more had been freed, for whose kinds there was no memory within the bound.
+    pub fn freed_lost(&self) -> Blocks {
+        Blocks(self.copy.freed_lost())
+    }
+
+    /// What reporters had done wrong: as [`Ledger::defects`](crate::Ledger::defects), of the snapshot's moment.
+    pub fn defects(&self) -> Vec<Defect> {
+        classified(self.copy.defects(), || self.copy.blocks().map(|(block, _)| block.key.address()))
+    }
+
+    /// How often they had done something wrong.
+    pub fn defects_count(&self) -> u64 {
+        self.copy.defects_count()
+    }
+
     /// What had been counted, and what was live. In a ledger that samples the estimates are of the moment after.
     pub fn totals(&self) -> Totals {
         let (counts, live) = self.copy.totals();
         Totals::of(counts, live, self.beyond)
+    }
+
+    /// As [`Ledger::stack_probability`](crate::Ledger::stack_probability).
+    pub fn stack_probability(&self) -> Option<f64> {
+        self.stack_probability
     }
 
     /// For how long the program was held up: whoever allocated or freed meanwhile waited.
@@ -46,5 +74,36 @@ impl Snapshot {
     /// What is mapped for the snapshot, until it is dropped.
     pub fn bytes_mapped(&self) -> Bytes {
         Bytes(self.copy.bytes_mapped() as u64)
+    }
+}
+
+/// Blocks that have been freed, and had this in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FreedBlocks {
+    /// Bytes that were asked for, each time.
+    pub size: Bytes,
+    /// Bytes that could be used.
+    pub usable: Bytes,
+    /// Where they were allocated.
+    pub stack: Stack,
+    /// What they were stamped with.
+    pub stamp: Option<Stamp>,
+    /// How many.
+    pub blocks: Blocks,
+    /// How many blocks each of them stands for: 1, unless they were sampled.
+    pub weight: f64,
+}
+
+impl FreedBlocks {
+    fn new(freed: ledger::FreedBlocks) -> FreedBlocks {
+        let ledger::FreedBlocks { size, usable, stack, stamp, blocks } = freed;
+        let (stack, weight) = (Stack::new(stack), estimate::weight(size, stamp));
+        FreedBlocks { size, usable, stack, stamp: Stamp::of(stamp), blocks, weight }
+    }
+
+    /// As [`Block::allocated_at`].
+    pub fn allocated_at(&self) -> Option<Stack> {
+        Stack::taken(self.stack.id())
     }
 }

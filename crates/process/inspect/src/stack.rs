@@ -4,6 +4,7 @@ use std::fmt;
 
 use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};
+use heapledger_resident::control;
 use heapledger_unwind::nodes;
 
 /// Where something was allocated: the native stack, the context that the program had declared, the heap.
@@ -15,6 +16,12 @@ pub struct Stack(StackId);
 impl Stack {
     pub(crate) fn new(id: StackId) -> Stack {
         Stack(id)
+    }
+
+    /// The same, unless it was not taken.
+    pub(crate) fn taken(id: StackId) -> Option<Stack> {
+        let stack = Stack(id);
+        (control::stack_probability().is_none() || stack.frames().next().is_some()).then_some(stack)
     }
 
     /// The node of the stack tree.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::Bytes;
-use heapledger_core::bridge::{self, Marking, mark};
 
 use crate::Meter;
 
@@ -44,7 +43,7 @@ use crate::Meter;
 /// assert_eq!(CODEC.bytes().0, 0);
 /// ```
 ///
-/// May be used in all threads; costs an atomic addition and the question to the allocator.
+/// May be used in all threads; costs an atomic addition, the question to the allocator, and where there is a ledger, a mark.
 pub struct Counter {
     reporter: &'static str,
     bytes: AtomicU64,
@@ -63,15 +62,8 @@ impl Counter {
     /// As [`Meter::block`].
     pub unsafe fn allocated<T: ?Sized>(&self, start: *const T, requested: usize) {
         // SAFETY: passed on.
-        let bytes = unsafe { Meter::new().block(start, requested) };
+        let bytes = unsafe { Meter::marking_and_keeping(self.reporter).block(start, requested) };
         self.bytes.fetch_add(bytes.0, Ordering::Relaxed);
-        if bytes.0 != 0
-            && let Some(mark) = bridge::find().and_then(bridge::Found::mark)
-        {
-            let marking = Marking::new(self.reporter, mark::KEEP, bytes.0);
-            // SAFETY: the name is static.
-            unsafe { mark(start.cast::<u8>().addr() as u64, &raw const marking) };
-        }
     }
 
     /// A block that was counted is about to be freed.
@@ -81,7 +73,7 @@ impl Counter {
     /// As [`Meter::block`].
     pub unsafe fn freeing<T: ?Sized>(&self, start: *const T, requested: usize) {
         // SAFETY: passed on.
-        let bytes = unsafe { Meter::new().block(start, requested) };
+        let bytes = unsafe { Meter::unmarking(self.reporter).block(start, requested) };
         self.bytes.fetch_sub(bytes.0, Ordering::Relaxed);
     }
 

@@ -37,10 +37,20 @@ use heapledger_core::{Bytes, sys};
 pub struct Meter {
     usable_size: Option<UsableSize>,
     observer: Option<Found>,
-    reporter: Option<&'static str>,
+    telling: Telling,
     seen: HashSet<usize, BuildHasherDefault<AddressHasher>>,
     computed: Bytes,
     marks: MarkCounts,
+}
+
+/// What a meter tells the ledger of each block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    Nothing,
+    /// That this reporter has reported it, with these flags of a mark.
+    Mark(&'static str, u32),
+    /// That it does so no more.
+    Unmark(&'static str),
 }
 
 /// What became of the marks that a [`Meter`] has made.
@@ -63,7 +73,7 @@ impl Meter {
         Meter {
             usable_size: usable_size(),
             observer: bridge::find(),
-            reporter: None,
+            telling: Telling::Nothing,
             seen: HashSet::default(),
             computed: Bytes(0),
             marks: MarkCounts::default(),
@@ -73,7 +83,30 @@ impl Meter {
     /// One that marks every block it measures as reported, under this name and with the stack of the call. Without a
     /// ledger in the program it is as [`Meter::new`].
     pub fn marking(reporter: &'static str) -> Meter {
-        Meter { reporter: Some(reporter), ..Meter::new() }
+        Meter { telling: Telling::Mark(reporter, 0), ..Meter::new() }
+    }
+
+    /// The same with marks that stay when marks are cleared: for a reporter that measures what has been allocated, and counts
+    /// until it is freed. Before that, [`Meter::unmarking`] takes them off.
+    ///
+    /// ```
+    /// # extern crate heapledger_measure as heapledger;
+    /// use heapledger::{HeapSize, Meter};
+    ///
+    /// let page = String::from("it comes");
+    /// let mut bytes = page.heap_size(&mut Meter::marking_and_keeping("explicit/pages"));
+    /// // … it is counted for as long as it stays …
+    /// bytes -= page.heap_size(&mut Meter::unmarking("explicit/pages"));
+    /// drop(page);
+    /// assert_eq!(bytes.0, 0);
+    /// ```
+    pub fn marking_and_keeping(reporter: &'static str) -> Meter {
+        Meter { telling: Telling::Mark(reporter, mark::KEEP), ..Meter::new() }
+    }
+
+    /// One that takes the marks that stay of this reporter off every block it measures: these are about to be freed.
+    pub fn unmarking(reporter: &'static str) -> Meter {
+        Meter { telling: Telling::Unmark(reporter), ..Meter::new() }
     }
 
     /// Whether the allocator can be asked for the sizes of blocks: if not, slop is left out, unless the ledger knows it.
@@ -93,14 +126,28 @@ impl Meter {
         if start.is_null() {
             return Bytes(0);
         }
-        if self.reporter.is_some() {
-            self.mark(start.addr());
-        }
-        match self.usable_size {
+        let bytes = match self.usable_size {
             // SAFETY: the caller's contract is that of the function.
             Some(usable_size) => Bytes(unsafe { usable_size(start) } as u64),
             None => self.block_unasked(start.addr(), requested),
+        };
+        if self.telling != Telling::Nothing {
+            self.tell(start.addr() as u64, bytes);
         }
+        bytes
+    }
+
+    /// A block that the caller counts as so many bytes, for a reason of its own: marked as the others are, and a defect of the
+    /// reporter if more may be used of the block, since nobody reports the rest. The allocator is not asked, and nothing is
+    /// read through the pointer. A null pointer is no block.
+    pub fn block_counted_as<T: ?Sized>(&mut self, start: *const T, bytes: usize) -> Bytes {
+        let start = start.cast::<u8>();
+        if start.is_null() {
+            return Bytes(0);
+        }
+        let bytes = Bytes(bytes as u64);
+        self.tell(start.addr() as u64, bytes);
+        bytes
     }
 
     #[cold]
@@ -167,10 +214,9 @@ impl Meter {
 
     /// Counts a block that the ledger knows.
     pub(crate) fn known(&mut self, extent: Extent) -> Bytes {
-        if self.reporter.is_some() {
-            self.mark(extent.address as usize);
-        }
-        Bytes(extent.bytes_usable)
+        let bytes = Bytes(extent.bytes_usable);
+        self.tell(extent.address, bytes);
+        bytes
     }
 
     /// The block around an address; where nobody knows it, what is computed.
@@ -206,11 +252,27 @@ impl Meter {
     }
 
     #[inline(never)]
-    fn mark(&mut self, start: usize) {
-        let (Some(reporter), Some(mark)) = (self.reporter, self.observer.and_then(Found::mark)) else { return };
-        let marking = Marking::new(reporter, 0, 0);
-        // SAFETY: the name is static.
-        let answer: c_int = unsafe { mark(start as u64, &raw const marking) };
+    fn tell(&mut self, start: u64, measured: Bytes) {
+        let Some(observer) = self.observer else { return };
+        match self.telling {
+            Telling::Nothing => {}
+            Telling::Mark(reporter, flags) => {
+                let marking = Marking::new(reporter, flags, measured.0);
+                // SAFETY: the name is static.
+                let answer = observer.mark().map(|mark| unsafe { mark(start, &raw const marking) });
+                self.count(answer.unwrap_or(mark::UNKNOWN));
+            }
+            Telling::Unmark(reporter) => {
+                let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+                if let Some(unmark) = observer.unmark() {
+                    // SAFETY: the name is static.
+                    unsafe { unmark(start, reporter.as_ptr(), length) };
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, answer: c_int) {
         let count = match answer {
             mark::ONCE => &mut self.marks.once,
             mark::AGAIN => &mut self.marks.again,
@@ -231,7 +293,7 @@ impl Default for Meter {
 impl fmt::Debug for Meter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Meter")
-            .field("reporter", &self.reporter)
+            .field("telling", &self.telling)
             .field("seen", &self.seen.len())
             .field("computed", &self.computed)
             .field("marks", &self.marks)

@@ -68,6 +68,8 @@ pub enum Error {
     Recorded,
     /// A reporter has asked for it.
     Reporting,
+    /// The ledger does not count blocks that have been freed: see [`keep_freed`](heapledger_inspect::Options::keep_freed).
+    NotKept,
     /// The ledger cannot be copied.
     Snapshot(SnapshotError),
 }
@@ -79,6 +81,7 @@ impl fmt::Display for Error {
             Error::Recorded => out.write_str(
                 "the program is recorded: its reporters have been asked, and the recording has what they say",
             ),
+            Error::NotKept => out.write_str("the program's ledger does not count blocks that have been freed"),
             Error::Reporting => out.write_str("a reporter is being asked"),
             Error::Snapshot(error) => error.fmt(out),
         }
@@ -116,6 +119,9 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
     };
     if is_recorded {
         return Err(Error::Recorded);
+    }
+    if mode == Mode::Cumulative && !Ledger::get().keeps_freed() {
+        return Err(Error::NotKept);
     }
     let claims = marked.as_ref().map_or(&[][..], |marked| &marked.claims);
     log::of_ledger(mode, claims).map_err(Error::Snapshot)

@@ -19,7 +19,7 @@ fn allocation(key: Key, size: u64) -> Allocation {
 }
 
 fn mark(number: u32, is_kept: bool) -> Mark {
-    Mark { reporter: TypeId(number % 100 + 1), stack: StackId(number), is_kept }
+    Mark { reporter: TypeId(number % 3 + 1), stack: StackId(number), is_kept }
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +27,7 @@ enum Step {
     Allocate(u64),
     Free(u64),
     Mark(u64, u32, bool),
+    Unmark(u64, u32),
     MoveTo(u64, u64),
     FailToMove(u64),
     Ignore(u64),
@@ -37,7 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0_u64..40).prop_map(Step::Allocate),
         3 => (0_u64..40).prop_map(Step::Free),
-        8 => (0_u64..40, 0_u32..500, prop::bool::weighted(0.2)).prop_map(|(key, number, kept)| Step::Mark(key, number, kept)),
+        8 => (0_u64..40, 0_u32..500, prop::bool::weighted(0.4)).prop_map(|(key, number, kept)| Step::Mark(key, number, kept)),
+        3 => (0_u64..40, 1_u32..4).prop_map(|(key, reporter)| Step::Unmark(key, reporter)),
         1 => (0_u64..40, 0_u64..40).prop_map(|(from, to)| Step::MoveTo(from, to)),
         1 => (0_u64..40).prop_map(Step::FailToMove),
         1 => (0_u64..40).prop_map(Step::Ignore),
@@ -78,9 +80,17 @@ proptest! {
                             if marks.len() == 1 { Marked::Once } else { Marked::Again }
                         }
                     };
-                    prop_assert_eq!(ledger.mark(key(at), new), Ok(expected));
+                    prop_assert_eq!(ledger.mark(key(at), new, 0), Ok(expected));
                     if let Some(marks) = model.get_mut(&at) {
                         marks.truncate(2);
+                    }
+                }
+                Step::Unmark(at, reporter) => {
+                    let is_it = |mark: &Mark| mark.is_kept && mark.reporter.0 == reporter;
+                    let known = model.get(&at).and_then(|marks| marks.iter().position(is_it));
+                    prop_assert_eq!(ledger.unmark(key(at), TypeId(reporter)), known.is_some());
+                    if let (Some(marks), Some(known)) = (model.get_mut(&at), known) {
+                        marks.remove(known);
                     }
                 }
                 Step::MoveTo(from, to) => {
@@ -129,10 +139,10 @@ fn no_mark_takes_no_memory_and_no_memory_is_no_mark() {
     assert_eq!(ledger.bytes_mapped(), before);
 
     ledger.set_bytes_max(before);
-    assert_eq!(ledger.mark(Key(0x1000), mark(1, false)), Err(OutOfMemory));
+    assert_eq!(ledger.mark(Key(0x1000), mark(1, false), 0), Err(OutOfMemory));
     assert_eq!((ledger.marks(Key(0x1000)), ledger.reported().unreported.blocks), ([None; 2], Blocks(100)));
     ledger.set_bytes_max(Bytes(u64::MAX));
-    assert_eq!(ledger.mark(Key(0x1000), mark(1, false)), Ok(Marked::Once));
+    assert_eq!(ledger.mark(Key(0x1000), mark(1, false), 0), Ok(Marked::Once));
     assert!(ledger.bytes_mapped() > before);
     ledger.clear_marks();
     assert_eq!(ledger.bytes_mapped(), before);

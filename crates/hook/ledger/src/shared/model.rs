@@ -18,7 +18,10 @@ impl SharedLedger {
             register: SharedRegister::new(),
             books: Locked::new(Books::new()),
             pools: Locked::new(Pools::new()),
-            misreports: Locked::new(Misreports::new()),
+            freed: Locked::new(FreedTable::new()),
+            defects: Locked::new(Defects::new()),
+            is_marking: AtomicBool::new(false),
+            keeps_freed: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             clears: AtomicU64::new(0),
         }
@@ -186,10 +189,29 @@ fn a_mark_is_of_the_block_that_is_live() {
         },
         |ledger| {
             let mark = Mark { reporter: TypeId(1), stack: StackId(1), is_kept: false };
-            let _ = ledger.mark(Key(0x1000), mark).unwrap();
+            let _ = ledger.mark(Key(0x1000), mark, 0).unwrap();
             ledger.clear_marks();
-            let _ = ledger.mark(Key(0x1000), mark).unwrap();
+            let _ = ledger.mark(Key(0x1000), mark, 0).unwrap();
         },
         |ledger| assert_eq!((ledger.marks(Key(0x1000)), ledger.live().blocks_live.0), ([None; 2], 0)),
+    );
+}
+
+/// A snapshot has the blocks that its totals count.
+#[test]
+fn a_snapshot_is_of_one_moment() {
+    orders(
+        |ledger| {
+            let snapshot = ledger.snapshot(|| 0).unwrap();
+            let (counts, live) = snapshot.totals();
+            assert_eq!(snapshot.blocks().count() as u64, live.blocks_live.0);
+            assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
+        },
+        |ledger| {
+            allocate(ledger, OTHER, Key(0x1000), 5000);
+            allocate(ledger, OTHER, Key(0x9000), 1);
+            ledger.free(OTHER, Key(0x1000));
+        },
+        |ledger| assert_eq!(ledger.live().blocks_live.0, 1),
     );
 }

@@ -40,7 +40,7 @@ fn a_snapshot_has_what_was_live_and_stays_as_it_is() {
     for number in 0..count {
         allocate(&ledger, 0x1000 + number * 48, number).unwrap();
         if number % 3 == 0 {
-            let _ = ledger.mark(Key(0x1000 + number * 48), mark(number as u32 + 1)).unwrap();
+            let _ = ledger.mark(Key(0x1000 + number * 48), mark(number as u32 + 1), 0).unwrap();
         }
         if number % 5 == 0 {
             ledger.free(THREAD, Key(0x1000 + number * 48));

@@ -2,6 +2,7 @@
 
 mod derived;
 mod marks;
+mod moments;
 mod owned;
 mod shared;
 mod truth;
@@ -12,5 +13,5 @@ use heapledger::Allocator;
 static ALLOCATOR: Allocator = Allocator::system();
 
 fn main() {
-    [owned::TESTS, shared::TESTS, derived::TESTS, marks::TESTS].into_iter().for_each(truth::run);
+    [owned::TESTS, shared::TESTS, derived::TESTS, marks::TESTS, moments::TESTS].into_iter().for_each(truth::run);
 }

@@ -1,6 +1,6 @@
 //! Marks in the ledger.
 
-use heapledger::{Bytes, Counter, HeapSize, Ledger, Mark, Marked, Meter, Options};
+use heapledger::{Bytes, Counter, DefectKind, HeapSize, Ledger, Mark, Marked, Meter, Options, SnapshotOptions};
 
 use crate::truth::words;
 
@@ -9,6 +9,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("marks_go_with_their_blocks", marks_go_with_their_blocks),
     ("a_sample_stands_for_all", a_sample_stands_for_all),
     ("counters", counters),
+    ("defects", defects),
+    ("counted_as_they_come_and_go", counted_as_they_come_and_go),
 ];
 
 fn marks_say_who_reported() {
@@ -19,10 +21,11 @@ fn marks_say_who_reported() {
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/three"), Marked::Again);
     assert_eq!(ledger.mark(text.as_ptr().wrapping_add(3), "explicit/one"), Marked::Inside);
     assert_eq!(ledger.mark(&raw const text, "explicit/one"), Marked::NoBlock);
-    let wrong: Vec<_> = ledger.misreports().collect();
-    assert_eq!((wrong.len() as u64, ledger.misreports_count()), (2, 2));
-    assert_eq!(wrong[0].inside, Some(text.as_ptr().addr() as u64));
-    assert_eq!((wrong[1].inside, wrong[1].address), (None, (&raw const text).addr() as u64));
+    let wrong = ledger.defects();
+    assert_eq!((wrong.len() as u64, ledger.defects_count()), (2, 2));
+    assert_eq!((wrong[0].kind, wrong[0].block), (DefectKind::Interior, Some(text.as_ptr().addr() as u64)));
+    assert_eq!((wrong[1].kind, wrong[1].block), (DefectKind::NotHeap, None));
+    assert_eq!(wrong[1].address, (&raw const text).addr() as u64);
     assert!(wrong.iter().all(|wrong| wrong.mark.reporter == "explicit/one" && wrong.mark.stack.frames().count() >= 2));
     let block = ledger.block_at(text.as_ptr()).unwrap();
     let names = block.marks.map(|mark| mark.map(|mark: Mark| mark.reporter));
@@ -49,9 +52,9 @@ fn marks_say_who_reported() {
     ledger.clear_marks();
     let reported = ledger.reported();
     assert_eq!((reported.once.blocks.0, reported.twice.blocks.0), (0, 0));
-    assert_eq!((ledger.misreports().count(), ledger.misreports_count()), (0, 0));
+    assert_eq!((ledger.defects().len(), ledger.defects_count()), (0, 0));
     (0..100).for_each(|_| assert_eq!(ledger.mark(&raw const text, "explicit/one"), Marked::NoBlock));
-    assert_eq!((ledger.misreports().count(), ledger.misreports_count()), (64, 100));
+    assert_eq!((ledger.defects().len(), ledger.defects_count(), ledger.defects()[0].count), (1, 100, 100));
     ledger.stop();
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/one"), Marked::Unknown);
 }
@@ -137,4 +140,112 @@ fn counters() {
         unsafe { LIBRARY.freeing(&raw const **block, 100) };
     }
     assert_eq!(LIBRARY.bytes(), Bytes(0));
+    drop(blocks);
+    assert_eq!(ledger.defects(), [], "each mark was taken off");
+}
+
+fn defects() {
+    static TABLE: [u64; 4] = [1, 2, 3, 4];
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let kinds = |reporter: &str| -> Vec<_> {
+        let snapshot = ledger.snapshot(&SnapshotOptions::default()).unwrap();
+        assert_eq!(snapshot.defects(), ledger.defects());
+        let defects = ledger.defects().into_iter();
+        defects.filter(|defect| defect.mark.reporter == reporter).map(|defect| (defect.kind, defect.count)).collect()
+    };
+    // What is no block of the heap, and what is none any more.
+    let here = 1_u64;
+    let mapping = Mapping::new();
+    for elsewhere in [&raw const here, &raw const TABLE[1], mapping.start.cast()] {
+        assert_eq!(ledger.mark(elsewhere, "explicit/elsewhere"), Marked::NoBlock);
+    }
+    let not_heap = kinds("explicit/elsewhere");
+    assert!(not_heap.iter().all(|&(kind, _)| kind == DefectKind::NotHeap), "{not_heap:?}");
+    assert_eq!(not_heap.iter().map(|(_, count)| count).sum::<u64>(), 3);
+    let (freed, unmapped) = (Box::into_raw(Box::new(7_u64)), std::ptr::without_provenance::<u8>(4096));
+    // SAFETY: it is a box's.
+    drop(unsafe { Box::from_raw(freed) });
+    assert_eq!(ledger.mark(freed.cast_const(), "explicit/freed"), Marked::NoBlock);
+    assert_eq!(ledger.mark(unmapped, "explicit/unmapped"), Marked::NoBlock);
+    assert_eq!(
+        (kinds("explicit/freed"), kinds("explicit/unmapped")),
+        (vec![(DefectKind::NoBlock, 1)], vec![(DefectKind::NoBlock, 1)])
+    );
+
+    // Partly reported: by a reporter that counts elements, and forgets what else there is room for.
+    let mut list: Vec<u64> = Vec::with_capacity(100);
+    list.push(1);
+    let mut meter = Meter::marking("explicit/list");
+    assert_eq!(meter.block_counted_as(list.as_ptr(), list.len() * 8), Bytes(8));
+    let defect = ledger.defects().into_iter().find(|defect| defect.kind == DefectKind::Partly).unwrap();
+    let usable = ledger.block_at(list.as_ptr()).unwrap().usable;
+    assert_eq!((defect.measured, defect.usable, defect.count), (Some(Bytes(8)), Some(usable), 1));
+    assert_eq!((defect.address, defect.block), (list.as_ptr().addr() as u64, Some(list.as_ptr().addr() as u64)));
+    let allocated_at = defect.allocated_at.unwrap().to_string();
+    assert!(allocated_at.contains("defects"), "{allocated_at}");
+    ledger.mark_measured(list.as_ptr(), "explicit/all", usable);
+    assert_eq!(kinds("explicit/all"), []);
+
+    // Freed while reporters are asked; and after that, as anything may be.
+    ledger.begin_marks();
+    assert_eq!(ledger.defects(), []);
+    let (early, late) = (Box::new(1), Box::new(2));
+    ledger.mark(&*early, "explicit/early");
+    ledger.mark(&*late, "explicit/late");
+    drop(early);
+    ledger.marks_complete();
+    drop(late);
+    assert_eq!((kinds("explicit/early"), kinds("explicit/late")), (vec![(DefectKind::FreedWhileReported, 1)], vec![]));
+}
+
+/// A page that is no memory of the allocator's.
+struct Mapping {
+    start: *mut u8,
+}
+
+impl Mapping {
+    /// Between two pages that nobody may touch: so the kernel lists it as one.
+    fn new() -> Mapping {
+        // SAFETY: a mapping of its own, of which the middle is made writable.
+        unsafe {
+            let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let around = libc::mmap(std::ptr::null_mut(), 3 * 4096, none, flags, -1, 0).cast::<u8>();
+            let start = around.add(4096);
+            assert_eq!(libc::mprotect(start.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE), 0);
+            Mapping { start }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so.
+        unsafe { libc::munmap(self.start.sub(4096).cast(), 3 * 4096) };
+    }
+}
+
+fn counted_as_they_come_and_go() {
+    const REPORTER: &str = "explicit/pages";
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let pages: Vec<String> = words(3).collect();
+    let bytes = pages.heap_size(&mut Meter::marking_and_keeping(REPORTER));
+    ledger.clear_marks();
+    assert_eq!(ledger.reported().once.bytes_usable, bytes, "they stay");
+    assert_eq!(pages.heap_size(&mut Meter::unmarking(REPORTER)), bytes);
+    assert_eq!(ledger.reported().once.blocks.0, 0);
+
+    assert_eq!(ledger.mark_and_keep(pages[0].as_ptr(), REPORTER), Marked::Once);
+    assert_eq!(ledger.mark(pages[0].as_ptr(), "explicit/other"), Marked::Again);
+    assert!(!ledger.unmark(pages[0].as_ptr(), "explicit/other"), "it is none that stays");
+    assert!(ledger.unmark(pages[0].as_ptr(), REPORTER));
+    let [first, second] = ledger.block_at(pages[0].as_ptr()).unwrap().marks;
+    assert_eq!((first.unwrap().reporter, second), ("explicit/other", None));
+    assert_eq!(ledger.mark_and_keep(pages[1].as_ptr(), REPORTER), Marked::Once);
+    let allocated_at = ledger.block_at(pages[1].as_ptr()).unwrap().stack;
+    drop(pages);
+    let [defect] = ledger.defects().try_into().unwrap();
+    assert_eq!((defect.kind, defect.mark.reporter, defect.count), (DefectKind::FreedWhileReported, REPORTER, 1));
+    assert_eq!(defect.allocated_at, Some(allocated_at));
+    ledger.clear_marks();
+    assert_eq!(ledger.defects_count(), 1, "marks that stay, and what is wrong with them");
 }

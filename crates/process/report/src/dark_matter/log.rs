@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use heapledger_core::StackId;
+use heapledger_core::{Bytes, StackId};
 use heapledger_dmd as dmd;
-use heapledger_inspect::{Block, Ledger, Mark, Misreport, SnapshotError, SnapshotOptions, Stack};
+use heapledger_inspect::{Block, Defect, DefectKind, FreedBlocks, Ledger, Mark, SnapshotError, SnapshotOptions, Stack};
 use heapledger_resident::internally;
 
 use super::modules::Modules;
@@ -17,21 +17,24 @@ const CLAIM_SLACK: u64 = 4096;
 pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, SnapshotError> {
     let ledger = Ledger::get();
     let snapshot = ledger.snapshot(&SnapshotOptions::default())?;
-    let (misreports_count, misreports) = match mode {
-        dmd::Mode::DarkMatter => (ledger.misreports_count(), ledger.misreports().collect()),
-        _ => (0, Vec::new()),
-    };
+    let defects = if mode == dmd::Mode::DarkMatter { snapshot.defects() } else { Vec::new() };
     // Nothing is asked of the ledger any more; what is allocated, and freed, is not the program's.
     Ok(internally(|| {
         let mut writer = Writer::new(mode);
         for block in snapshot.blocks() {
             writer.add(&block);
         }
-        for misreport in &misreports {
-            writer.defect(misreport);
+        if mode == dmd::Mode::Cumulative {
+            for freed in snapshot.freed() {
+                writer.add_freed(&freed);
+            }
+        }
+        for defect in &defects {
+            writer.defect(defect);
         }
         let about = writer.builder.about();
-        about.defects_count = misreports_count;
+        about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
+        about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
         about.pause_ns = snapshot.pause().as_nanos() as u64;
         // What has been marked of a sample says little of the whole.
         for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
@@ -52,10 +55,18 @@ struct Writer {
     marked: HashMap<&'static str, u64>,
 }
 
+/// What blocks have in common, live or freed.
+struct Like {
+    size: Bytes,
+    usable: Bytes,
+    stack: Stack,
+    weight: f64,
+}
+
 /// What a stack of the ledger is in the log.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Its frames; `None`: it has none.
+    /// Its frames; `None`: it has none, or was not taken.
     trace: Option<dmd::TraceId>,
     context: Option<dmd::NameId>,
 }
@@ -67,35 +78,51 @@ impl Writer {
     }
 
     fn add(&mut self, block: &Block) {
-        let Place { trace, context } = self.place(block.stack);
         let marks = if self.mode == dmd::Mode::DarkMatter { block.marks } else { [None; 2] };
-        let reports = marks.map(|mark| self.report(&mark?));
         let again = marks[1].filter(|again| marks[0].is_none_or(|first| first.reporter != again.reporter));
         for mark in marks[0].iter().chain(&again) {
             *self.marked.entry(mark.reporter).or_default() += block.usable.0;
         }
-        let type_name = block.type_name().map(|name| self.builder.name(name));
-        self.builder.add(&dmd::Block {
-            requested: block.size.0,
-            slop: block.usable.0.saturating_sub(block.size.0),
-            count: 1,
-            weight: block.weight,
-            // Chosen with the probability 1 / weight.
-            variance: block.weight * (block.weight - 1.0),
-            alloc: trace,
-            reports,
-            type_name,
-            context,
-        });
+        let kind = Like { size: block.size, usable: block.usable, stack: block.stack, weight: block.weight };
+        let reports = marks.map(|mark| self.report(&mark?));
+        self.add_like(&kind, 1, block.type_name(), reports);
     }
 
-    fn defect(&mut self, misreport: &Misreport) {
-        let Misreport { address, mark, inside, .. } = *misreport;
-        let kind = if inside.is_some() { dmd::DefectKind::Interior } else { dmd::DefectKind::NoBlock };
-        let reporter = Some(self.builder.name(mark.reporter));
-        let trace = self.place(mark.stack).trace;
-        let (alloc, measured, usable, count) = (None, 0, 0, 1);
-        let defect = dmd::Defect { kind, reporter, address, trace, alloc, measured, usable, count };
+    fn add_freed(&mut self, freed: &FreedBlocks) {
+        let kind = Like { size: freed.size, usable: freed.usable, stack: freed.stack, weight: freed.weight };
+        self.add_like(&kind, freed.blocks.0, freed.stamp.map(|stamp| stamp.type_name), [None; 2]);
+    }
+
+    fn add_like(&mut self, kind: &Like, count: u64, type_name: Option<&str>, reports: [Option<dmd::Report>; 2]) {
+        let Like { size, usable, stack, weight } = *kind;
+        let Place { trace: alloc, context } = self.place(stack);
+        let type_name = type_name.map(|name| self.builder.name(name));
+        let (requested, slop) = (size.0, usable.0.saturating_sub(size.0));
+        // Each was chosen with the probability 1 / weight.
+        let variance = weight * (weight - 1.0);
+        self.builder.add(&dmd::Block { requested, slop, count, weight, variance, alloc, reports, type_name, context });
+    }
+
+    fn defect(&mut self, defect: &Defect) {
+        let kind = match defect.kind {
+            DefectKind::NoBlock => dmd::DefectKind::NoBlock,
+            DefectKind::Interior => dmd::DefectKind::Interior,
+            DefectKind::NotHeap => dmd::DefectKind::NotHeap,
+            DefectKind::Partly => dmd::DefectKind::Partly,
+            DefectKind::FreedWhileReported => dmd::DefectKind::FreedWhileReported,
+            // One that this version knows nothing of.
+            _ => return,
+        };
+        let defect = dmd::Defect {
+            kind,
+            reporter: Some(self.builder.name(defect.mark.reporter)),
+            address: defect.address,
+            trace: self.place(defect.mark.stack).trace,
+            alloc: defect.allocated_at.and_then(|stack| self.place(stack).trace),
+            measured: defect.measured.unwrap_or_default().0,
+            usable: defect.usable.unwrap_or_default().0,
+            count: defect.count,
+        };
         self.builder.about().defects.push(defect);
     }
 

@@ -1,0 +1,112 @@
+//! Blocks that have been freed: how many of each size, from each site.
+
+use heapledger_core::{Blocks, Bytes, Serial, StackId, TypeId};
+
+use crate::details::LiveBlock;
+use crate::mapped::{OutOfMemory, Zeroed};
+use crate::register::{Block, Key, Register};
+use crate::shards::Budget;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// Blocks of one site, size and stamp that have been freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreedBlocks {
+    /// Requested size of each.
+    pub size: Bytes,
+    /// What of each could be used.
+    pub usable: Bytes,
+    /// Their site.
+    pub stack: StackId,
+    /// The type declared for them.
+    pub stamp: TypeId,
+    /// How many.
+    pub blocks: Blocks,
+}
+
+/// All of them.
+pub(crate) struct FreedTable {
+    /// By a hash of what they have in common, or if others have it, the next number that none has.
+    register: Register<Count>,
+    lost: u64,
+}
+
+impl FreedTable {
+    pub(crate) const fn new() -> FreedTable {
+        FreedTable { register: Register::new(), lost: 0 }
+    }
+
+    /// A block has been freed. Where there is no room for another kind of block, it is counted as lost.
+    pub(crate) fn add(&mut self, budget: &Budget, block: &LiveBlock) {
+        let freed =
+            Block { size: block.size, stack: block.stack, serial: Serial(0), inherited: false, set_aside: false };
+        let slop = u32::try_from(block.usable.0.saturating_sub(block.size.0)).unwrap_or(u32::MAX);
+        let mut key = key(freed, slop, block.stamp);
+        let mut count = 0;
+        while let Some((known, more)) = self.register.at(key) {
+            if known == freed && (more.slop, more.stamp) == (slop, block.stamp.0) {
+                count = more.count;
+                break;
+            }
+            key.0 = key.0.wrapping_add(1);
+        }
+        if count == 0 && self.register.is_full() && budget.grow(&mut self.register).is_err() {
+            self.lost += 1;
+            return;
+        }
+        self.register.replace(key, freed, Count { slop, stamp: block.stamp.0, count: count + 1 });
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = FreedBlocks> {
+        self.register.entries().map(|(_, Block { size, stack, .. }, Count { slop, stamp, count })| FreedBlocks {
+            size,
+            usable: Bytes(size.0.saturating_add(slop.into())),
+            stack,
+            stamp: TypeId(stamp),
+            blocks: Blocks(count),
+        })
+    }
+
+    /// How many blocks were freed that are not in the table, for want of memory.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(crate) fn chunks(&self) -> usize {
+        self.register.chunks()
+    }
+
+    /// See [`Register::ready`].
+    pub(crate) fn ready(chunks: usize) -> Result<FreedTable, OutOfMemory> {
+        Ok(FreedTable { register: Register::ready(chunks)?, lost: 0 })
+    }
+
+    /// See [`Register::copy_from`].
+    pub(crate) fn copy_from(&mut self, other: &FreedTable) -> Result<(), OutOfMemory> {
+        self.lost = other.lost;
+        self.register.copy_from(&other.register)
+    }
+
+    pub(crate) fn bytes_mapped(&self) -> usize {
+        self.register.bytes_mapped()
+    }
+}
+
+/// What the register does not have of a block of its own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Count {
+    slop: u32,
+    stamp: u32,
+    count: u64,
+}
+
+// SAFETY: integers only.
+unsafe impl Zeroed for Count {}
+
+fn key(block: Block, slop: u32, stamp: TypeId) -> Key {
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let words = [block.size.0, u64::from(block.stack.0), u64::from(slop) << 32 | u64::from(stamp.0)];
+    Key(words.into_iter().fold(0, mix))
+}

@@ -1,0 +1,84 @@
+extern crate std;
+
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use heapledger_core::ThreadId;
+
+use super::*;
+use crate::live::Time;
+use crate::shared::{Allocation, SharedLedger};
+
+const THREAD: ThreadId = ThreadId(1);
+
+/// The number says everything.
+fn allocation(number: u64) -> Allocation {
+    let (size, stack, stamp) = (Bytes(number % 7), StackId(number as u32 % 11), TypeId(number as u32 % 3));
+    let usable = Bytes(size.0 + 8 * (number % 2));
+    Allocation { key: Key(0x1000 + number * 16), size, usable, stack, thread: THREAD, time: Time(0), stamp }
+}
+
+fn freed(ledger: &SharedLedger) -> (Vec<FreedBlocks>, u64) {
+    let snapshot = ledger.snapshot(|| 0).unwrap();
+    (snapshot.freed().collect(), snapshot.freed_lost())
+}
+
+/// However a block is freed, it is one more of its kind.
+#[test]
+fn freed_blocks_are_counted_by_what_they_have_in_common() {
+    let ledger = Box::new(SharedLedger::new());
+    let mut expected: BTreeMap<_, u64> = BTreeMap::new();
+    for is_kept in [false, true] {
+        ledger.keep_freed(is_kept);
+        for number in 0..3000 {
+            let new = allocation(number);
+            let _ = ledger.allocate(&new).unwrap();
+            match number % 5 {
+                0 => _ = ledger.free(THREAD, new.key),
+                1 => {
+                    let pending = ledger.begin_realloc(THREAD, new.key);
+                    let _ =
+                        ledger.finish_realloc(pending, &Allocation { key: Key(0x8000_0000 + number), ..new }).unwrap();
+                }
+                2 => {
+                    let pending = ledger.begin_realloc(THREAD, new.key);
+                    ledger.cancel_realloc(pending);
+                    continue;
+                }
+                3 => _ = ledger.free_if_known(THREAD, new.key),
+                _ => continue,
+            }
+            if is_kept {
+                *expected.entry((new.size, new.usable, new.stack, new.stamp)).or_default() += 1;
+            }
+        }
+        // Set aside, it is nobody's.
+        let _ = ledger.allocate(&allocation(0)).unwrap();
+        let _ = ledger.back(THREAD, allocation(0).key, 1);
+        let _ = ledger.free(THREAD, allocation(0).key);
+        let (found, lost) = freed(&ledger);
+        let as_key = |one: &FreedBlocks| ((one.size, one.usable, one.stack, one.stamp), one.blocks.0);
+        assert_eq!(
+            (found.iter().map(as_key).collect::<BTreeMap<_, _>>(), found.len(), lost),
+            (expected.clone(), expected.len(), 0)
+        );
+        ledger.clear();
+        assert_eq!(freed(&ledger), (Vec::new(), 0));
+    }
+    assert_eq!(expected.len(), 7 * 11 * 3 * 2);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_lost_and_counted() {
+    let ledger = Box::new(SharedLedger::new());
+    ledger.keep_freed(true);
+    let _ = ledger.allocate(&allocation(1)).unwrap();
+    ledger.set_bytes_max(ledger.bytes_mapped());
+    let _ = ledger.free(THREAD, allocation(1).key);
+    assert_eq!(freed(&ledger), (Vec::new(), 1));
+    ledger.set_bytes_max(Bytes(u64::MAX));
+    let _ = ledger.allocate(&allocation(1)).unwrap();
+    let _ = ledger.free(THREAD, allocation(1).key);
+    assert_eq!((freed(&ledger).0.len(), freed(&ledger).1), (1, 1));
+}
