@@ -269,7 +269,7 @@ impl fmt::Display for Advice {
                 owner.subject()
             ),
             Advice::Extend { owner, reporter, near: Near::Function } => {
-                write!(f, "extend {reporter}: it reports others of those that {owner} allocates")
+                write!(f, "extend {reporter}: it reports other blocks that {owner} allocates")
             }
             Advice::Extend { owner, reporter, near } => {
                 let near = near.of(owner);
@@ -285,13 +285,17 @@ impl fmt::Display for Advice {
                 write!(f, "{reporter} reports these twice, in {} and in {}: one is enough", place(first), place(second))
             }
             Advice::LeaveOut { reporter, keeper, because, owner } => {
-                write!(f, "leave these out of {reporter}, and in {keeper}: ")?;
+                write!(f, "leave these out of {reporter}: ")?;
                 match because {
-                    Because::Reports(near) => write!(f, "that alone reports others that {} allocates", near.of(owner)),
-                    Because::Measures => write!(f, "that measures them in {}, which allocates them", owner.subject()),
-                    Because::Called => write!(f, "{} allocates them, which is called alike", owner.subject()),
+                    Because::Reports(near) => {
+                        write!(f, "only {keeper} reports others that {} allocates", near.of(owner))
+                    }
+                    Because::Measures => {
+                        write!(f, "{keeper} measures them in {}, which allocates them", owner.subject())
+                    }
+                    Because::Called => write!(f, "{keeper} is called as {} is, which allocates them", owner.subject()),
                     Because::ReportsMost(near) => {
-                        write!(f, "that reports the most of what {} allocates", near.of(owner))
+                        write!(f, "{keeper} reports the most of what {} allocates", near.of(owner))
                     }
                 }
             }

@@ -111,7 +111,7 @@ fn the_reporter_that_is_near_is_extended() {
     let of_function = Made { alloc: SET, reports: &[("explicit/index", MEASURE)], size: 1, ..Made::default() };
     assert_eq!(
         first(&[unreported(), of_type, of_function]).unwrap(),
-        "extend explicit/index: it reports others of those that store::db::Db::set (src/db.rs:142) allocates"
+        "extend explicit/index: it reports other blocks that store::db::Db::set (src/db.rs:142) allocates"
     );
     // In C a file is what a type is elsewhere.
     let of_file = Made {
@@ -140,23 +140,21 @@ fn of_two_reporters_the_owners_keeps_them() {
     let (store, cache): (&[_], &[_]) = (&[("explicit/store", MEASURE)], &[("explicit/cache", ELSEWHERE)]);
     assert_eq!(
         first(&[twice(), once(store, 1)]).unwrap(),
-        "leave these out of explicit/cache, and in explicit/store: that alone reports others that store::db::Db::set \
-         allocates"
+        "leave these out of explicit/cache: only explicit/store reports others that store::db::Db::set allocates"
     );
     assert_eq!(
         first(&[twice(), once(store, 10), once(cache, 20)]).unwrap(),
-        "leave these out of explicit/store, and in explicit/cache: that reports the most of what store::db::Db::set \
-         allocates"
+        "leave these out of explicit/store: explicit/cache reports the most of what store::db::Db::set allocates"
     );
     let measured = Made { reports: &[("a/one", MEASURE), ("a/other", ELSEWHERE)], ..twice() };
     assert_eq!(
         first(&[measured]).unwrap(),
-        "leave these out of a/other, and in a/one: that measures them in store::db::Db, which allocates them"
+        "leave these out of a/other: a/one measures them in store::db::Db, which allocates them"
     );
     let called = Made { reports: &[("explicit/x", ELSEWHERE), ("explicit/db", ELSEWHERE)], ..twice() };
     assert_eq!(
         first(&[called]).unwrap(),
-        "leave these out of explicit/x, and in explicit/db: store::db::Db allocates them, which is called alike"
+        "leave these out of explicit/x: explicit/db is called as store::db::Db is, which allocates them"
     );
     let unclear = Made { reports: &[("explicit/x", ELSEWHERE), ("explicit/y", ELSEWHERE)], ..twice() };
     assert_eq!(
@@ -199,7 +197,7 @@ fn a_plan_begins_with_what_is_most() {
     let expected = "\
 Advice {
   1. 7,000 bytes (46.67% of unreported) in 1 block
-     extend x: it reports others of those that store::cache::report (src/cache.rs:70) allocates
+     extend x: it reports other blocks that store::cache::report (src/cache.rs:70) allocates
        7,000 bytes in 1 block by store::cache::report (src/cache.rs:70)
   2. 6,000 bytes (40.00% of unreported) in 51 blocks
      register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates

@@ -154,7 +154,7 @@ fn dark_matter_is_looked_through() {
     // What nobody reports, the most first, with whose it is and what to do about it.
     assert_eq!(chromium.eval("document.activeElement.id"), "records");
     assert_eq!(drawn(&chromium)[0].0, "store::db::Db::set", "{:?}", drawn(&chromium));
-    chromium.wait(&whole("Extend explicit/store/entries: it reports others of those that store::db::Db::set"));
+    chromium.wait(&whole("Extend explicit/store/entries: it reports other blocks that store::db::Db::set"));
     assert_eq!(chromium.eval("document.querySelector('#record .owner .function').textContent"), "store::db::Db::set");
     let lines = "Number(document.getElementById('log-count').textContent.replace(/[^0-9]/g, ''))";
     assert_eq!(chromium.eval(lines), 3_002);
@@ -182,8 +182,8 @@ fn dark_matter_is_looked_through() {
         .wait("document.querySelector('#records-0 .name')?.textContent.startsWith('extend explicit/store/entries')");
     picture(&chromium, &scratch, "dark-matter-advice.png");
     chromium.press("]");
-    chromium.wait(&first("explicit/cache measures less than there is of a block"));
-    chromium.wait(&whole("4,016 bytes"));
+    chromium.wait(&first("explicit/cache measured 4,000 bytes of a block of 4,016 bytes"));
+    chromium.wait(&whole("Measure what the allocator gave"));
 
     // By type, and from a type to its stacks, and back.
     chromium.click("#lists .unreported");
