@@ -34,7 +34,14 @@ impl Source for Program {
 
     fn dark_matter(&self, wish: Wish) -> Result<Log, String> {
         let options = dark_matter::Options { anonymous: wish.anonymous, ..dark_matter::Options::default() };
-        dark_matter::dump(&options).map_err(|error| error.to_string())
+        let log = dark_matter::dump(&options).map_err(|error| error.to_string())?;
+        #[cfg(feature = "symbols")]
+        let log = {
+            let mut log = log;
+            dark_matter::name_frames(&mut log);
+            log
+        };
+        Ok(log)
     }
 
     fn minimise(&self) -> Result<(), String> {

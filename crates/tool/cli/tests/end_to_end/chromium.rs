@@ -338,4 +338,8 @@ fn the_page_of_an_example() {
     let rows = drawn(&chromium);
     assert!(rows.iter().any(|(_, name)| name == "store"), "{rows:?}");
     picture(&chromium, &scratch, "mini-redis.png");
+
+    chromium.click("#view-dark");
+    chromium.wait("document.querySelector('#record .stack .owner') !== null");
+    picture(&chromium, &scratch, "dark-matter.png");
 }
