@@ -21,6 +21,7 @@ fn report(collector: &mut Collector) {
 
 /// A connection, counted until this is dropped. Buffers that grow meanwhile count as what they were.
 pub(crate) struct Counted {
+    addresses: [usize; 3],
     buffers: u64,
     task: u64,
 }
@@ -28,21 +29,27 @@ pub(crate) struct Counted {
 impl Counted {
     /// To be called in the connection's task, which is the block that the connection lies in.
     pub(crate) fn new(connection: &Connection) -> Counted {
-        let mut meter = Meter::new();
-        let around = |meter: &mut Meter, inside: *const u8| meter.block_around(inside).unwrap_or_default().0;
-        let buffers = connection.buffers().iter().map(|&buffer| around(&mut meter, buffer)).sum();
-        let task = around(&mut meter, (connection as *const Connection).cast());
-        BUFFERS.fetch_add(buffers, Relaxed);
+        let [first, second] = connection.buffers().map(|buffer| buffer as usize);
+        let addresses = [first, second, connection as *const Connection as usize];
+        // The marks stay, as the counts do.
+        let [first, second, task] = around(addresses, Meter::marking_and_keeping("explicit/connections"));
+        BUFFERS.fetch_add(first + second, Relaxed);
         TASKS.fetch_add(task, Relaxed);
         CONNECTIONS.fetch_add(1, Relaxed);
-        Counted { buffers, task }
+        Counted { addresses, buffers: first + second, task }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        around(self.addresses, Meter::unmarking("explicit/connections"));
         BUFFERS.fetch_sub(self.buffers, Relaxed);
         TASKS.fetch_sub(self.task, Relaxed);
         CONNECTIONS.fetch_sub(1, Relaxed);
     }
+}
+
+/// The sizes of the blocks around addresses.
+fn around(addresses: [usize; 3], mut meter: Meter) -> [u64; 3] {
+    addresses.map(|address| meter.block_around(address as *const u8).unwrap_or_default().0)
 }

@@ -13,6 +13,7 @@ mod hash;
 mod lexer;
 mod log;
 mod read;
+mod referrers;
 pub mod request;
 mod text;
 mod write;
@@ -29,4 +30,5 @@ pub use log::{
     Size, TraceId,
 };
 pub use read::ReadError;
+pub use referrers::{Chains, Link, Referrers};
 pub use text::TextOptions;

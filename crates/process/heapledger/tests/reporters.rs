@@ -224,6 +224,24 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     let freed = log.groups.iter().flat_map(|group| &group.sizes).filter(|size| size.requested == 3333);
     assert_eq!(freed.map(|size| size.count).sum::<u64>(), 1000);
     assert!(ledger.keeps_freed());
+    ledger.stop();
+
+    // Stacks of some, and all that is exact without them.
+    let sampled = heapledger::Options { stack_probability: Some(0.003), ..heapledger::Options::EXACT };
+    let ledger = Ledger::start(sampled).unwrap();
+    STORE.lock().unwrap().clear();
+    fill(20_000);
+    let store: Bytes = STORE.lock().unwrap().iter().map(|value| value.heap_size(&mut Meter::new())).sum();
+    let log = dump(&Default::default()).unwrap();
+    assert_eq!(log.about.sampling.map(|sampling| sampling.probability), Some(0.003));
+    assert_eq!(reported(&log, Some("explicit/store")), (20_000, store.0));
+    let count = |has_stack: bool| {
+        let wanted = log.groups.iter().filter(|group| group.alloc.is_some() == has_stack);
+        wanted.flat_map(|group| &group.sizes).map(|size| size.count).sum::<u64>()
+    };
+    // 1 - 0.997^bytes of the blocks of 1 to 500 bytes.
+    assert!((7_000..12_000).contains(&count(true)) && count(false) > 8_000, "{} {}", count(true), count(false));
+    ledger.stop();
 }
 
 fn a_signal_has_a_log_written() {

@@ -16,6 +16,7 @@ use crate::abi::flag;
 use crate::artefacts::{self, Reporter};
 use crate::fork::{self, COLLECTING, Mine};
 use crate::path::{Written, part};
+use crate::registry::keep_name;
 use crate::slot::Slot;
 use crate::{builtin, children};
 
@@ -159,13 +160,17 @@ fn of_reporters(options: &Options) -> (Vec<Report>, Vec<Claim>) {
     let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
-    if options.mark {
-        // Else what was reported in an earlier collection would seem to be reported twice.
-        tell(bridge::Found::clear_marks);
-    }
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
     // In this thread: see `reporters`.
     let all: Vec<Arc<Asked>> = artefacts::reporters().into_iter().map(ask).collect();
+    if options.mark {
+        // The list of names is reported itself, and is not to grow meanwhile.
+        for asked in &all {
+            keep_name(&Written::new(&asked.reporter.path, options.anonymous).text);
+        }
+        // Else what was reported in an earlier collection would seem to be reported twice.
+        tell(bridge::Found::clear_marks);
+    }
     let queue: Queue = Arc::new(Mutex::new(all.iter().cloned().collect()));
     let mut is_stuck = false;
     let mut worker = Worker::start(&queue, flags);

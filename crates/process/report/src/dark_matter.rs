@@ -35,6 +35,7 @@ use heapledger_inspect::{Ledger, SnapshotError};
 use heapledger_resident::internally;
 #[cfg(feature = "symbols")]
 pub use names::name_frames;
+pub(crate) use signal::{Held, hold};
 pub use signal::{OnSignal, at_exit, on_signal};
 
 use crate::{collect, save as files};

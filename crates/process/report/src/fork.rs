@@ -8,7 +8,7 @@ use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{Once, PoisonError};
 
-use crate::registry;
+use crate::{dark_matter, registry};
 
 /// Something that one thread of the process does at a time.
 pub(crate) struct Turn {
@@ -51,7 +51,7 @@ impl Drop for Mine {
 /// Whose turn it is to collect.
 pub(crate) static COLLECTING: Turn = Turn::new();
 
-type Held = (registry::Held, MutexGuard<'static, u32>);
+type Held = (registry::Held, MutexGuard<'static, u32>, dark_matter::Held);
 
 /// What the thread that forks holds meanwhile.
 struct Store(UnsafeCell<Option<Held>>);
@@ -73,7 +73,7 @@ pub(crate) fn watch() {
 }
 
 unsafe extern "C" fn before() {
-    let held = (registry::hold(), COLLECTING.lock());
+    let held = (registry::hold(), COLLECTING.lock(), dark_matter::hold());
     // SAFETY: see `Store`: this thread has the locks.
     unsafe { *HELD.0.get() = Some(held) };
 }

@@ -36,6 +36,7 @@ pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, S
         about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
         about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
         about.pause_ns = snapshot.pause().as_nanos() as u64;
+        about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
         // What has been marked of a sample says little of the whole.
         for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
             writer.compare(claim);

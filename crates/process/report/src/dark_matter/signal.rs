@@ -19,6 +19,7 @@ use libc::c_int;
 
 use super::{Options, save};
 use crate::collect::quietly;
+use crate::fork;
 
 /// The process whose thread waits; 0: there is none. A forked child has no such thread.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -59,6 +60,7 @@ pub fn on_signal(signal: c_int, directory: impl Into<PathBuf>, options: Options)
     if !(1..=64).contains(&signal) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    fork::watch();
     let mut wanted = wanted();
     start()?;
     // SAFETY: the structure is integers, a set and a function, for which zeroes stand.
@@ -123,23 +125,31 @@ pub fn at_exit(directory: impl Into<PathBuf>, options: Options) -> io::Result<()
             result = Err(io::ErrorKind::OutOfMemory.into());
         }
     });
+    fork::watch();
     *at_end() = Some((process::id(), directory.into(), options));
     result
 }
 
-type AtEnd = Option<(u32, PathBuf, Options)>;
+pub(crate) type AtEnd = Option<(u32, PathBuf, Options)>;
 
 fn at_end() -> MutexGuard<'static, AtEnd> {
     static WANTED: Mutex<AtEnd> = Mutex::new(None);
     WANTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-type Wanted = BTreeMap<c_int, (PathBuf, Options)>;
+pub(crate) type Wanted = BTreeMap<c_int, (PathBuf, Options)>;
 
 /// What is to be written where at which signal.
 fn wanted() -> MutexGuard<'static, Wanted> {
     static WANTED: Mutex<Wanted> = Mutex::new(BTreeMap::new());
     WANTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) type Held = (MutexGuard<'static, Wanted>, MutexGuard<'static, AtEnd>);
+
+/// Holds both lists, around a fork.
+pub(crate) fn hold() -> Held {
+    (wanted(), at_end())
 }
 
 /// Starts the thread, if this process has none.

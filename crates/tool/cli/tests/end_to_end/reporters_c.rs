@@ -24,7 +24,7 @@ fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
 }
 
 /// The same, with libheapledger.
-fn build(compiler: &Path, options: &[&str], source: &str, prefix: &Path, into: &Path) -> PathBuf {
+pub(crate) fn build(compiler: &Path, options: &[&str], source: &str, prefix: &Path, into: &Path) -> PathBuf {
     let library = prefix.join("lib").display().to_string();
     let linked =
         [format!("-L{library}"), format!("-Wl,-rpath,{library}"), "-Wl,--no-as-needed".into(), "-lheapledger".into()];
