@@ -33,6 +33,13 @@ impl Analysis {
         }
         text.out
     }
+
+    /// What reporters did wrong, as text; empty if that is nothing.
+    pub fn defects_text(&self) -> String {
+        let mut text = Text { out: String::new(), analysis: self, options: &TextOptions::default() };
+        text.defects();
+        text.out
+    }
 }
 
 struct Text<'a> {
