@@ -229,6 +229,27 @@ fn is_called_as(owner: &Owner, reporter: &Who) -> bool {
     name.split('/').skip(1).map(plain).any(|part| !part.is_empty() && of.contains(&part))
 }
 
+impl Advice {
+    /// Whose the blocks are, where that matters.
+    pub fn owner(&self) -> Option<&Owner> {
+        match self {
+            Advice::Register { owner } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => Some(owner),
+            Advice::ReportOnce { .. } | Advice::Choose { .. } => None,
+        }
+    }
+
+    /// In one word, what is to be done.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Advice::Register { .. } => "register",
+            Advice::Extend { .. } => "extend",
+            Advice::ReportOnce { .. } => "report-once",
+            Advice::LeaveOut { .. } => "leave-out",
+            Advice::Choose { .. } => "choose",
+        }
+    }
+}
+
 /// What else an owner's blocks may be near to, the nearest first.
 fn places(owner: &Owner) -> impl Iterator<Item = (Near, String)> + use<> {
     let function = Some((Near::Function, owner.function.clone()));

@@ -14,13 +14,17 @@ use heapledger_serve::{Server, on_minimise};
 use crate::browser::webdriver::{Chromium, key};
 use crate::harness::{HEAPLEDGER, Scratch, heapledger};
 
-/// The page of files, served by `heapledger reports show --page` until this is dropped.
-struct Served(Child, String);
+/// The page of files, served by the command with `--page` until this is dropped.
+pub(crate) struct Served(Child, pub(crate) String);
 
 impl Served {
     fn start(files: &[&Path]) -> Served {
+        Served::of(&["reports", "show"], files)
+    }
+
+    pub(crate) fn of(verb: &[&str], files: &[&Path]) -> Served {
         let mut command = Command::new(HEAPLEDGER);
-        let mut child = command.args(["reports", "show", "--page"]).args(files).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(verb).arg("--page").args(files).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap_or_else(|| panic!("{line}"));
@@ -209,7 +213,7 @@ fn a_report_file_is_looked_through() {
 
 static AMOUNT: AtomicU64 = AtomicU64::new(3 << 20);
 
-fn ask(address: &str, request: &str) -> String {
+pub(crate) fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
     let mut answer = Vec::new();

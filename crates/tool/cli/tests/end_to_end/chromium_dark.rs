@@ -7,8 +7,8 @@ use heapledger_reports::Reports;
 use heapledger_serve::{Abilities, Server, Source, Wish};
 
 use crate::browser::webdriver::{Chromium, key};
-use crate::chromium::picture;
-use crate::harness::Scratch;
+use crate::chromium::{Served, ask, picture};
+use crate::harness::{Scratch, heapledger};
 
 /// A program whose heap is what the test says: the logs that it gives, the last of them for ever.
 struct Pretended(Mutex<Vec<Log>>);
@@ -137,6 +137,36 @@ fn whole(text: &str) -> String {
 
 fn first(name: &str) -> String {
     format!("document.querySelector('#records-0 .name')?.textContent === {name:?}")
+}
+
+#[test]
+fn a_log_is_advised_on_and_served() {
+    let scratch = Scratch::new();
+    let log = scratch.write("log.json.gz", heap(100).to_gzip());
+    let shown = heapledger(["dmd".as_ref(), "--advice".as_ref(), log.as_os_str()]).text();
+    let (_, advice) = shown.split_once("\nAdvice {\n").unwrap();
+    let expected = "\
+  1. 357,536 bytes (49.79% of unreported) in 410 blocks
+     extend explicit/store/entries: it reports other blocks that store::db::Db::set (src/db.rs:142) allocates
+       357,536 bytes in 410 blocks by store::db::Db::set (src/db.rs:142), of type bytes::Bytes
+";
+    assert!(advice.starts_with(expected), "{advice}");
+    assert!(advice.contains("leave these out of explicit/store/entries: explicit/cache measures them in"), "{advice}");
+    let json = heapledger(["dmd".as_ref(), "--advice".as_ref(), "--json".as_ref(), log.as_os_str()]).text();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["advice"]["unreported"][0]["owner"], "store::db::Db");
+    assert_eq!(json["advice"]["twice_reported"][0]["action"], "leave-out");
+    let plain = heapledger(["dmd".as_ref(), log.as_os_str()]).text();
+    assert!(!plain.contains("Advice"), "{plain}");
+
+    let served = Served::of(&["dmd"], &[&log]);
+    let (address, path) = served.1["http://".len()..].split_once('/').unwrap();
+    let body = r#"{"log":1,"count":1}"#;
+    let request = format!(
+        "POST /{path}records HTTP/1.0\nHost: {address}\nContent-Type: application/json\nContent-Length: {}\n\n{body}",
+        body.len()
+    );
+    assert!(ask(address, &request).contains(r#""name":"store::db::Db::set""#));
 }
 
 #[test]
