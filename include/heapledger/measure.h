@@ -55,6 +55,7 @@ static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_encl
 enum {
     HEAPLEDGER_MARK_ONCE = 1,      /* it is the first mark of this block */
     HEAPLEDGER_MARK_AGAIN = 2,     /* the block had been reported before: two reporters count it, or one twice */
+    HEAPLEDGER_MARK_RECORDED = 3,  /* heapledger record has been told; what comes of it is in the recording */
     HEAPLEDGER_MARK_UNKNOWN = 0,   /* no ledger of this process keeps marks, or it samples and does not know the block */
     HEAPLEDGER_MARK_NO_BLOCK = -1, /* no live block is known there: freed, none of malloc's, or from before the ledger's start */
     HEAPLEDGER_MARK_INSIDE = -2    /* the address is inside a block, and not where it begins */

@@ -10,11 +10,13 @@ mod builder;
 mod digest;
 mod frames;
 mod hash;
+mod json;
 mod lexer;
 mod log;
 mod read;
 mod referrers;
 pub mod request;
+mod scan;
 mod text;
 mod write;
 
@@ -31,4 +33,5 @@ pub use log::{
 };
 pub use read::ReadError;
 pub use referrers::{Chains, Link, Referrers};
-pub use text::TextOptions;
+pub use scan::{ClampStats, Overlap};
+pub use text::{RECORDS_MAX, TextOptions};

@@ -467,22 +467,26 @@ impl<R: Read> Reader<R> {
 
     /// What blocks refer to must be there.
     fn whole(mut self) -> Result<Log> {
-        let groups = std::mem::take(&mut self.groups).finish();
-        let about = &self.log.about;
+        let mut groups = std::mem::take(&mut self.groups).finish();
+        // Programs that do not know names drop their table and keep the rest.
+        let names = &self.names;
+        let known = |name: Option<NameId>| name.filter(|name| names.is_defined(name.0));
+        for group in &mut groups {
+            (group.type_name, group.context) = (known(group.type_name), known(group.context));
+            for report in group.reports.iter_mut().flatten() {
+                report.reporter = known(report.reporter);
+            }
+        }
+        for defect in &mut self.log.about.defects {
+            defect.reporter = known(defect.reporter);
+        }
         let reports = groups.iter().flat_map(|group| group.reports.iter().flatten());
-        let names = groups.iter().flat_map(|group| [group.type_name, group.context]).flatten();
-        let names = names.chain(reports.clone().filter_map(|report| report.reporter));
-        let names = names.chain(about.defects.iter().filter_map(|defect| defect.reporter));
         let traces = groups.iter().filter_map(|group| group.alloc).chain(reports.map(|report| report.trace));
-        let traces = traces.chain(about.defects.iter().flat_map(|defect| [defect.trace, defect.alloc]).flatten());
+        let defects = self.log.about.defects.iter();
+        let traces = traces.chain(defects.flat_map(|defect| [defect.trace, defect.alloc]).flatten());
         for trace in traces {
             if !self.traces.is_defined(trace.0) {
                 return Err(self.lexer.wrong("a block's stack is not in `traceTable`"));
-            }
-        }
-        for name in names {
-            if !self.names.is_defined(name.0) {
-                return Err(self.lexer.wrong("a block's name is not in `nameTable`"));
             }
         }
         if self.log.traces.iter().flatten().any(|frame| !self.frames.is_defined(frame.0)) {

@@ -7,11 +7,13 @@ use crate::ids::{Call, Time};
 
 mod decoder;
 mod encoder;
+mod marks;
 mod ops;
 
 pub(crate) use decoder::Decoded;
 pub use decoder::{Events, EventsBuffer};
 pub use encoder::EventsEncoder;
+pub use marks::{Kept, Mark, Marked, Reported};
 
 /// One call that changed the heap, or failed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

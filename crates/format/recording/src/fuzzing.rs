@@ -99,16 +99,26 @@ pub fn read_everything(file: &[u8]) {
 fn same_when_written_again(head: &ChunkHead, events: Events<'_>) {
     let mut encoder = EventsEncoder::resuming(head);
     let mut extras = events.all_extras().iter().peekable();
+    let mut marks = events.marks().iter().peekable();
+    let mut time = head.time_first;
     for (index, event) in events.as_slice().iter().enumerate() {
+        while let Some((_, mark)) = marks.next_if(|(at, _)| *at as usize == index) {
+            encoder.push_mark(time, mark).expect("what was read can be written");
+        }
+        time = event.time;
         let extras = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
         assert_eq!(extras, events.extras(index));
         encoder.push(event, &extras, Live::default()).expect("what was read can be written");
+    }
+    for (_, mark) in marks {
+        encoder.push_mark(time, mark).expect("what was read can be written");
     }
     let Some(chunk) = encoder.finish_raw() else { return };
     let mut again = EventsBuffer::default();
     again.decoded.decode(&chunk.contents, &chunk.head).expect("what was written can be read");
     assert_eq!(again.decoded.events().as_slice(), events.as_slice());
     assert_eq!(again.decoded.events().all_extras(), events.all_extras());
+    assert_eq!(again.decoded.events().marks(), events.marks());
 }
 
 /// A file whose chunks have these heads and contents, and right checksums. A sequence of: kind 1, length of the head 1,
@@ -293,6 +303,20 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         let event = Event { time: Time(1000 + index * 130), thread: ThreadId(thread), call: api.into(), kind };
         let live = Live { bytes: Bytes(10 * index), blocks: Blocks(index) };
         events.push(&event, &extras, live).expect("an event");
+        // The second block is reported, and what is inside of it, before it is freed.
+        let reported = |what| Mark::Reported { what, by: StackId::MAX, is_kept: index == 2, measured: Bytes(index) };
+        let marks = match index {
+            1 => vec![Mark::Cleared, reported(Reported::Block(Serial(1)))],
+            2 => vec![
+                reported(Reported::Inside { block: Serial(1), address: 0x1234 }),
+                reported(Reported::Nothing { address: 1 << 46 }),
+                reported(Reported::NotHeap { address: 0 }),
+            ],
+            3 => vec![Mark::TakenBack { block: Serial(0), by: StackId::MAX }],
+            10 => vec![Mark::Complete { time: event.time }],
+            _ => Vec::new(),
+        };
+        marks.iter().for_each(|mark| events.push_mark(event.time, mark).expect("a mark"));
     }
     chunks.extend(events.finish(compressor));
 

@@ -97,6 +97,8 @@ pub struct ChunkHead {
     pub tick_ns: u32,
     /// Events: how many blocks were put down to another stack; these are no rows.
     pub moves: u32,
+    /// Events: how many [marks](crate::Mark) there are between them; these are no rows.
+    pub marks: u32,
     /// Checkpoint: which part of it this chunk is, from 0.
     pub part: u32,
     /// Checkpoint: how many parts there are.

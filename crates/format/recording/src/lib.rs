@@ -45,7 +45,9 @@ pub mod writer;
 pub use annotations::{Annotation, AnnotationsEncoder};
 pub use checkpoint::{Checkpoint, CheckpointEncoder, LiveBlock};
 pub use error::{Damage, Error, Reason};
-pub use events::{Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock};
+pub use events::{
+    Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Kept, Mark, Marked, Reported,
+};
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};

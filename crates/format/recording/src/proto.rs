@@ -181,6 +181,7 @@ messages! {
         12 parts [uint32]: u32,
         13 counts [message, optional]: Option<Counts>,
         14 moves [uint32]: u32,
+        15 marks [uint32]: u32,
     }
 }
 

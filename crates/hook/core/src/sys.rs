@@ -324,12 +324,13 @@ pub unsafe fn read_at(path: *const u8, offset: u64, bytes: &mut [u8]) -> Option<
     read.ok()
 }
 
+/// The most pieces of memory that the kernel reads at once.
+const PIECES_MAX: usize = 1024;
+
 /// Reads memory of this process that may not be there, or be written meanwhile: what is at each of `addresses`, of whom the
 /// first so many are looked at as there are places in `words`. Returns how many could be read before one could not; all
 /// zero where the kernel does not do it at all.
 pub fn read_own_memory<const WORDS: usize>(addresses: &[u64], words: &mut [[u64; WORDS]]) -> usize {
-    /// The most that the kernel takes at once.
-    const PIECES_MAX: usize = 1024;
     let count = addresses.len().min(words.len()).min(PIECES_MAX);
     let size = size_of::<[u64; WORDS]>();
     let mut pieces = [[0_usize; 2]; PIECES_MAX];
@@ -343,6 +344,18 @@ pub fn read_own_memory<const WORDS: usize>(addresses: &[u64], words: &mut [[u64;
     // nothing can be read it stops. The process is this one, so nothing is asked of another.
     let answer = unsafe { syscall(nr::PROCESS_VM_READV, [process_id() as usize, own, 1, pieces, count, 0]) };
     check(answer).map_or(0, |read| read / size)
+}
+
+/// The same of pieces, each an address and a length in bytes: one after the other to `words`. Returns how many bytes could be
+/// read before one could not. Of the pieces the first 1024 are read, as far as there is room, and at most 2 GiB.
+pub fn read_own_pieces(pieces: &[[u64; 2]], words: &mut [u64]) -> usize {
+    let own = [words.as_mut_ptr() as usize, size_of_val(words)];
+    let (own, count) = ((&raw const own) as usize, pieces.len().min(PIECES_MAX));
+    // SAFETY: `struct iovec` is an address and a length, of a word each. The kernel writes at most as many bytes as the live,
+    // exclusive slice has, and any bits are integers. It copies from the other addresses itself, checking each.
+    let answer =
+        unsafe { syscall(nr::PROCESS_VM_READV, [process_id() as usize, own, 1, pieces.as_ptr() as usize, count, 0]) };
+    check(answer).unwrap_or(0)
 }
 
 /// Whether the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here.
@@ -372,6 +385,26 @@ mod tests {
         let mut pairs = [[0_u64; 2]; 2];
         assert_eq!(read_own_memory(&[at(1), at(0)], &mut pairs), 2);
         assert_eq!(pairs, [[8, 9], [7, 8]]);
+    }
+
+    #[test]
+    fn pieces_are_read_up_to_where_nothing_is() {
+        const PAGE: usize = 4096;
+        let pages = map_private(2 * PAGE).unwrap();
+        let at = |offset: usize| (pages as usize + offset) as u64;
+        // SAFETY: mapped above; the second page is given back, and neither is used below but by address.
+        unsafe {
+            pages.add(PAGE - 8).cast::<u64>().write(7);
+            unmap(pages.add(PAGE), PAGE);
+        }
+        let mut words = [1_u64; 6];
+        let pieces = [[at(PAGE - 8), 8], [at(PAGE - 16), 24], [at(0), 8]];
+        // The piece that goes over the end is read as far as it goes.
+        assert_eq!((read_own_pieces(&pieces, &mut words), words), (24, [7, 0, 7, 1, 1, 1]));
+        assert_eq!(read_own_pieces(&pieces[..1], &mut words[..0]), 0);
+        assert_eq!(read_own_pieces(&[[16, 8]], &mut words), 0);
+        // SAFETY: as above.
+        unsafe { unmap(pages, PAGE) };
     }
 
     #[test]

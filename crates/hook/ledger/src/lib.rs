@@ -44,6 +44,7 @@ pub mod mapped;
 
 mod arch;
 mod books;
+mod contents;
 mod defects;
 mod details;
 mod enumerate;
@@ -61,6 +62,7 @@ mod snapshot;
 mod wide;
 
 pub use books::{Counts, Freed};
+pub use contents::Read;
 pub use defects::{Defect, DefectKind};
 pub use details::LiveBlock;
 pub use enumerate::Enumerate;

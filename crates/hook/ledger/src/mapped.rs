@@ -105,6 +105,14 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
+    /// An empty vector with memory for so many elements, which is there.
+    pub(crate) fn ready(capacity: usize) -> Result<Vector<T>, OutOfMemory> {
+        let mut vector = Vector::zeroed(capacity)?;
+        vector.touch();
+        vector.length = 0;
+        Ok(vector)
+    }
+
     /// Has the kernel give the memory now, rather than when it is written.
     pub(crate) fn touch(&mut self) {
         for page in (0..self.capacity * size_of::<T>()).step_by(PAGE) {

@@ -5,14 +5,17 @@
 
 use core::{array, fmt};
 
+use heapledger_core::Bytes;
+
 use crate::books::Counts;
+use crate::contents::{Contents, Read};
 use crate::defects::{Defect, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::{FreedBlocks, FreedTable};
 use crate::live::Live;
 use crate::mapped::OutOfMemory;
 use crate::marks::{Marks, Table};
-use crate::register::Register;
+use crate::register::{Key, Register};
 use crate::shards::{SHARDS, Shard};
 use crate::shared::SharedLedger;
 
@@ -25,6 +28,7 @@ pub struct Snapshot {
     totals: (Counts, Live),
     freed: FreedTable,
     defects: Defects,
+    contents: Option<Contents>,
     pause: u64,
 }
 
@@ -75,14 +79,21 @@ impl Snapshot {
         self.defects.count()
     }
 
+    /// The whole words that were in a block of this requested size; `None`: they were not read, or could not be. Of blocks of
+    /// pools there are none: the addresses of these mean what the pool says.
+    pub fn contents(&self, key: Key, size: Bytes) -> Option<&[u64]> {
+        self.contents.as_ref()?.get(key, size)
+    }
+
     /// What is mapped for it.
     pub fn bytes_mapped(&self) -> usize {
         let shards = self.shards.iter().map(|shard| shard.register.bytes_mapped() + shard.marks.bytes_mapped());
-        shards.sum::<usize>() + self.freed.bytes_mapped()
+        let contents = self.contents.as_ref().map_or(0, Contents::bytes_mapped);
+        shards.sum::<usize>() + self.freed.bytes_mapped() + contents
     }
 
     /// One in which there is room for what a ledger has now.
-    fn with_room_for(ledger: &SharedLedger) -> Result<Snapshot, OutOfMemory> {
+    fn with_room_for(ledger: &SharedLedger, contents: Option<(Bytes, Read)>) -> Result<Snapshot, OutOfMemory> {
         let register = ledger.register();
         let mut shards = array::from_fn(|_| Copied { register: Register::new(), marks: Table::new() });
         for (number, copied) in shards.iter_mut().enumerate() {
@@ -91,7 +102,20 @@ impl Snapshot {
             copied.marks = Table::ready(marks)?;
         }
         let freed = FreedTable::ready(ledger.freed_chunks())?;
-        Ok(Snapshot { shards, totals: Default::default(), freed, defects: Defects::new(), pause: 0 })
+        let live = ledger.live();
+        let contents = contents
+            .map(|(bytes_max, read)| Contents::ready(live.blocks_live.0, live.bytes_live, bytes_max, read))
+            .transpose()?;
+        Ok(Snapshot { shards, totals: Default::default(), freed, defects: Defects::new(), contents, pause: 0 })
+    }
+
+    /// Reads what is in the blocks that have been copied.
+    fn read_contents(&mut self) -> Result<(), OutOfMemory> {
+        let Some(contents) = &mut self.contents else { return Ok(()) };
+        for shard in &self.shards {
+            shard.register.entries().try_for_each(|(key, block, _)| contents.want(key, block))?;
+        }
+        contents.read()
     }
 }
 
@@ -113,9 +137,11 @@ impl SharedLedger {
     /// What is live, all of it at the same moment. `now` is a clock; signal handlers that interrupt this must not call the
     /// ledger. Takes about as much memory as the ledger has for its blocks.
     ///
-    /// All events wait for as long as it takes to copy the tables: see [`Snapshot::pause`].
-    pub fn snapshot(&self, now: impl Fn() -> u64) -> Result<Snapshot, OutOfMemory> {
-        let mut snapshot = Snapshot::with_room_for(self)?;
+    /// With `contents` also what is in the blocks, as far as it fits in so many bytes: the first ones by address.
+    ///
+    /// All events wait for as long as it takes to copy the tables, and the contents: see [`Snapshot::pause`].
+    pub fn snapshot(&self, now: impl Fn() -> u64, contents: Option<(Bytes, Read)>) -> Result<Snapshot, OutOfMemory> {
+        let mut snapshot = Snapshot::with_room_for(self, contents)?;
         let began = now();
         self.before_fork();
         // SAFETY: this thread has just called `before_fork`.
@@ -124,7 +150,7 @@ impl SharedLedger {
             (snapshot.totals, snapshot.defects) = ((books.counts(), books.live()), *defects);
             let mut shards = snapshot.shards.iter_mut().enumerate();
             let copied = shards.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)));
-            copied.and_then(|()| snapshot.freed.copy_from(freed))
+            copied.and_then(|()| snapshot.freed.copy_from(freed)).and_then(|()| snapshot.read_contents())
         };
         // SAFETY: as above.
         unsafe { self.after_fork() };

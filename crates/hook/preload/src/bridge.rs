@@ -8,7 +8,7 @@ use heapledger_core::context::Stack;
 use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_core::stamp::Place;
 use heapledger_record::{hook, process};
-use heapledger_wire::event::code;
+use heapledger_wire::event::{Extended, code};
 
 use crate::init::with_guard;
 use crate::pools;
@@ -51,18 +51,49 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
 }
 
-/// A recording has no marks: that of the reporter has no effect.
-unsafe extern "C" fn mark(_: u64, _: *const Marking) -> c_int {
-    bridge::mark::UNKNOWN
+/// A thunk, as that of [`set_context`].
+///
+/// # Safety
+///
+/// As in the bridge: the reporter's name is static.
+#[unsafe(naked)]
+unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
+    naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
 }
 
-unsafe extern "C" fn unmark(_: u64, _: *const u8, _: u32) -> c_int {
-    0
+unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
+    if block == 0 || marking.reporter.is_null() || !process::is_on() {
+        return bridge::mark::UNKNOWN;
+    }
+    // SAFETY: the thunk passed its caller's registers; of the name, the caller's contract.
+    let is_recorded = unsafe { hook::mark(block, marking, Caller { slot, rbp }) };
+    if is_recorded { bridge::mark::RECORDED } else { bridge::mark::UNKNOWN }
 }
 
-extern "C" fn clear_marks() {}
+/// # Safety
+///
+/// As in the bridge: the reporter's name is static.
+unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
+    if block == 0 || reporter.is_null() || !process::is_on() {
+        return 0;
+    }
+    // SAFETY: the caller's contract.
+    c_int::from(with_guard(|sp| unsafe { hook::unmark(block, reporter, length, sp) }))
+}
 
-extern "C" fn marks_complete() {}
+extern "C" fn clear_marks() {
+    if process::is_on() {
+        with_guard(|sp| hook::marks(&Extended::MarksCleared, sp));
+    }
+}
+
+extern "C" fn marks_complete() {
+    if process::is_on() {
+        with_guard(|sp| hook::marks(&Extended::MarksComplete, sp));
+    }
+}
 
 /// The register is in another process.
 unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {

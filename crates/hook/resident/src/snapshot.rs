@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use heapledger_core::sys;
-use heapledger_ledger::{OutOfMemory, Snapshot};
+use heapledger_core::{Bytes, sys};
+use heapledger_ledger::{OutOfMemory, Read, Snapshot};
 
 use crate::LEDGER;
 use crate::block::query;
@@ -31,14 +31,15 @@ impl fmt::Display for SnapshotError {
 
 impl core::error::Error for SnapshotError {}
 
-/// A copy of the ledger, for which all events waited while it was made. No signal handler runs in this thread meanwhile:
+/// A copy of the ledger, with up to so many bytes of what is in the blocks, for which all events waited while it was made. No signal handler runs in this thread meanwhile:
 /// it might allocate, and would wait for itself.
 ///
 /// # Errors
 ///
 /// See [`SnapshotError`].
-pub fn snapshot() -> Result<Snapshot, SnapshotError> {
-    query(|| sys::without_signals(|| LEDGER.snapshot(sys::monotonic_nanoseconds)))
+pub fn snapshot(contents_max: Option<Bytes>) -> Result<Snapshot, SnapshotError> {
+    let contents = contents_max.map(|bytes_max| (bytes_max, sys::read_own_pieces as Read));
+    query(|| sys::without_signals(|| LEDGER.snapshot(sys::monotonic_nanoseconds, contents)))
         .ok_or(SnapshotError::Interrupted)?
         .map_err(|OutOfMemory| SnapshotError::OutOfMemory)
 }

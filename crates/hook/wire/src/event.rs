@@ -143,10 +143,16 @@ pub mod code {
     pub const MOVED: u16 = 14;
     /// [`super::Extended::Stamped`].
     pub const STAMPED: u16 = 15;
+    /// [`super::Extended::Marked`].
+    pub const MARKED: u16 = 16;
+    /// [`super::Extended::Unmarked`].
+    pub const UNMARKED: u16 = 17;
+    /// [`super::Extended::MarksCleared`].
+    pub const MARKS_CLEARED: u16 = 18;
+    /// [`super::Extended::MarksComplete`].
+    pub const MARKS_COMPLETE: u16 = 19;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
-    /// Reserved: a block was reported by a memory reporter.
-    pub const REPORT_MARK: u16 = 257;
     /// Reserved: an arena came or went.
     pub const ARENA: u16 = 259;
     /// A point in time with a name: UTF-8, NUL-padded to whole words.
@@ -309,6 +315,32 @@ pub enum Extended<'words> {
         /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) in the recorder, whose text came before.
         stamp: u64,
     },
+    /// A memory reporter has reported a block.
+    Marked {
+        /// What it reported.
+        address: u64,
+        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) that is the reporter's name, whose text came before.
+        reporter: u64,
+        /// Where.
+        stack: StackId,
+        /// Whether the mark stays when marks are cleared.
+        is_kept: bool,
+        /// Whether the address is on the stack of the thread that reports it.
+        is_on_stack: bool,
+        /// As how many bytes it counts the block. 0: as all that may be used of it.
+        measured: u64,
+    },
+    /// A reporter takes its mark, one that is kept, off a block.
+    Unmarked {
+        /// The block.
+        address: u64,
+        /// As in [`Extended::Marked`].
+        reporter: u64,
+    },
+    /// All marks are gone that are not to be kept: reporters are about to be asked.
+    MarksCleared,
+    /// All reporters have been asked.
+    MarksComplete,
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -425,6 +457,17 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[address, stamp])?;
             code::STAMPED
         }
+        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured } => {
+            let flags = u64::from(is_kept) << 32 | u64::from(is_on_stack) << 33;
+            writer.put(&[address, reporter, u64::from(stack.0) | flags, measured])?;
+            code::MARKED
+        }
+        Extended::Unmarked { address, reporter } => {
+            writer.put(&[address, reporter])?;
+            code::UNMARKED
+        }
+        Extended::MarksCleared => code::MARKS_CLEARED,
+        Extended::MarksComplete => code::MARKS_COMPLETE,
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
             code
@@ -687,6 +730,17 @@ impl<'words> Extended<'words> {
             code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
             code::STAMPED => Extended::Stamped { address: word(0)?, stamp: word(1)? },
             code::IGNORED => Extended::Ignored { address: word(0)? },
+            code::MARKED => Extended::Marked {
+                address: word(0)?,
+                reporter: word(1)?,
+                stack: stack(2)?,
+                is_kept: word(2)? >> 32 & 1 != 0,
+                is_on_stack: word(2)? >> 33 & 1 != 0,
+                measured: word(3)?,
+            },
+            code::UNMARKED => Extended::Unmarked { address: word(0)?, reporter: word(1)? },
+            code::MARKS_CLEARED => Extended::MarksCleared,
+            code::MARKS_COMPLETE => Extended::MarksComplete,
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

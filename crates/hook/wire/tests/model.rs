@@ -63,6 +63,9 @@ enum Owned {
     Ignored(u64),
     Moved(u64, u32),
     Stamped(u64, u64),
+    Marked(u64, u64, u32, bool),
+    Unmarked(u64, u64),
+    Marks(bool),
     Annotation(u16, Vec<u64>),
 }
 
@@ -92,6 +95,9 @@ fn owned() -> impl Strategy<Value = Owned> {
         any::<u64>().prop_map(Owned::Ignored),
         (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Moved(a, k)),
         any::<[u64; 2]>().prop_map(|[a, s]| Owned::Stamped(a, s)),
+        (any::<[u64; 2]>(), stack(), any::<bool>()).prop_map(|([a, r], k, kept)| Owned::Marked(a, r, k, kept)),
+        any::<[u64; 2]>().prop_map(|[a, r]| Owned::Unmarked(a, r)),
+        any::<bool>().prop_map(Owned::Marks),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -173,6 +179,13 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         }
         Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
         Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
+        Owned::Marked(address, reporter, stack, is_kept) => {
+            let (stack, measured, is_on_stack) = (StackId(stack), address ^ 9, address & 1 == 0);
+            Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured })
+        }
+        Owned::Unmarked(address, reporter) => Whole::Extended(Extended::Unmarked { address, reporter }),
+        Owned::Marks(true) => Whole::Extended(Extended::MarksComplete),
+        Owned::Marks(false) => Whole::Extended(Extended::MarksCleared),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };

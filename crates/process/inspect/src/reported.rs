@@ -1,6 +1,6 @@
 //! Which blocks reporters have reported.
 
-use heapledger_core::bridge::{Marking, mark};
+use heapledger_core::bridge::{self, Found, Marking, mark};
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger as ledger;
 use heapledger_resident::{BRIDGE, LEDGER, control, query, stamp_of};
@@ -39,6 +39,8 @@ pub enum Marked {
     NoBlock,
     /// The address is inside a block, not its beginning: what was reported is not the block.
     Inside,
+    /// `heapledger record` has been told: what comes of it is in the recording.
+    Recorded,
     /// The ledger does not run, or samples and has not taken this block, or is the memory of a [pool](ledger), or the mark
     /// was made in a signal handler that interrupted it.
     Unknown,
@@ -98,12 +100,15 @@ impl Ledger {
     }
 
     fn mark_with<T: ?Sized>(self, start: *const T, marking: Marking) -> Marked {
+        // A recorder is told, if there is one: as of all else, nobody but it keeps account then.
+        let mark_it = bridge::find().and_then(Found::mark).unwrap_or(BRIDGE.mark);
         // SAFETY: the name is static.
-        match unsafe { (BRIDGE.mark)(start.cast::<u8>().addr() as u64, &raw const marking) } {
+        match unsafe { mark_it(start.cast::<u8>().addr() as u64, &raw const marking) } {
             mark::ONCE => Marked::Once,
             mark::AGAIN => Marked::Again,
             mark::NO_BLOCK => Marked::NoBlock,
             mark::INSIDE => Marked::Inside,
+            mark::RECORDED => Marked::Recorded,
             _ => Marked::Unknown,
         }
     }
@@ -112,8 +117,9 @@ impl Ledger {
     /// be freed. Whether there was one.
     pub fn unmark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> bool {
         let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
+        let unmark = bridge::find().and_then(Found::unmark).unwrap_or(BRIDGE.unmark);
         // SAFETY: the name is static.
-        unsafe { (BRIDGE.unmark)(start.cast::<u8>().addr() as u64, reporter.as_ptr(), length) == 1 }
+        unsafe { unmark(start.cast::<u8>().addr() as u64, reporter.as_ptr(), length) == 1 }
     }
 
     /// Takes the marks from all blocks, but for those that are to be kept, and forgets the [defects](Ledger::defects) of such
@@ -125,12 +131,12 @@ impl Ledger {
     /// The same before all reporters are asked: until [`Ledger::marks_complete`], to free a block that has been reported is a
     /// defect.
     pub fn begin_marks(self) {
-        (BRIDGE.clear_marks)();
+        bridge::find().and_then(Found::clear_marks).unwrap_or(BRIDGE.clear_marks)();
     }
 
     /// All reporters have been asked.
     pub fn marks_complete(self) {
-        (BRIDGE.marks_complete)();
+        bridge::find().and_then(Found::marks_complete).unwrap_or(BRIDGE.marks_complete)();
     }
 
     /// What is live, by how often it has been reported; in a ledger that has sampled, an estimate of all that is. Looks at

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_ledger as ledger;
+use heapledger_ledger::{self as ledger, Key};
 use heapledger_resident::estimate::{self, Beyond};
 use heapledger_resident::{SnapshotError, control};
 
@@ -12,8 +12,11 @@ use crate::{Block, Stack, Stamp, Totals};
 
 /// What is to be in a [`Snapshot`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SnapshotOptions {}
+pub struct SnapshotOptions {
+    /// Also what is in the blocks of the main heap: the first ones by address, as far as they fit in so many bytes. It is copied
+    /// during the pause, which it makes longer: by a second for some gigabytes. That a block cannot be read is no error.
+    pub contents_max: Option<Bytes>,
+}
 
 /// The ledger at one moment: see [`Ledger::snapshot`](crate::Ledger::snapshot).
 #[derive(Debug)]
@@ -24,14 +27,21 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn take(_: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
-        let copy = heapledger_resident::snapshot()?;
+    pub(crate) fn take(options: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
+        let copy = heapledger_resident::snapshot(options.contents_max)?;
         Ok(Snapshot { copy, beyond: estimate::beyond(), stack_probability: control::stack_probability() })
     }
 
     /// The blocks that were live, in no useful order. A block is missing that a reallocation was about to move.
     pub fn blocks(&self) -> impl Iterator<Item = Block> {
         self.copy.blocks().map(|(block, marks)| Block::marked(block, marks))
+    }
+
+    /// What was in one of the snapshot's blocks: its whole words. `None`: that was not [asked
+    /// for](SnapshotOptions::contents_max), or there was no room for it, or the memory cannot be read, or is of a pool, or the
+    /// block is larger than a gigabyte. Threads that neither allocate nor free go on writing while it is copied.
+    pub fn contents(&self, block: &Block) -> Option<&[u64]> {
+        self.copy.contents(Key(block.address), block.size).filter(|_| block.stack.heap().is_none())
     }
 
     /// Blocks that had been freed: empty, unless [`Options::keep_freed`](crate::Options::keep_freed) says that they are

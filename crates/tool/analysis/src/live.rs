@@ -104,7 +104,7 @@ pub fn live_blocks(
         }
         let end = recording.image_end(image.image).map(|end| end.time).or(recording.footer().map(|footer| footer.time));
         let at = span.until.or(peak).or(end).unwrap_or_default();
-        for ReplayedBlock { serial, size, group, call } in image.blocks {
+        for ReplayedBlock { serial, size, group, call, .. } in image.blocks {
             let one = Amount { bytes: size, blocks: Blocks(1), ..Amount::default() };
             match group {
                 OUTSIDE => {}

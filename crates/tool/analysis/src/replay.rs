@@ -10,11 +10,12 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
     Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason,
-    ImageId, Live, LiveBlock, NodeCache, NodeKind, Recording, Sample, Site, StackTree, Time, Timeline,
+    ImageId, Live, LiveBlock, Mark, NodeCache, NodeKind, Recording, Sample, Site, StackTree, Time, Timeline,
 };
 
 use crate::error::Error;
 use crate::events::{THREADS_MAX, bytes_of, expect_events};
+use crate::reports::{Reports, times_complete};
 
 /// How far a replay is: called now and then with the number of events done, and of all.
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -43,6 +44,22 @@ pub(crate) struct Span {
     /// Whether the blocks are asked for that are live at the end of the span; of images that are over by then, only where
     /// nothing limits the span.
     pub(crate) wants_blocks: bool,
+    /// What is asked for of the marks of reporters.
+    pub(crate) marks: Marks,
+    /// Whether the blocks are asked for that were freed.
+    pub(crate) wants_freed: bool,
+}
+
+/// What a replay makes of the marks of reporters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// Nothing.
+    #[default]
+    Ignored,
+    /// It follows them.
+    Followed,
+    /// It follows them, and the span of each image is over where its reporters were asked for the last time.
+    UpToTheLast,
 }
 
 impl Span {
@@ -81,6 +98,11 @@ pub(crate) struct ReplayedImage {
     pub(crate) sites: Vec<Site>,
     /// What was live at the end, in no particular order, if that was asked for.
     pub(crate) blocks: Vec<ReplayedBlock>,
+    /// Which of them reporters had marked, and what was wrong with what they reported.
+    pub(crate) reports: Reports,
+    /// Blocks that were freed, by what they were counted under and their sizes, requested and usable, if that was asked
+    /// for.
+    pub(crate) freed: HashMap<(StackId, Bytes, Bytes), u64>,
     /// What was live over time.
     pub(crate) timeline: Vec<Sample>,
     /// The session's peak when the sites were read: they have no part in a higher one.
@@ -92,6 +114,8 @@ pub(crate) struct ReplayedImage {
 pub(crate) struct ReplayedBlock {
     pub(crate) serial: Serial,
     pub(crate) size: Bytes,
+    /// What may be used of it, if that was recorded.
+    pub(crate) usable: Option<Bytes>,
     /// What it is counted under.
     pub(crate) group: StackId,
     /// By which thread it was allocated, and when. `None` for a block that a checkpoint gave.
@@ -212,7 +236,15 @@ struct Player<'r> {
     /// Of the chunk that is being played.
     events: Vec<Event>,
     freed_sizes: Vec<(u32, Bytes)>,
+    usable_sizes: Vec<(u32, Bytes)>,
     position: usize,
+    /// Those of the chunk that is being played, and how many of them have been.
+    marks: Vec<(u32, Mark)>,
+    marks_position: usize,
+    reports: Reports,
+    /// How often reporters still have to be asked until the span is over.
+    until_over: Option<u32>,
+    freed: HashMap<(StackId, Bytes, Bytes), u64>,
     /// Allocations before this serial are those of the checkpoint.
     first: Serial,
     /// When the image is over, if that is still to come.
@@ -256,6 +288,7 @@ impl<'r> Player<'r> {
         }
         let recorded = recording.image_counts(image).copied().unwrap_or_default();
         let has_moves = recording.event_chunks(image).any(|chunk| chunk.head().moves > 0);
+        let follows = span.marks != Marks::Ignored;
         let mut player = Player {
             image,
             span,
@@ -263,7 +296,13 @@ impl<'r> Player<'r> {
             chunks: Vec::new().into_iter().peekable(),
             events: Vec::new(),
             freed_sizes: Vec::new(),
+            usable_sizes: Vec::new(),
             position: 0,
+            marks: Vec::new(),
+            marks_position: 0,
+            reports: Reports::default(),
+            until_over: (span.marks == Marks::UpToTheLast).then(|| times_complete(recording, image)),
+            freed: HashMap::new(),
             first: Serial(0),
             end,
             runs_on,
@@ -284,8 +323,8 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: (span.wants_blocks || has_moves).then(HashMap::new),
-            tree: has_moves.then(|| recording.stack_tree(image, &mut NodeCache::default())),
+            calls: (span.wants_blocks || span.wants_freed || has_moves).then(HashMap::new),
+            tree: (has_moves || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
@@ -340,6 +379,9 @@ impl<'r> Player<'r> {
 
     /// When the next step is due; `None` if nothing more happens in the span.
     fn next_time(&mut self) -> Option<Time> {
+        if self.until_over == Some(0) {
+            return None;
+        }
         let time = match self.events.get(self.position) {
             Some(event) => Some(event.time),
             None => match self.chunks.peek() {
@@ -358,12 +400,22 @@ impl<'r> Player<'r> {
     fn load_chunk(&mut self, buffer: &mut EventsBuffer) -> Result<u64, RecordingError> {
         self.events.clear();
         self.freed_sizes.clear();
-        self.position = 0;
+        self.usable_sizes.clear();
+        self.marks.clear();
+        (self.position, self.marks_position) = (0, 0);
         let Some(chunk) = self.chunks.next() else { return Ok(0) };
         let events = chunk.decode(buffer)?;
         let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.freed_size?)));
         self.freed_sizes.extend(sizes);
+        if self.span.wants_blocks {
+            let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
+            self.usable_sizes.extend(sizes);
+        }
+        if self.span.marks != Marks::Ignored {
+            self.marks.extend(events.marks());
+        }
         buffer.take_events(&mut self.events);
+        self.play_marks();
         Ok(self.events.len() as u64)
     }
 
@@ -382,7 +434,8 @@ impl<'r> Player<'r> {
             note(timeline, Time(end.0.saturating_sub(self.runs_on.into())), session.live());
             return Ok(());
         }
-        while let Some(&event) = self.events.get(self.position)
+        while self.until_over != Some(0)
+            && let Some(&event) = self.events.get(self.position)
             && self.span.until.is_none_or(|until| event.time <= until)
             && is_due(event.time)
             && (!self.span.is_over(session.live()) || self.goes_on_with_a_stamp())
@@ -392,10 +445,44 @@ impl<'r> Player<'r> {
                 self.prefetch(&ahead.kind);
             }
             self.play_event(session, group, &event)?;
+            self.play_marks();
             note(&mut self.timeline, event.time, self.ledger.live());
             note(timeline, event.time, session.live());
         }
         Ok(())
+    }
+
+    /// Takes the marks into account that come before the next event.
+    #[inline]
+    fn play_marks(&mut self) {
+        while let Some(&(at, mark)) = self.marks.get(self.marks_position)
+            && at as usize <= self.position
+            && self.until_over != Some(0)
+        {
+            self.marks_position += 1;
+            self.play_mark(&mark);
+        }
+    }
+
+    #[cold]
+    fn play_mark(&mut self, mark: &Mark) {
+        let tree = self.tree.as_ref();
+        let usable = |serial| self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
+        self.reports.see(mark, &self.ledger, tree, usable);
+        if let (Mark::Complete { .. }, Some(left)) = (mark, &mut self.until_over) {
+            *left -= 1;
+        }
+    }
+
+    /// A block goes, which is still there.
+    #[cold]
+    fn say_farewell(&mut self, serial: Serial) {
+        let Some(block) = self.ledger.get(Key::from(serial)) else { return };
+        let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
+        self.reports.freed(serial, &block, usable);
+        if self.span.wants_freed {
+            *self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default() += 1;
+        }
     }
 
     /// Asks for the memory that an event will need.
@@ -424,8 +511,16 @@ impl<'r> Player<'r> {
         group: &mut impl FnMut(Origin) -> StackId,
         event: &Event,
     ) -> Result<(), Error> {
+        if (self.span.wants_freed || !self.reports.is_empty())
+            && let EventKind::Free { block: FreedBlock::Known(old) }
+            | EventKind::Realloc { old: FreedBlock::Known(old), .. } = event.kind
+        {
+            self.say_farewell(old);
+        }
         if let Some(calls) = &mut self.calls {
-            note_call(calls, event);
+            let index = (self.position - 1) as u32;
+            let usable = self.usable_sizes.binary_search_by_key(&index, |(at, _)| *at);
+            note_call(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
         }
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
         // No call, so by nobody.
@@ -553,7 +648,8 @@ impl<'r> Player<'r> {
         let session_peak = session.live().bytes_live_max;
         let blocks = self.blocks();
         let timeline = self.timeline.finish();
-        ReplayedImage { image: self.image, ended: self.ended, counts, sites, blocks, timeline, session_peak }
+        let (image, ended, reports, freed) = (self.image, self.ended, self.reports, self.freed);
+        ReplayedImage { image, ended, counts, sites, blocks, reports, freed, timeline, session_peak }
     }
 
     fn blocks(&self) -> Vec<ReplayedBlock> {
@@ -563,8 +659,9 @@ impl<'r> Player<'r> {
         let block = |(key, block): (Key, ledger::Block)| {
             let serial = Serial(key.0);
             let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
+            let usable = call.and_then(|call| call.usable);
             let call = call.map(|call| (call.thread, call.time));
-            ReplayedBlock { serial, size: block.size, group: block.stack, call }
+            ReplayedBlock { serial, size: block.size, usable, group: block.stack, call }
         };
         self.ledger.blocks().map(block).collect()
     }
@@ -577,17 +674,19 @@ struct Called {
     time: Time,
     /// The stack to which the block is put down.
     stack: StackId,
+    /// What may be used of it, if that was recorded.
+    usable: Option<Bytes>,
 }
 
 /// Keeps by whom and when the blocks that are live were allocated.
-fn note_call(calls: &mut HashMap<Serial, Called>, event: &Event) {
+fn note_call(calls: &mut HashMap<Serial, Called>, event: &Event, usable: Option<Bytes>) {
     if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
         event.kind
     {
         calls.remove(&old);
     }
     if let EventKind::Alloc { serial, stack, .. } | EventKind::Realloc { serial, stack, .. } = event.kind {
-        calls.insert(serial, Called { thread: event.thread, time: event.time, stack });
+        calls.insert(serial, Called { thread: event.thread, time: event.time, stack, usable });
     }
 }
 

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod common;
 mod diff;
+mod dmd;
 mod files;
 mod help;
 mod pictures;
@@ -15,6 +16,7 @@ mod types;
 
 pub(crate) use self::common::{Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
+pub(crate) use self::dmd::{Dmd, DmdBy, DmdSort};
 pub(crate) use self::files::{Anonymize, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
@@ -49,6 +51,7 @@ const STYLES: Styles =
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ heapledger reports show memory-report.json.gz
+///     $ heapledger dmd dmd-4711.json.gz   what nobody reports
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`.
 ///
@@ -129,6 +132,7 @@ pub(crate) enum Verb {
     Anonymize(Anonymize),
     Info(Info),
     Reports(Reports),
+    Dmd(Dmd),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

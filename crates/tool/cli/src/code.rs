@@ -327,6 +327,13 @@ codes! {
         remedy: "Give the shorter path a last part of its own, such as `a/b/other`. The amount is in the file: \
                  `heapledger reports save --to json -o - SOURCE`.",
     }
+    /// A file is of another build than the log
+    OtherBuild = 70 {
+        cause: "The log has the build id of each program and library, and the file that is at its place now has another: it \
+                was built or installed anew since.",
+        consequence: "Its frames are shown as the log has them: file and offset, without names.",
+        remedy: "Keep the file that ran, or its debug information, and name it: `--symbols PATH` or `--debug-dir DIR`.",
+    }
 
     // ------------------------------------------------------------------------------------------ the command
 

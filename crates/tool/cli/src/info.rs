@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             start_unix_ns: recording.session().map(|session| session.start_unix_ns),
             bytes: input.length().0,
             events: events(&recording),
+            marks: marks(&recording),
             part: recording.session().map_or(0, |session| session.part),
             begins_seconds: recording.session().map_or(0.0, |session| seconds(session.begins)),
             totals_only: recording.session().is_some_and(|session| session.totals_only),
@@ -112,9 +113,17 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
         fact("lost", lost);
     }
+    if marks(recording) > 0 {
+        fact("reports", format!("{} of memory reporters: `heapledger dmd` has them", count(marks(recording))));
+    }
     out.title("session")?;
     out.tree(&facts)?;
     Ok(())
+}
+
+/// What memory reporters said, and that they were asked.
+fn marks(recording: &Recording<'_>) -> u64 {
+    recording.chunks().iter().map(|chunk| u64::from(chunk.head.marks)).sum()
 }
 
 fn images(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
@@ -364,6 +373,8 @@ struct InfoJson {
     start_unix_ns: Option<u64>,
     bytes: u64,
     events: u64,
+    /// What memory reporters said, and that they were asked.
+    marks: u64,
     /// Which of the files of its session it is, from 1; 0 for the only one.
     part: u32,
     begins_seconds: f64,

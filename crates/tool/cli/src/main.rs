@@ -22,6 +22,7 @@ mod code;
 mod control;
 mod declared;
 mod diff;
+mod dmd;
 mod doctor;
 mod error;
 mod exit;
@@ -129,6 +130,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Reports(reports)) => reports::run(&reports.action, out),
+        Some(Verb::Dmd(dmd)) => dmd::run(dmd, out),
         Some(Verb::Explain(explain)) => explain::run(explain, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),

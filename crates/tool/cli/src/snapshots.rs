@@ -511,7 +511,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 2.2
+       file  FILE, format 2.3
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC

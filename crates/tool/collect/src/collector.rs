@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
@@ -163,6 +164,8 @@ pub(crate) struct Collector {
     horizon: u64,
     /// Somebody was turned away.
     was_refused: bool,
+    /// Who waits for the file to be as far as a moment.
+    saves: Vec<(u64, SyncSender<()>)>,
     news: Vec<News>,
 }
 
@@ -231,6 +234,7 @@ impl Collector {
             pause: PAUSE_MIN,
             horizon: 0,
             was_refused: false,
+            saves: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -331,6 +335,7 @@ impl Collector {
                         self.shared.records.push(Record::Pause(*pause));
                     }
                 }
+                News::Save { stamp, done } => self.saves.push((stamp, done)),
                 News::Refused => self.was_refused = true,
             }
         }
@@ -659,6 +664,7 @@ impl Collector {
         }
         let now = self.now();
         self.sample_memory(now);
+        self.save();
         if now < self.next_flush {
             return;
         }
@@ -677,6 +683,25 @@ impl Collector {
         self.shared.flush_records();
         if !self.shared.keeps_events && now >= self.next_snapshot {
             self.write_snapshot(now);
+        }
+    }
+
+    /// Brings the file up to the moments for which somebody waits, where everything up to them is merged.
+    fn save(&mut self) {
+        let horizon = self.horizon;
+        if !self.saves.iter().any(|(stamp, _)| *stamp <= horizon) {
+            return;
+        }
+        for slot in &mut self.slots {
+            let noted = slot.noted();
+            if let Stage::Running(image) = &mut slot.stage {
+                image.flush(&mut self.shared, Time(u64::MAX), &noted);
+            }
+        }
+        self.shared.flush_records();
+        let writer = &self.shared.writer;
+        for (_, done) in self.saves.extract_if(.., |(stamp, _)| *stamp <= horizon) {
+            writer.send(Job::Written(done));
         }
     }
 

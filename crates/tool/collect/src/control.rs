@@ -9,8 +9,9 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const PREFIX: &str = "heapledger-control.";
 const ANSWER_MAX: usize = 64 << 10;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for what has to be written.
+const PATIENCE_WRITING: Duration = Duration::from_secs(30);
 
 /// Turns recording on and off, in all processes of the session at once.
 #[derive(Debug)]
@@ -40,12 +43,14 @@ pub(crate) struct Switch {
     inbox: Arc<Inbox>,
     /// Since when allocations have been recorded for the first time.
     began: Mutex<Option<Instant>>,
+    /// The recording ends.
+    is_over: AtomicBool,
 }
 
 impl Switch {
     pub(crate) fn new(page: Arc<Page>, inbox: Arc<Inbox>) -> Switch {
         let is_on = page.mode() & mode::PAUSED == 0;
-        Switch { page, inbox, began: Mutex::new(is_on.then(Instant::now)) }
+        Switch { page, inbox, began: Mutex::new(is_on.then(Instant::now)), is_over: AtomicBool::new(false) }
     }
 
     /// From now on allocations are recorded.
@@ -72,6 +77,23 @@ impl Switch {
 
     pub(crate) fn is_on(&self) -> bool {
         self.page.mode() & mode::PAUSED == 0
+    }
+
+    /// Returns when all that has happened until now is in the file; false where that does not come about.
+    fn save(&self) -> bool {
+        let (done, is_done) = sync_channel(1);
+        self.inbox.post([News::Save { stamp: units(arch::ticks()), done }]);
+        crate::command::wake(&self.page);
+        let until = Instant::now() + PATIENCE_WRITING;
+        // Whoever ends the recording does not wait for this.
+        while !self.is_over.load(Ordering::Acquire) && Instant::now() < until {
+            match is_done.recv_timeout(Duration::from_millis(50)) {
+                Ok(()) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        false
     }
 
     /// When recording began for the first time.
@@ -168,6 +190,7 @@ impl Status {
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: Arc<OwnedFd>,
+    switch: Arc<Switch>,
     status: Arc<Mutex<Status>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -178,24 +201,27 @@ impl Control {
         let listener = Arc::new(listen(status.recorder).ok()?);
         let status = Arc::new(Mutex::new(status));
         let (for_thread, state) = (Arc::clone(&listener), Arc::clone(&status));
+        let switched = Arc::clone(&switch);
         let run = move || {
             // Until the listener is shut down.
             while let Ok(client) = rustix::net::accept_with(&for_thread, SocketFlags::CLOEXEC) {
                 // Whoever does not take the answer goes without it.
-                let _ = answer(client.as_fd(), &switch, &state);
+                let _ = answer(client.as_fd(), &switched, &state);
             }
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(run).ok()?;
-        Some(Control { listener, status, thread: Some(thread) })
+        Some(Control { listener, switch, status, thread: Some(thread) })
     }
 
     /// What is told from now on.
-    pub(crate) fn tell(&self, totals: Totals, processes: impl Iterator<Item = u32>) {
+    pub(crate) fn tell(&self, totals: Totals, processes: impl Iterator<Item = u32>, output: &Path) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.elapsed_ns = totals.elapsed.as_nanos() as u64;
         status.allocations = totals.allocations.0;
         status.bytes_live = totals.live.bytes.0;
         status.bytes_written = totals.bytes_written;
+        // Another one after each rotation.
+        status.output = std::path::absolute(output).unwrap_or_default();
         status.processes.clear();
         status.processes.extend(processes);
     }
@@ -203,6 +229,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
+        self.switch.is_over.store(true, Ordering::Release);
         // It wakes the thread, which finds that there is nothing to accept any more.
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -232,6 +259,8 @@ fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io
         b"start" => switch.start(),
         b"stop" => switch.stop(),
         b"status" => {}
+        b"save" if !switch.save() => return Ok(()),
+        b"save" => {}
         _ => return Ok(()),
     }
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -256,6 +285,8 @@ pub enum Request {
     Stop,
     /// Only tell.
     Status,
+    /// Tell when all that has happened so far is in the file. It can be read then, as one that is not finished.
+    Save,
 }
 
 /// A recording of this user's that is going on (for root: of anybody's), on this machine and in this network
@@ -306,7 +337,11 @@ fn ask(address: &[u8], request: Request) -> io::Result<Status> {
         Request::Start => b"start",
         Request::Stop => b"stop",
         Request::Status => b"status",
+        Request::Save => b"save",
     };
+    if request == Request::Save {
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE_WRITING))?;
+    }
     rustix::net::send(&socket, word, SendFlags::NOSIGNAL)?;
     let mut text = vec![0_u8; ANSWER_MAX];
     let (length, _) = rustix::net::recv(&socket, &mut text[..], RecvFlags::empty())?;
@@ -360,6 +395,19 @@ mod tests {
         let mut news = Vec::new();
         inbox.take(&mut news);
         assert!(matches!(news[..], [News::Paused { .. }, News::Resumed { .. }]), "{news:?}");
+        // Who saves says when that is done.
+        let collector = std::thread::spawn(move || {
+            loop {
+                let mut news = Vec::new();
+                inbox.take(&mut news);
+                match news.pop() {
+                    Some(News::Save { stamp, done }) => break done.send(()).map(|()| stamp),
+                    _ => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        assert_eq!(running.ask(Request::Save).unwrap().output, status().output);
+        assert!(collector.join().unwrap().unwrap() > 0);
         drop(control);
         assert!(running.ask(Request::Status).is_err());
         assert!(!Running::all().unwrap().iter().any(is_ours));

@@ -7,7 +7,8 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live, LiveBlock,
-    Mapping, ModuleId, Node, NodesEncoder, Record, Site, StackCounts, TextId, Thread as ThreadRecord, Time, Timeline,
+    Mapping, Mark, ModuleId, Node, NodesEncoder, Record, Site, StackCounts, TextId, Thread as ThreadRecord, Time,
+    Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
@@ -19,6 +20,10 @@ use crate::stamps::Finder;
 use crate::texts::Texts;
 use crate::tree::{self, Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
+
+mod marks;
+
+use marks::Reports;
 
 /// What all images write to.
 #[derive(Debug)]
@@ -149,6 +154,7 @@ pub(crate) struct Image {
     finder: Finder,
     /// Stamps on what is no live block.
     stamps_unknown: u64,
+    reports: Reports,
     /// What was counted elsewhere before this part of the recording.
     noted_before: Noted,
 }
@@ -176,6 +182,7 @@ impl Image {
             frees_paused: Blocks(0),
             finder: Finder::new(),
             stamps_unknown: 0,
+            reports: Reports::new(start.pid),
             noted_before: Noted::default(),
         }
     }
@@ -294,6 +301,20 @@ impl Image {
                 let moment = self.moment(line, time);
                 self.stamp(shared, moment, address, stamp);
             }
+            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured } => {
+                let moment = self.moment(line, time);
+                let Some(by) = self.reporter(shared, stack, reporter) else { return Ok(()) };
+                if let Some(what) = self.reported(shared, address, is_on_stack, by) {
+                    let measured = Bytes(measured);
+                    self.push_mark(shared, moment.time, &Mark::Reported { what, by, is_kept, measured });
+                }
+            }
+            Extended::Unmarked { address, reporter } => {
+                let moment = self.moment(line, time);
+                self.take_report_back(shared, moment, address, reporter);
+            }
+            Extended::MarksCleared => self.push_mark(shared, time, &Mark::Cleared),
+            Extended::MarksComplete => self.push_mark(shared, time, &Mark::Complete { time }),
             Extended::Ignored { address } => {
                 let moment = self.moment(line, time);
                 match self.ledger.ignore(&mut shared.session, Key(address)) {
@@ -625,6 +646,7 @@ impl Image {
         {
             shared.fail(error.into());
         }
+        self.reports.see(&kind);
         self.timeline.add(time, live);
         let session = shared.session.live();
         shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
@@ -911,6 +933,7 @@ impl Image {
         self.flush_threads(shared);
         self.write_kept_nodes(shared);
         self.write_checkpoint(shared, time);
+        self.report_again(shared, time);
         self.timeline.add(time, self.live());
     }
 

@@ -1,5 +1,6 @@
 //! What the broker tells the collector.
 
+use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
@@ -21,6 +22,8 @@ pub(crate) enum News {
     Paused { stamp: u64 },
     /// They are again.
     Resumed { stamp: u64 },
+    /// What was before this moment is to be in the file; when it is, that is to be said.
+    Save { stamp: u64, done: SyncSender<()> },
     /// A process or thread was turned away for want of memory or descriptors: it goes on unrecorded.
     Refused,
 }

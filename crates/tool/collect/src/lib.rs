@@ -277,7 +277,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             next_progress = Instant::now() + PROGRESS_INTERVAL;
             let totals = collector.totals();
             if let Some(control) = &control {
-                control.tell(totals, collector.pids());
+                control.tell(totals, collector.pids(), output.path());
             }
             observer(Progress::Running(totals));
         }

@@ -38,6 +38,8 @@ pub(crate) enum Job {
     Finish(Box<Footer>),
     /// The next file, after a `Finish`.
     Next(File),
+    /// Somebody waits for all before this to be written.
+    Written(SyncSender<()>),
 }
 
 /// The thread, seen from outside.
@@ -150,6 +152,8 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
                 file.begin(state)?;
                 state.parts.fetch_add(1, Ordering::Release);
             }
+            // Who does not wait any more need not know.
+            Job::Written(done) => _ = done.try_send(()),
             job => {
                 let chunks = encode(job, &mut compressor)?;
                 file.add(chunks, state)?;
@@ -175,6 +179,6 @@ fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Fa
             checkpoint.encode(&blocks, compressor)?
         }
         Job::Memory(image, samples) => MemoryEncoder::encode(image, &samples, compressor)?,
-        Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) | Job::Next(_) => Vec::new(),
+        Job::Name(_) | Job::Snapshot(..) | Job::Finish(_) | Job::Next(_) | Job::Written(_) => Vec::new(),
     })
 }

@@ -2,6 +2,7 @@
 
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
+use super::marks::{self, Mark};
 use super::ops::{self, *};
 use super::{Event, EventKind, Extras, FreedBlock};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
@@ -32,6 +33,8 @@ pub(crate) struct Decoded {
     events: Vec<Event>,
     /// In ascending order of indices, each once.
     extras: Vec<(u32, Extras)>,
+    /// In the order of indices: those of the events that they stand before.
+    marks: Vec<(u32, Mark)>,
     /// Of the chunk that is being decoded, by number.
     sources: Vec<Source>,
     recent: Recent,
@@ -69,6 +72,12 @@ impl<'b> Events<'b> {
     pub fn all_extras(&self) -> &'b [(u32, Extras)] {
         &self.decoded.extras
     }
+
+    /// All marks in order, each with the index of the event that it stands before: the number of events, if it stands
+    /// behind the last one.
+    pub fn marks(&self) -> &'b [(u32, Mark)] {
+        &self.decoded.marks
+    }
 }
 
 impl Decoded {
@@ -80,6 +89,7 @@ impl Decoded {
     pub(crate) fn decode(&mut self, contents: &[u8], head: &ChunkHead) -> Result<(), Reason> {
         self.events.clear();
         self.extras.clear();
+        self.marks.clear();
         let columns = columns::find(
             contents,
             [
@@ -161,6 +171,9 @@ impl Decoded {
             return Err(columns::TOO_LONG);
         }
         self.decode_extras(varints(extras)?)?;
+        if let Some(column) = marks::find(contents, head)? {
+            marks::decode(varints(column)?, head, &self.events, &mut self.marks)?;
+        }
         match columns::find_optional(contents, COLUMN_MOVES)? {
             Some(moves) => self.decode_moves(varints(moves)?, head),
             None if head.moves > 0 => Err(Reason::Invalid("a column is missing")),
@@ -176,6 +189,7 @@ impl Decoded {
         }
         let events = std::mem::take(&mut self.events);
         let mut extras = std::mem::take(&mut self.extras).into_iter().peekable();
+        let mut marks = self.marks.iter_mut().peekable();
         let mut next_serial = head.serial_first.0;
         // The index at which the next one stands.
         let mut at = 0_u64;
@@ -199,6 +213,9 @@ impl Decoded {
                 if let Some((_, extras)) = extras.next_if(|(at, _)| u64::from(*at) == index) {
                     self.extras.push((self.events.len() as u32, extras));
                 }
+                while let Some((at, _)) = marks.next_if(|(at, _)| u64::from(*at) == index) {
+                    *at = self.events.len() as u32;
+                }
                 self.events.push(event);
             }
             let Some((age, stack)) = next else { break };
@@ -214,6 +231,7 @@ impl Decoded {
             let before = self.events.last().copied().unwrap_or(first);
             self.events.push(Event { kind: EventKind::Move { block, stack }, ..before });
         }
+        marks.for_each(|(at, _)| *at = self.events.len() as u32);
         if moves.is_empty() { Ok(()) } else { Err(columns::TOO_LONG) }
     }
 

@@ -2,6 +2,7 @@
 
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
+use super::marks::{self, Mark, Marks};
 use super::ops::{self, *};
 use super::{Event, EventKind, Extras, FreedBlock, TICK_NS};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT};
@@ -44,6 +45,7 @@ pub struct EventsEncoder {
     extras: Vec<u8>,
     moves_index: usize,
     moves: Vec<u8>,
+    marks: Marks,
     /// Memory for the contents of a chunk, empty between two.
     contents: Vec<u8>,
 }
@@ -85,6 +87,7 @@ impl EventsEncoder {
             extras: Vec::new(),
             moves_index: 0,
             moves: Vec::new(),
+            marks: Marks::default(),
             contents: Vec::new(),
         }
     }
@@ -182,6 +185,25 @@ impl EventsEncoder {
         Ok(())
     }
 
+    /// Adds a mark behind the last event. A time before that of the event before is taken as equal to it.
+    ///
+    /// Fails, and adds nothing, if it is on a block of a later serial than the last one, a stack id is out of range, or
+    /// the chunk is full.
+    #[cold]
+    pub fn push_mark(&mut self, time: Time, mark: &Mark) -> Result<(), Error> {
+        if self.is_full() {
+            return Err(Error::Unwritable("a mark for which its chunk has no room"));
+        }
+        marks::check(mark, self.next_serial)?;
+        if self.is_empty() {
+            self.begin(time);
+        }
+        self.last_time = self.last_time.max(time);
+        self.marks.push(self.rows, &self.head, mark);
+        self.head.marks += 1;
+        Ok(())
+    }
+
     /// The number of events in the unfinished chunk.
     pub fn len(&self) -> usize {
         self.rows
@@ -189,15 +211,22 @@ impl EventsEncoder {
 
     /// Whether the unfinished chunk has no event.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0 && self.head.moves == 0
+        self.rows == 0 && self.has_no_others()
     }
 
     /// Whether the chunk must be finished before the next event.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.rows >= CHUNK_ROWS_MAX
-            || self.extras.len() + self.moves.len() >= EXTRAS_FULL
+            || self.extras.len() + self.moves.len() + self.marks.bytes.len() >= EXTRAS_FULL
             || self.head.moves as usize >= CHUNK_ROWS_MAX
+            || self.head.marks as usize >= CHUNK_ROWS_MAX
+    }
+
+    /// Whether there is nothing in the unfinished chunk that is no row.
+    #[inline]
+    fn has_no_others(&self) -> bool {
+        self.head.moves == 0 && self.head.marks == 0
     }
 
     /// The serial that the next allocation takes.
@@ -243,6 +272,11 @@ impl EventsEncoder {
             self.moves.clear();
             self.head.moves = 0;
         }
+        if head.marks > 0 {
+            columns::put(&mut contents, COLUMN_MARKS, CODEC_VARINT, &self.marks.bytes);
+            self.marks.bytes.clear();
+            self.head.marks = 0;
+        }
         for (id, codec, column) in [
             (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
             (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
@@ -269,15 +303,15 @@ impl EventsEncoder {
     #[inline]
     fn begin_at_first(&mut self, event: &Event) {
         if self.rows == 0 {
-            if self.head.moves == 0 {
-                self.begin(event);
+            if self.has_no_others() {
+                self.begin(event.time);
             }
             self.thread = event.thread;
         }
     }
 
-    fn begin(&mut self, event: &Event) {
-        self.last_time = self.last_time.max(event.time);
+    fn begin(&mut self, time: Time) {
+        self.last_time = self.last_time.max(time);
         self.head = ChunkHead {
             image: self.head.image,
             tick_ns: self.head.tick_ns,
@@ -289,10 +323,10 @@ impl EventsEncoder {
         self.tick = 0;
         self.tick_end = self.last_time.0.saturating_add(u64::from(self.head.tick_ns));
         self.tick_index = 0;
-        self.thread = event.thread;
         self.thread_index = 0;
         self.extras_index = 0;
         self.moves_index = 0;
+        self.marks.begin(self.next_serial);
         self.last_stack = StackId::ROOT;
         self.sources.clear();
         self.recent.reset(self.next_serial.0);
@@ -398,7 +432,7 @@ impl EventsEncoder {
         check_stack(stack)?;
         self.check_freed(FreedBlock::Known(block))?;
         if self.is_empty() {
-            self.begin(event);
+            self.begin(event.time);
         }
         let age = self.next_serial.0 - block.0;
         for number in [(self.rows - self.moves_index) as u64, age, u64::from(stack.0)] {

@@ -23,6 +23,19 @@ pub(super) const COLUMN_THREADS: u16 = 12;
 pub(super) const COLUMN_EXTRAS: u16 = 13;
 /// Only there if blocks were moved.
 pub(super) const COLUMN_MOVES: u16 = 14;
+/// Only there if reporters marked blocks.
+pub(super) const COLUMN_MARKS: u16 = 15;
+
+// What a mark is, in a varint.
+pub(super) const MARK_BLOCK: u64 = 0;
+pub(super) const MARK_INSIDE: u64 = 1;
+pub(super) const MARK_NOTHING: u64 = 2;
+pub(super) const MARK_NOT_HEAP: u64 = 3;
+pub(super) const MARK_TAKEN_BACK: u64 = 4;
+pub(super) const MARK_CLEARED: u64 = 5;
+pub(super) const MARK_COMPLETE: u64 = 6;
+/// In addition to one of the first four.
+pub(super) const MARK_KEPT: u64 = 8;
 
 // A call is one byte: what happened in the high two bits, the entry point in the low six.
 pub(super) const SHAPE: u8 = 0xc0;

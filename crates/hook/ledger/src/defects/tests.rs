@@ -35,7 +35,7 @@ fn mark(reporter: u32, is_kept: bool) -> Mark {
 
 fn defects(ledger: &SharedLedger) -> Vec<(DefectKind, u32, u64)> {
     let defects: Vec<_> = (0..).map_while(|number| ledger.defect_by_number(number)).collect();
-    let snapshot = ledger.snapshot(|| 0).unwrap();
+    let snapshot = ledger.snapshot(|| 0, None).unwrap();
     assert_eq!(
         (snapshot.defects().collect::<Vec<_>>(), snapshot.defects_count()),
         (defects.clone(), ledger.defects_count())

@@ -20,7 +20,7 @@ fn allocation(number: u64) -> Allocation {
 }
 
 fn freed(ledger: &SharedLedger) -> (Vec<FreedBlocks>, u64) {
-    let snapshot = ledger.snapshot(|| 0).unwrap();
+    let snapshot = ledger.snapshot(|| 0, None).unwrap();
     (snapshot.freed().collect(), snapshot.freed_lost())
 }
 

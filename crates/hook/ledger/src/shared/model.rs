@@ -202,7 +202,7 @@ fn a_mark_is_of_the_block_that_is_live() {
 fn a_snapshot_is_of_one_moment() {
     orders(
         |ledger| {
-            let snapshot = ledger.snapshot(|| 0).unwrap();
+            let snapshot = ledger.snapshot(|| 0, None).unwrap();
             let (counts, live) = snapshot.totals();
             assert_eq!(snapshot.blocks().count() as u64, live.blocks_live.0);
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);

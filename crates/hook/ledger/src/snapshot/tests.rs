@@ -4,13 +4,12 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
+use heapledger_core::{StackId, ThreadId, TypeId};
 
 use super::*;
 use crate::live::Time;
 use crate::mapped::backing::standard::with_mappings;
 use crate::marks::Mark;
-use crate::register::Key;
 use crate::shared::Allocation;
 
 const THREAD: ThreadId = ThreadId(1);
@@ -49,7 +48,7 @@ fn a_snapshot_has_what_was_live_and_stays_as_it_is() {
     let _ = ledger.ignore(Key(0x10)).unwrap();
     let expected: BTreeMap<Key, _> =
         ledger.blocks().map(|block| (block.key, (block, ledger.marks(block.key)))).collect();
-    let snapshot = ledger.snapshot(|| 0).unwrap();
+    let snapshot = ledger.snapshot(|| 0, None).unwrap();
     ledger.clear();
     allocate(&ledger, 0x1000, 1).unwrap();
 
@@ -72,14 +71,17 @@ fn tables_may_change_while_room_is_made() {
         (0..before).for_each(|number| allocate(&ledger, 0x1000 + number * 16, 16).unwrap());
         // The clock is asked after room has been made, and before the locks are taken.
         let asked = std::cell::Cell::new(0);
-        let snapshot = ledger.snapshot(|| {
-            asked.set(asked.get() + 1);
-            if asked.get() == 1 {
-                ledger.clear();
-                (0..after).for_each(|number| allocate(&ledger, 0x1000 + number * 16, 16).unwrap());
-            }
-            asked.get() * 10
-        });
+        let snapshot = ledger.snapshot(
+            || {
+                asked.set(asked.get() + 1);
+                if asked.get() == 1 {
+                    ledger.clear();
+                    (0..after).for_each(|number| allocate(&ledger, 0x1000 + number * 16, 16).unwrap());
+                }
+                asked.get() * 10
+            },
+            None,
+        );
         let snapshot = snapshot.unwrap();
         assert_eq!((snapshot.blocks().count() as u64, snapshot.pause()), (after, 10));
     }
@@ -90,10 +92,10 @@ fn without_memory_there_is_no_snapshot_and_nobody_waits_for_ever() {
     let ledger = Box::new(SharedLedger::new());
     (0..1000).for_each(|number| allocate(&ledger, 0x1000 + number * 16, 16).unwrap());
     for mappings in [0, 1, 5] {
-        assert!(with_mappings(mappings, || ledger.snapshot(|| 0)).is_err());
+        assert!(with_mappings(mappings, || ledger.snapshot(|| 0, None)).is_err());
         // No lock is held.
         allocate(&ledger, 0x100_0000, 1).unwrap();
         ledger.free(THREAD, Key(0x100_0000));
     }
-    assert_eq!(ledger.snapshot(|| 0).unwrap().blocks().count(), 1000);
+    assert_eq!(ledger.snapshot(|| 0, None).unwrap().blocks().count(), 1000);
 }

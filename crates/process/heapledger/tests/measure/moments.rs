@@ -7,6 +7,7 @@ use heapledger::{Bytes, Ledger, Marked, Options, STACK_PROBABILITY, SnapshotOpti
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_snapshot_is_of_one_moment", a_snapshot_is_of_one_moment),
+    ("contents_are_those_of_the_moment", contents_are_those_of_the_moment),
     ("freed_blocks_are_counted", freed_blocks_are_counted),
     ("some_stacks_stand_for_all", some_stacks_stand_for_all),
 ];
@@ -65,6 +66,40 @@ fn a_snapshot_is_of_one_moment() {
     );
     assert_eq!((found.marks, found.marks[0].unwrap().reporter), (before.marks, "explicit/kept"));
     assert_eq!(found.allocated_at(), Some(before.stack));
+}
+
+/// Also of blocks that nobody may read.
+fn contents_are_those_of_the_moment() {
+    const PAGE: usize = 4096;
+    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let mut lists: Vec<Vec<u64>> = (0..3_000_u64).map(|number| (number..number + number % 60).collect()).collect();
+    let hidden = vec![7_u64; 64 * PAGE / 8];
+    let beyond = vec![9_u64; 64 * PAGE / 8];
+    let inner = hidden.as_ptr().wrapping_byte_add(PAGE).map_addr(|address| address.next_multiple_of(PAGE));
+    // SAFETY: whole pages within the vector's block, to which nobody refers meanwhile.
+    let protect = |rights| assert_eq!(unsafe { libc::mprotect(inner.cast_mut().cast(), PAGE, rights) }, 0);
+    protect(libc::PROT_NONE);
+    let options = SnapshotOptions { contents_max: Some(Bytes(1 << 30)) };
+    let snapshot = ledger.snapshot(&options).unwrap();
+    protect(libc::PROT_READ | libc::PROT_WRITE);
+    let find = |list: &[u64]| snapshot.blocks().find(|block| block.address == list.as_ptr().addr() as u64).unwrap();
+    let before = lists.clone();
+    let addresses: Vec<_> = lists.iter().map(|list| list.as_ptr().addr() as u64).collect();
+    let blocks: std::collections::HashMap<_, _> = snapshot.blocks().map(|block| (block.address, block)).collect();
+    lists.iter_mut().flatten().for_each(|word| *word = 0);
+    for (list, address) in before.iter().zip(addresses).filter(|(list, _)| !list.is_empty()) {
+        let contents = snapshot.contents(&blocks[&address]).unwrap();
+        assert_eq!((&contents[..list.len()], contents.len()), (&**list, blocks[&address].size.0 as usize / 8));
+    }
+    assert_eq!(snapshot.contents(&find(&hidden)), None);
+    assert_eq!(snapshot.contents(&find(&beyond)), Some(&*beyond));
+    assert!(snapshot.bytes_mapped().0 > snapshot.totals().bytes_live.0);
+    // Nothing was asked for, or little.
+    let none = ledger.snapshot(&SnapshotOptions::default()).unwrap();
+    assert_eq!(none.contents(&find(&beyond)), None);
+    let little = ledger.snapshot(&SnapshotOptions { contents_max: Some(Bytes(PAGE as u64)) }).unwrap();
+    let bytes: usize = little.blocks().filter_map(|block| little.contents(&block)).map(size_of_val).sum();
+    assert!((PAGE / 2..=PAGE).contains(&bytes), "{bytes}");
 }
 
 fn freed_blocks_are_counted() {

@@ -8,8 +8,8 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Error as RecordingError, Event,
     EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
-    ImageEndReason, ImageStart, Live, LiveBlock, MemoryEncoder, Module, ModuleId, Node, NodeCache, Record, Recording,
-    Session, TextId, Time,
+    ImageEndReason, ImageStart, Live, LiveBlock, Mark, Marked, MemoryEncoder, Module, ModuleId, Node, NodeCache,
+    Record, Recording, Session, StackTree, TextId, Time,
 };
 
 use super::{Draft, Error};
@@ -90,6 +90,10 @@ struct Cut<'r, 'a> {
     /// By serial, in a tree, because a checkpoint has them in order.
     live: BTreeMap<Serial, (Bytes, StackId)>,
     live_sum: Live,
+    /// What reporters have marked, until the part begins.
+    marked: Marked,
+    /// To know reporters by.
+    tree: Option<StackTree>,
     inherited: Live,
     next_serial: Serial,
     has_begun: bool,
@@ -109,6 +113,8 @@ impl<'r, 'a> Cut<'r, 'a> {
             to,
             live: BTreeMap::new(),
             live_sum: Live::default(),
+            marked: Marked::default(),
+            tree: None,
             inherited,
             next_serial: Serial(0),
             has_begun: false,
@@ -126,7 +132,9 @@ impl<'r, 'a> Cut<'r, 'a> {
     fn events<W: Write>(&mut self, draft: &mut Draft<W>, done: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let (recording, image) = (self.recording, self.start.image);
         let carried = recording.carried(image);
-        let checkpoint = recording.checkpoint_before(image, self.from).or(carried);
+        // Checkpoints do not say what is marked.
+        let has_marks = recording.event_chunks(image).any(|chunk| chunk.head().marks > 0);
+        let checkpoint = recording.checkpoint_before(image, self.from).filter(|_| !has_marks).or(carried);
         let chunks = match checkpoint.filter(|checkpoint| self.resume(checkpoint)) {
             Some(checkpoint) => checkpoint.event_chunks_after().map(|chunk| chunk.entry().offset).min(),
             None => Some(0),
@@ -178,20 +186,21 @@ impl<'r, 'a> Cut<'r, 'a> {
         self.next_serial = chunk.head().serial_first;
         // Made of one chunk, with the same ticks, a chunk has the same times.
         let mut encoder = None;
-        for (index, event) in events.as_slice().iter().enumerate() {
-            if event.time > self.to {
-                break;
+        let (mut marks, mut time) = (events.marks().iter().peekable(), chunk.head().time_first);
+        let all = events.as_slice().iter().map(Some).chain([None]);
+        for (index, event) in all.enumerate() {
+            while let Some((_, mark)) = marks.next_if(|(at, _)| *at as usize == index) {
+                self.mark(mark, time, chunk, &mut encoder, draft)?;
             }
+            let Some(event) = event.filter(|event| event.time <= self.to) else { break };
+            time = event.time;
             let extras = extras.get(&(index as u32)).copied().unwrap_or(Extras::NONE);
             if event.time < self.from {
                 self.play(event, &extras);
                 continue;
             }
             self.begin(draft)?;
-            let encoder = encoder.get_or_insert_with(|| {
-                let encoder = EventsEncoder::new(self.start.image).with_tick_ns(chunk.head().tick_ns);
-                encoder.starting_at(self.next_serial, self.live_sum)
-            });
+            let encoder = encoder.get_or_insert_with(|| self.encoder(chunk));
             self.play(event, &extras);
             self.stacks.extend(stack_of(event));
             if encoder.is_full() {
@@ -201,6 +210,58 @@ impl<'r, 'a> Cut<'r, 'a> {
         }
         let finished = |compressor: &mut Compressor| Ok(encoder.and_then(|mut encoder| encoder.finish(compressor)));
         draft.put(finished)
+    }
+
+    /// For what is in the part of a chunk.
+    fn encoder(&self, chunk: &EventChunk<'_>) -> EventsEncoder {
+        let encoder = EventsEncoder::new(self.start.image).with_tick_ns(chunk.head().tick_ns);
+        encoder.starting_at(self.next_serial, self.live_sum)
+    }
+
+    /// A mark behind an event at this time.
+    fn mark<W: Write>(
+        &mut self,
+        mark: &Mark,
+        time: Time,
+        chunk: &EventChunk<'_>,
+        encoder: &mut Option<EventsEncoder>,
+        draft: &mut Draft<W>,
+    ) -> Result<(), Error> {
+        let time = if let Mark::Complete { time } = *mark { time } else { time };
+        if time > self.to {
+            return Ok(());
+        }
+        if time < self.from {
+            let tree =
+                self.tree.get_or_insert_with(|| self.recording.stack_tree(self.start.image, &mut NodeCache::default()));
+            let reporter = |by| tree.get(by).and_then(Node::text);
+            self.marked.apply(mark, |one, other| reporter(one) == reporter(other));
+            return Ok(());
+        }
+        self.begin(draft)?;
+        if let Mark::Reported { by, .. } | Mark::TakenBack { by, .. } = *mark {
+            self.stacks.insert(by);
+        }
+        let encoder = encoder.get_or_insert_with(|| self.encoder(chunk));
+        if encoder.is_full() {
+            draft.put(|compressor| Ok(encoder.finish(compressor)))?;
+        }
+        Ok(encoder.push_mark(time, mark)?)
+    }
+
+    /// What is marked when the part begins is said again.
+    fn marks<W: Write>(&mut self, draft: &mut Draft<W>) -> Result<(), Error> {
+        let mut encoder = EventsEncoder::new(self.start.image).starting_at(self.next_serial, self.live_sum);
+        for mark in std::mem::take(&mut self.marked).again() {
+            if let Mark::Reported { by, .. } = mark {
+                self.stacks.insert(by);
+            }
+            if encoder.is_full() {
+                draft.put(|compressor| Ok(encoder.finish(compressor)))?;
+            }
+            encoder.push_mark(self.from, &mark)?;
+        }
+        draft.put(|compressor| Ok(encoder.finish(compressor)))
     }
 
     /// The part begins here: describes the image as it is now.
@@ -229,7 +290,8 @@ impl<'r, 'a> Cut<'r, 'a> {
             ..Counts::default()
         };
         let encoder = CheckpointEncoder::new(image, self.from, self.next_serial, counts);
-        draft.put(|compressor| encoder.encode(&blocks, compressor))
+        draft.put(|compressor| encoder.encode(&blocks, compressor))?;
+        self.marks(draft)
     }
 
     fn records(&self) -> Vec<Record> {
@@ -294,6 +356,7 @@ impl<'r, 'a> Cut<'r, 'a> {
     fn release(&mut self, block: FreedBlock, extras: &Extras) {
         match block {
             FreedBlock::Known(serial) => {
+                self.marked.free(serial);
                 if let Some((size, _)) = self.live.remove(&serial) {
                     self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_sub(size.0);
                     self.live_sum.blocks = Blocks(self.live_sum.blocks.0 - 1);

@@ -21,6 +21,7 @@ mod harness;
 mod hazards;
 mod hooks;
 mod linked;
+mod marks;
 mod modes;
 mod processes;
 mod questions;

@@ -1,0 +1,288 @@
+//! What nobody reports: the log of the dark matter detector, made of a recording.
+
+use std::collections::{BTreeSet, HashMap};
+
+use heapledger_core::{Bytes, StackId};
+use heapledger_dmd::{Block, Builder, Defect, FrameId, Log, Mode, Module, NameId, Report, TraceId};
+use heapledger_recording::{Damage, ImageId, ModuleId, NodeKind};
+
+use crate::error::Error;
+use crate::events::expect_events;
+use crate::moment::{Moment, Selection, last_images};
+use crate::names::Names;
+use crate::replay::{Marks, Origin, Progress, ReplayedImage, Span, replay};
+use crate::reports::{Misreport, times_complete};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
+
+/// A log, and what is missing in it.
+#[derive(Debug)]
+pub struct DarkMatter {
+    /// The log. Frames are places in modules: nothing is looked up.
+    pub log: Log,
+    /// The processes' images that it is of.
+    pub images: Vec<ImageId>,
+    /// Whether all reporters of these images had been asked at its moment.
+    pub is_complete: bool,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// What a block is counted under, instead of a stack.
+const OUTSIDE: StackId = StackId(0);
+const STACKS_FIRST: u32 = 1;
+
+/// The most defects in a log, as of a program's own.
+const DEFECTS_MAX: usize = 64;
+
+/// The blocks of a selection as a log, and what reporters had said of them.
+///
+/// Its moment is that of the selection if that is a time. Else each process has its own: where all of its reporters had
+/// been asked for the last time ([`marks_complete`](heapledger_core::bridge::Bridge::marks_complete)); processes that
+/// never asked theirs are left out then. If none did, and in [`Mode::Cumulative`], it is the end of each.
+///
+/// Types are those that the program stamped blocks with.
+/// A replay of all events up to the moment. Memory: some 200 bytes for each block that is live at once.
+pub fn dark_matter(
+    names: &mut Names<'_, '_>,
+    mode: Mode,
+    selection: &Selection,
+    progress: Progress<'_>,
+) -> Result<DarkMatter, Error> {
+    let recording = names.recording();
+    let (filter, memory_max) = (&selection.filter, selection.memory_max);
+    expect_events(recording)?;
+    selection.expect_time(recording)?;
+    let mut images = filter.images(recording)?;
+    let until = match selection.moment {
+        Moment::At(time) => Some(time),
+        _ => None,
+    };
+    let mut is_complete = false;
+    if until.is_none() && mode != Mode::Cumulative {
+        let asked: Vec<ImageId> =
+            images.iter().copied().filter(|&image| times_complete(recording, image) > 0).collect();
+        is_complete = !asked.is_empty();
+        if is_complete {
+            images = asked;
+        }
+    }
+    let span = Span {
+        until,
+        wants_blocks: true,
+        marks: if is_complete { Marks::UpToTheLast } else { Marks::Followed },
+        wants_freed: mode == Mode::Cumulative,
+        ..Span::default()
+    };
+    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()));
+    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    let mut merged = MergedStacks::new(recording);
+    let mut numbers: HashMap<NodeId, StackId> = HashMap::new();
+    let mut nodes: Vec<NodeId> = Vec::new();
+    let group = |origin: Origin| match sieve.verdict(names, &mut merged, &origin) {
+        Verdict::Outside | Verdict::LeftOut => OUTSIDE,
+        Verdict::Selected(node) => *numbers.entry(node).or_insert_with(|| {
+            nodes.push(node);
+            StackId(STACKS_FIRST + nodes.len() as u32 - 1)
+        }),
+    };
+    let mut replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, group, progress))?;
+    let mut damage = std::mem::take(&mut replayed.damage);
+    damage.extend(sieve.damage());
+
+    let last = last_images(recording);
+    let is_at_end = until.is_none() && !is_complete;
+    let has_ended = |image: &ReplayedImage| if is_at_end { !last.contains(&image.image) } else { image.ended };
+    let mut writer = Writer::new(names, merged, mode, nodes);
+    let mut found = Vec::new();
+    for image in replayed.images {
+        // What an image held when it was over is gone; what it had freed, and what was wrong, is not.
+        if !has_ended(&image) {
+            writer.live(&image);
+        }
+        writer.freed(&image);
+        writer.defects(&image);
+        found.push(image.image);
+    }
+    damage.append(&mut writer.merged.damage);
+    let log = writer.finish(&found);
+    Ok(DarkMatter { log, images: found, is_complete, damage: each_once(damage) })
+}
+
+/// A log that is being made.
+struct Writer<'n, 'r, 'a> {
+    names: &'n mut Names<'r, 'a>,
+    merged: MergedStacks<'r, 'a>,
+    builder: Builder,
+    mode: Mode,
+    /// What blocks are counted under, by number.
+    nodes: Vec<NodeId>,
+    sites: HashMap<NodeId, Site>,
+    modules: BTreeSet<ModuleId>,
+    defects: Vec<Defect>,
+}
+
+/// What is said of the blocks of a site.
+#[derive(Clone, Copy)]
+struct Site {
+    /// `None`: its stack could not be taken.
+    trace: Option<TraceId>,
+    type_name: Option<NameId>,
+    context: Option<NameId>,
+}
+
+impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
+    fn new(
+        names: &'n mut Names<'r, 'a>,
+        merged: MergedStacks<'r, 'a>,
+        mode: Mode,
+        nodes: Vec<NodeId>,
+    ) -> Writer<'n, 'r, 'a> {
+        let builder = Builder::new(mode);
+        let (sites, modules, defects) = Default::default();
+        Writer { names, merged, builder, mode, nodes, sites, modules, defects }
+    }
+
+    /// What is live in an image.
+    fn live(&mut self, image: &ReplayedImage) {
+        let mut blocks: Vec<_> = image.blocks.iter().collect();
+        blocks.sort_unstable_by_key(|block| block.serial);
+        for block in blocks {
+            let reports = match self.mode {
+                Mode::DarkMatter => image.reports.of(block.serial),
+                _ => [None; 2],
+            };
+            let reports = reports.map(|mark| mark.map(|mark| self.report(image.image, mark.by)));
+            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), 1, reports);
+        }
+    }
+
+    /// What was freed in an image.
+    fn freed(&mut self, image: &ReplayedImage) {
+        let mut freed: Vec<_> = image.freed.iter().collect();
+        freed.sort_unstable();
+        for (&(group, size, usable), &count) in freed {
+            self.add(group, (size, usable), count, [None; 2]);
+        }
+    }
+
+    fn add(&mut self, group: StackId, (size, usable): (Bytes, Bytes), count: u64, reports: [Option<Report>; 2]) {
+        let Some(Site { trace, type_name, context }) = self.site(group) else { return };
+        self.builder.add(&Block {
+            requested: size.0,
+            slop: usable.0.saturating_sub(size.0),
+            count,
+            weight: 1.0,
+            variance: 0.0,
+            alloc: trace,
+            reports,
+            type_name,
+            context,
+        });
+    }
+
+    /// What is said of the blocks that are counted under this; `None`: they are not of the selection.
+    fn site(&mut self, group: StackId) -> Option<Site> {
+        let node = *self.nodes.get(group.0.checked_sub(STACKS_FIRST)? as usize)?;
+        if let Some(site) = self.sites.get(&node) {
+            return Some(*site);
+        }
+        let stacks = &self.merged.stacks;
+        let context = stacks.context(node);
+        let context = (context != ContextId::NONE).then(|| {
+            let scopes: Vec<String> =
+                stacks.scopes(context).into_iter().map(|scope| self.names.text(scope.name)).collect();
+            self.builder.name(&scopes.join("/"))
+        });
+        let type_name = self.names.stamp(stacks, node).map(|stamp| self.builder.name(stamp.name.full()));
+        let site = Site { trace: self.trace(node), type_name, context };
+        self.sites.insert(node, site);
+        Some(site)
+    }
+
+    /// Where something was reported, and by whom.
+    fn report(&mut self, image: ImageId, by: StackId) -> Report {
+        let node = self.merged.node(image, by);
+        let reporter = self.merged.stacks.stamp(node).map(|name| {
+            let name = self.names.text(name);
+            self.builder.name(&name)
+        });
+        let trace = self.trace(node).unwrap_or_else(|| self.builder.trace(&[]));
+        Report { trace, reporter }
+    }
+
+    fn trace(&mut self, node: NodeId) -> Option<TraceId> {
+        let places: Vec<StackFrame> = self.merged.stacks.frames(node).collect();
+        let frames: Vec<FrameId> = places.into_iter().map(|place| self.frame(place)).collect();
+        (!frames.is_empty()).then(|| self.builder.trace(&frames))
+    }
+
+    fn frame(&mut self, place: StackFrame) -> FrameId {
+        let text = match place.kind {
+            NodeKind::Frame => {
+                // What was recorded is inside the call; what a log has is where it returns to.
+                let offset = place.offset.wrapping_add(1);
+                match self.names.recording().module(place.module) {
+                    Some(module) => {
+                        self.modules.insert(place.module);
+                        format!("???[{} +{offset:#x}]", String::from_utf8_lossy(&module.path))
+                    }
+                    None => format!("???[??? +{offset:#x}]"),
+                }
+            }
+            NodeKind::Truncated => "[outer frames cut off]".to_owned(),
+            NodeKind::Foreign => "[signal or fiber stack]".to_owned(),
+            _ => "[unknown kind of frame]".to_owned(),
+        };
+        self.builder.frame(&text)
+    }
+
+    fn defects(&mut self, image: &ReplayedImage) {
+        if self.mode != Mode::DarkMatter {
+            return;
+        }
+        for &Misreport { kind, by, address, group, measured, usable, count } in &image.reports.defects {
+            let Report { trace, reporter } = self.report(image.image, by);
+            let alloc = group.and_then(|group| self.site(group)).and_then(|site| site.trace);
+            // Equal stacks may have several numbers in the program.
+            let is_same =
+                |defect: &&mut Defect| (defect.kind, defect.trace, defect.reporter) == (kind, Some(trace), reporter);
+            match self.defects.iter_mut().find(is_same) {
+                Some(same) => same.count += count,
+                None => self.defects.push(Defect {
+                    kind,
+                    reporter,
+                    address,
+                    trace: Some(trace),
+                    alloc,
+                    measured: measured.0,
+                    usable: usable.0,
+                    count,
+                }),
+            }
+        }
+        self.builder.about().defects_count += image.reports.defects_count;
+    }
+
+    fn finish(mut self, images: &[ImageId]) -> Log {
+        let recording = self.names.recording();
+        let first = images.first().and_then(|&image| recording.image(image));
+        let modules = self.modules.iter().filter_map(|&module| recording.module(module)).map(|module| Module {
+            path: String::from_utf8_lossy(&module.path).into_owned(),
+            build_id: module.build_id.clone(),
+        });
+        let about = self.builder.about();
+        about.modules = modules.collect();
+        self.defects.truncate(DEFECTS_MAX);
+        about.defects = self.defects;
+        if let Some(start) = first {
+            let path = String::from_utf8_lossy(&start.executable);
+            about.program = path.rsplit('/').next().unwrap_or_default().to_owned();
+            about.pid = start.pid;
+        }
+        self.builder.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Which blocks of an image reporters have reported, and what was wrong with what they reported.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use heapledger_core::{Bytes, Serial, StackId};
+use heapledger_dmd::DefectKind;
+use heapledger_ledger::{Block, Key, Ledger};
+use heapledger_recording::{EventsBuffer, ImageId, Kept, Mark, Marked, Recording, Reported, StackTree, TextId};
+
+/// What was reported of an image so far.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    marked: Marked,
+    /// What was wrong, in the order of the first of each.
+    pub(crate) defects: Vec<Misreport>,
+    places: HashMap<(DefectKind, StackId), usize>,
+    /// All that were.
+    pub(crate) defects_count: u64,
+}
+
+/// A report with which something is wrong: the first of its kind from its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Misreport {
+    pub(crate) kind: DefectKind,
+    /// Where it was made, and by whom.
+    pub(crate) by: StackId,
+    /// What was reported, where that is not a block.
+    pub(crate) address: u64,
+    /// What the block is counted under that it is about.
+    pub(crate) group: Option<StackId>,
+    pub(crate) measured: Bytes,
+    pub(crate) usable: Bytes,
+    pub(crate) count: u64,
+}
+
+/// More kinds and places are only counted.
+const PLACES_MAX: usize = 4096;
+
+impl Reports {
+    /// Whether no block is marked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.marked.is_empty()
+    }
+
+    /// The marks of a block.
+    pub(crate) fn of(&self, block: Serial) -> [Option<Kept>; 2] {
+        self.marked.of(block)
+    }
+
+    /// Takes what a reporter says into account. `usable` tells what may be used of a block, if it knows.
+    pub(crate) fn see(
+        &mut self,
+        mark: &Mark,
+        ledger: &Ledger,
+        tree: Option<&StackTree>,
+        usable: impl Fn(Serial) -> Option<Bytes>,
+    ) {
+        let reporter = |by: StackId| tree.and_then(|tree| tree.get(by)?.text()).unwrap_or(TextId::UNKNOWN);
+        self.marked.apply(mark, |one, other| reporter(one) == reporter(other));
+        let Mark::Reported { what, by, measured, .. } = *mark else { return };
+        let known = |serial| Some((ledger.get(Key::from(serial))?, usable(serial)));
+        let (kind, address, block) = match what {
+            Reported::Block(serial) => match known(serial) {
+                Some((block, usable)) if measured.0 > 0 && measured < usable.unwrap_or(block.size) => {
+                    (DefectKind::Partly, 0, Some((block, usable)))
+                }
+                _ => return,
+            },
+            Reported::Inside { block, address } => (DefectKind::Interior, address, known(block)),
+            Reported::Nothing { address } => (DefectKind::NoBlock, address, None),
+            Reported::NotHeap { address } => (DefectKind::NotHeap, address, None),
+        };
+        self.count(kind, by, address, measured, block);
+    }
+
+    /// A block is freed, which it is a mistake to report.
+    pub(crate) fn freed(&mut self, serial: Serial, block: &Block, usable: Option<Bytes>) {
+        let is_collecting = self.marked.is_collecting();
+        for mark in self.marked.free(serial).into_iter().flatten().flatten() {
+            if mark.is_kept || is_collecting {
+                self.count(DefectKind::FreedWhileReported, mark.by, 0, mark.measured, Some((*block, usable)));
+            }
+        }
+    }
+
+    fn count(
+        &mut self,
+        kind: DefectKind,
+        by: StackId,
+        address: u64,
+        measured: Bytes,
+        block: Option<(Block, Option<Bytes>)>,
+    ) {
+        self.defects_count += 1;
+        let is_full = self.places.len() >= PLACES_MAX;
+        match self.places.entry((kind, by)) {
+            Entry::Occupied(place) => self.defects[*place.get()].count += 1,
+            Entry::Vacant(_) if is_full => {}
+            Entry::Vacant(place) => {
+                place.insert(self.defects.len());
+                let group = block.map(|(block, _)| block.stack);
+                let usable = block.map_or(Bytes(0), |(block, usable)| usable.unwrap_or(block.size));
+                self.defects.push(Misreport { kind, by, address, group, measured, usable, count: 1 });
+            }
+        }
+    }
+}
+
+/// How often all reporters of an image had been asked. Reads the chunks with marks alone; of one that cannot be read,
+/// others tell.
+pub(crate) fn times_complete(recording: &Recording<'_>, image: ImageId) -> u32 {
+    let mut buffer = EventsBuffer::default();
+    let mut times = 0;
+    for chunk in recording.event_chunks(image).filter(|chunk| chunk.head().marks > 0) {
+        if let Ok(events) = chunk.decode(&mut buffer) {
+            let complete = events.marks().iter().filter(|(_, mark)| matches!(mark, Mark::Complete { .. }));
+            times += complete.count() as u32;
+        }
+    }
+    times
+}

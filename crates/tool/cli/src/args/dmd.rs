@@ -1,0 +1,154 @@
+//! The dark matter detector.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
+
+use super::Symbols;
+
+/// Show which memory nobody has reported, and which was reported twice
+///
+/// A SOURCE is a log of the dark matter detector (DMD, version 5 of the format;
+/// `.json` or `.json.gz`), written by heapledger or by Firefox; `-` is standard
+/// input. The text is that of Mozilla's script dmd.py, and options have its names;
+/// those that it has not are below `Beyond dmd.py`. Of two logs of the same mode it
+/// shows what the second has and the first has not.
+///
+///     $ heapledger dmd dmd-4711.json.gz
+///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-4711.json.gz
+///     $ heapledger dmd before.json.gz after.json.gz
+///     $ heapledger dmd --by type dmd-4711.json.gz
+///     $ heapledger dmd --who-points-to 0x7f21a4c03010 scan.json.gz
+///
+/// Names of functions are looked up in the programs and libraries of this machine;
+/// where a log has build ids, only in the files that it is of. The log itself is
+/// never changed.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+#[command(mut_arg("full_names", |argument| argument.hide(true)))]
+pub(crate) struct Dmd {
+    /// What to read; of two, what the second has beyond the first
+    #[arg(value_name = "SOURCE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
+    pub(crate) sources: Vec<String>,
+
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) view: DmdView,
+
+    #[command(flatten)]
+    pub(crate) beyond: DmdBeyond,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
+/// What Mozilla's script can do.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "As in dmd.py")]
+pub(crate) struct DmdView {
+    /// How many frames of each stack to consider: blocks whose stacks differ only beyond are shown as one record
+    #[arg(short = 'f', long, value_name = "1..24", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=24))]
+    pub(crate) max_frames: u8,
+
+    /// Sort records by this
+    #[arg(short, long, value_name = "WHAT", default_value = "usable")]
+    pub(crate) sort_by: DmdSort,
+
+    /// Leave out functions that allocate, where stacks begin with them
+    #[arg(short = 'a', long)]
+    pub(crate) ignore_alloc_fns: bool,
+
+    /// Show frames as the log has them
+    #[arg(long)]
+    pub(crate) no_fix_stacks: bool,
+
+    /// Take words of blocks for the blocks they point into; what points nowhere is 0. See --save
+    #[arg(long)]
+    pub(crate) clamp_contents: bool,
+
+    /// Say how many words --clamp-contents has changed
+    #[arg(long, requires = "clamp_contents")]
+    pub(crate) print_clamp_stats: bool,
+
+    /// Show stacks through the detector as one frame, and no addresses: for tests of the detector
+    #[arg(long)]
+    pub(crate) filter_stacks_for_testing: bool,
+
+    /// Only blocks with TEXT in a frame of the stack that allocated them; with `!` before it, in none
+    ///
+    /// A `\` before a TEXT that begins with `!` or `\` says that this is part of it. Can be given more than once: all
+    /// must hold.
+    #[arg(long, value_name = "TEXT", action = ArgAction::Append, allow_hyphen_values = true)]
+    pub(crate) filter: Vec<String>,
+}
+
+/// What it cannot.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Beyond dmd.py")]
+pub(crate) struct DmdBeyond {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Sum up by the types of blocks, by the libraries that allocate them, or by contexts
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) by: Option<DmdBy>,
+
+    /// Show types, contexts and the names of reporters
+    #[arg(long)]
+    pub(crate) details: bool,
+
+    /// Show what reporters did wrong
+    #[arg(long)]
+    pub(crate) defects: bool,
+
+    /// Estimate from the blocks whose stacks are known, where the log has those of some blocks only (--stacks=partial)
+    ///
+    /// Logs of heapledger say by which probability their blocks were chosen, and are always shown so. Of others it is
+    /// taken to be Mozilla's: 0.003 for each usable byte.
+    #[arg(long)]
+    pub(crate) estimate: bool,
+
+    /// In a log with contents: show the chains of blocks that lead to the one at this address
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects"])]
+    pub(crate) who_points_to: Option<u64>,
+
+    /// Save the log: with clamped contents, if they are
+    ///
+    /// Stacks are as they were. `.gz` at the end of the name has it gzipped. A file that is there is replaced.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) save: Option<PathBuf>,
+}
+
+/// What records are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DmdSort {
+    /// Usable bytes
+    Usable,
+    /// Bytes that were asked for
+    Req,
+    /// Usable bytes beyond those
+    Slop,
+    /// Blocks
+    NumBlocks,
+}
+
+/// What blocks are summed up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DmdBy {
+    /// Their types
+    Type,
+    /// The program or library that allocates them
+    Module,
+    /// The contexts in which they are allocated
+    Context,
+}
+
+/// A hexadecimal number, with 0x or without.
+fn address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|_| "an address is a hexadecimal number, such as 0x7f21a4c03010".to_owned())
+}

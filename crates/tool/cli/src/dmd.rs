@@ -1,0 +1,143 @@
+//! `heapledger dmd`: what nobody has reported, and what was reported twice.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, RECORDS_MAX, Sort, TextOptions};
+
+use crate::args::{Dmd, DmdBy, DmdSort};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::label::symbolizer;
+use crate::output::{Output, tell};
+
+mod groups;
+mod names;
+mod referrers;
+mod source;
+mod types;
+
+use self::source::Source;
+
+pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
+    let symbolizer = symbolizer(&arguments.symbols);
+    let mut logs = Vec::new();
+    for source in &arguments.sources {
+        let mut log = Source::of(source).read()?;
+        if arguments.view.clamp_contents {
+            clamp(source, &mut log, arguments.view.print_clamp_stats)?;
+        }
+        if let Some(path) = &arguments.beyond.save {
+            save(&log, path, out)?;
+        }
+        if wants_types(arguments) {
+            types::find(&mut log, &symbolizer);
+        }
+        if !arguments.view.no_fix_stacks {
+            names::resolve(&mut log, &symbolizer);
+        }
+        logs.push(log);
+    }
+    if let Some(address) = arguments.beyond.who_points_to {
+        let [log] = logs.as_slice() else {
+            return Err(Failure::new(Exit::Usage, "who points to a block is asked of one log"));
+        };
+        let text = referrers::show(&arguments.sources[0], log, address, &options(arguments))?;
+        return write(arguments, out, |file| file.write_all(text.as_bytes()));
+    }
+    show(arguments, &analyse(arguments, &logs)?, out)
+}
+
+fn analyse(arguments: &Dmd, logs: &[Log]) -> Result<Analysis> {
+    let options = options(arguments);
+    match logs {
+        [before, after] => Analysis::difference(before, after, &options).map_err(|error| {
+            let what = format_args!("cannot compare `{}` with `{}`", arguments.sources[1], arguments.sources[0]);
+            Failure::caused(Exit::Unreadable, what, error)
+        }),
+        logs => Ok(Analysis::of(&logs[0], &options)),
+    }
+}
+
+fn show(arguments: &Dmd, analysis: &Analysis, out: &mut Output) -> Result<()> {
+    let beyond = &arguments.beyond;
+    if beyond.json {
+        let text = analysis.to_json();
+        return write(arguments, out, |file| writeln!(file, "{text:#}"));
+    }
+    if analysis.by != By::Stack {
+        let text = groups::text(analysis, beyond.defects);
+        return write(arguments, out, |file| file.write_all(text.as_bytes()));
+    }
+    let options = TextOptions { details: beyond.details, defects: beyond.defects };
+    let text = analysis.text(&command(), &options);
+    write(arguments, out, |file| file.write_all(text.as_bytes()))
+}
+
+/// Into the file that was asked for, or to standard output.
+fn write(arguments: &Dmd, out: &mut Output, text: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    match &arguments.output {
+        Some(path) => out.save(path, text),
+        None => Ok(text(out.stream())?),
+    }
+}
+
+fn options(arguments: &Dmd) -> Options {
+    let view = &arguments.view;
+    Options {
+        max_frames: view.max_frames.into(),
+        sort: match view.sort_by {
+            DmdSort::Usable => Sort::Usable,
+            DmdSort::Req => Sort::Requested,
+            DmdSort::Slop => Sort::Slop,
+            DmdSort::NumBlocks => Sort::Blocks,
+        },
+        ignore_alloc_fns: view.ignore_alloc_fns,
+        filters: view.filter.clone(),
+        filter_stacks_for_testing: view.filter_stacks_for_testing,
+        estimate: arguments.beyond.estimate.then_some(MOZILLA_PROBABILITY),
+        by: match arguments.beyond.by {
+            None => By::Stack,
+            Some(DmdBy::Type) => By::Type,
+            Some(DmdBy::Module) => By::Module,
+            Some(DmdBy::Context) => By::Context,
+        },
+        records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
+    }
+}
+
+/// Types are looked for in debug information only if they are shown: that may take seconds.
+fn wants_types(arguments: &Dmd) -> bool {
+    let beyond = &arguments.beyond;
+    !arguments.view.no_fix_stacks && (beyond.json || beyond.details || beyond.by == Some(DmdBy::Type))
+}
+
+/// The command line without directories, as the script has it.
+fn command() -> String {
+    let name = |word: OsString| {
+        let word = word.to_string_lossy().into_owned();
+        word.rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    std::env::args_os().map(name).collect::<Vec<_>>().join(" ")
+}
+
+fn clamp(source: &str, log: &mut Log, with_stats: bool) -> Result<()> {
+    let cannot = || format!("cannot clamp the contents of blocks in `{source}`");
+    if log.mode != Mode::Scan {
+        let why = std::io::Error::other(format!("it is of mode `{}`, not `scan`", log.mode.name()));
+        return Err(
+            Failure::caused(Exit::Unreadable, cannot(), why).hint("logs with contents are those of mode `scan`")
+        );
+    }
+    let stats = log.clamp().map_err(|error| Failure::caused(Exit::Unreadable, cannot(), error))?;
+    if with_stats {
+        tell(stats);
+    }
+    Ok(())
+}
+
+fn save(log: &Log, path: &Path, out: &mut Output) -> Result<()> {
+    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
+    out.save(path, |file| if is_packed { file.write_all(&log.to_gzip()) } else { log.write(file) })
+}

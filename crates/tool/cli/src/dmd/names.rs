@@ -1,0 +1,68 @@
+//! Names of functions, for frames that say only where they are.
+
+use std::collections::{BTreeSet, HashMap};
+
+use heapledger_dmd::{Log, Unresolved};
+use heapledger_reports::escape;
+use heapledger_symbols::{Frame, ModuleRef, NameSource, Problem, Symbolizer};
+
+use crate::code::Code;
+use crate::output::warn;
+
+/// Gives names to the log's frames, in memory. Those of which none is known stay as they are.
+pub(super) fn resolve(log: &mut Log, symbolizer: &Symbolizer) {
+    let build_ids = BuildIds::of(log);
+    let mut asked: BTreeSet<String> = BTreeSet::new();
+    log.map_frames(|text| {
+        let Some(place) = Unresolved::parse(text) else { return Vec::new() };
+        if !asked.contains(place.path) {
+            asked.insert(place.path.to_owned());
+        }
+        let frames = symbolizer.frames(build_ids.module(&place), call(&place));
+        match frames.last() {
+            Some(Frame { source: NameSource::None, .. }) | None => Vec::new(),
+            Some(_) => frames.iter().map(|frame| shown(frame, &place)).collect(),
+        }
+    });
+    for path in &asked {
+        let module = ModuleRef { path: path.as_bytes(), build_id: build_ids.of_path(path) };
+        for problem in &symbolizer.module_state(module).problems {
+            if let Problem::BuildIdMismatch { .. } = problem {
+                warn(Code::OtherBuild, escape(&format!("`{path}`: {problem}; its frames have no names")));
+            }
+        }
+    }
+}
+
+/// As Mozilla's stack fixer has it.
+fn shown(frame: &Frame, place: &Unresolved<'_>) -> String {
+    let function = frame.function.full();
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{function} ({file}:{line})"),
+        (Some(file), None) => format!("{function} ({file}:0)"),
+        (None, _) => format!("{function} ({} + 0x{:x})", place.path, place.offset),
+    }
+}
+
+/// An address inside the call to which a frame returns.
+pub(super) fn call(place: &Unresolved<'_>) -> u64 {
+    place.offset.saturating_sub(1)
+}
+
+/// The build ids of the files that a log's frames are in.
+pub(super) struct BuildIds(HashMap<String, Vec<u8>>);
+
+impl BuildIds {
+    pub(super) fn of(log: &Log) -> BuildIds {
+        BuildIds(log.about.modules.iter().map(|module| (module.path.clone(), module.build_id.clone())).collect())
+    }
+
+    /// Empty: it is not known.
+    fn of_path(&self, path: &str) -> &[u8] {
+        self.0.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn module<'a>(&'a self, place: &Unresolved<'a>) -> ModuleRef<'a> {
+        ModuleRef { path: place.path.as_bytes(), build_id: self.of_path(place.path) }
+    }
+}

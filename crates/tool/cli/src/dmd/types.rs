@@ -1,0 +1,39 @@
+//! Types of blocks that have declared none: what the code that allocates them says, in debug information.
+
+use std::collections::HashMap;
+
+use heapledger_dmd::{Log, NameId, TraceId, Unresolved};
+use heapledger_symbols::{SiteSizes, Symbolizer};
+
+use super::names::{BuildIds, call};
+
+/// Finds types. Frames must not have been resolved yet.
+pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
+    let build_ids = BuildIds::of(log);
+    let mut sizes: HashMap<TraceId, SiteSizes> = HashMap::new();
+    for group in log.groups.iter().filter(|group| group.type_name.is_none()) {
+        let Some(trace) = group.alloc else { continue };
+        let sum = sizes.entry(trace).or_default();
+        for size in &group.sizes {
+            sum.blocks = sum.blocks.saturating_add(size.count);
+            sum.bytes = sum.bytes.saturating_add(size.count.saturating_mul(size.requested));
+        }
+    }
+    let mut found: HashMap<TraceId, String> = HashMap::new();
+    for (trace, sizes) in sizes {
+        let places = log.trace(trace).iter().map_while(|frame| Unresolved::parse(log.frame(*frame)));
+        let stack: Vec<_> = places.map(|place| (build_ids.module(&place), call(&place))).collect();
+        if let Some(name) = symbolizer.site_type(&stack, sizes).block {
+            found.insert(trace, name.full().to_owned());
+        }
+    }
+    let mut numbers: HashMap<String, NameId> =
+        log.names.iter().enumerate().map(|(at, name)| (name.clone(), NameId(at as u32))).collect();
+    for group in log.groups.iter_mut().filter(|group| group.type_name.is_none()) {
+        let Some(name) = group.alloc.and_then(|trace| found.get(&trace)) else { continue };
+        group.type_name = Some(*numbers.entry(name.clone()).or_insert_with_key(|name| {
+            log.names.push(name.clone());
+            NameId(log.names.len() as u32 - 1)
+        }));
+    }
+}

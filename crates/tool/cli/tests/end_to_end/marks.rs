@@ -1,0 +1,131 @@
+//! What reporters report of a recorded program: `fixtures/programs/marks.c` knows what of each block.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use heapledger_analysis::{Moment, Names, Selection, dark_matter};
+use heapledger_collect as collect;
+use heapledger_dmd::{Log, Mode};
+use heapledger_recording::Recording as File;
+use heapledger_symbols::{Options, Symbolizer};
+use serde_json::Value;
+
+use crate::harness::{Job, Scratch, heapledger, number, wait_until};
+
+fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
+    let bytes = std::fs::read(path).unwrap();
+    let file = File::open(&bytes).unwrap();
+    let mut names = Names::new(&file, Symbolizer::new(Options::default()));
+    let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
+    assert!(found.damage.is_empty(), "{:?}", found.damage);
+    assert_eq!(found.is_complete, mode == Mode::DarkMatter && moment == Moment::End);
+    found.log
+}
+
+/// Blocks of the program's sizes: unreported, once, twice.
+fn marks(log: &Log) -> BTreeMap<String, [i64; 3]> {
+    let mut marks: BTreeMap<String, [i64; 3]> = BTreeMap::new();
+    for group in &log.groups {
+        let reports = group.reports.iter().flatten().count();
+        for size in group.sizes.iter().filter(|size| (1000..=1011).contains(&size.requested) || size.requested == 2000)
+        {
+            marks.entry(size.requested.to_string()).or_default()[reports] += size.count as i64;
+        }
+    }
+    marks
+}
+
+fn defects(log: &Log) -> BTreeMap<String, i64> {
+    let mut sums = BTreeMap::new();
+    for defect in &log.about.defects {
+        *sums.entry(format!("{:?}", defect.kind)).or_default() += defect.count as i64;
+    }
+    assert_eq!(sums.values().sum::<i64>(), log.about.defects_count as i64);
+    sums
+}
+
+fn told(truth: &Value) -> (BTreeMap<String, [i64; 3]>, BTreeMap<String, i64>) {
+    let figures = |figures: &Value| [0, 1, 2].map(|at| figures[at].as_i64().unwrap());
+    let marks = truth["marks"].as_object().unwrap();
+    let defects = truth["defects"].as_object().unwrap();
+    (
+        marks.iter().map(|(size, sums)| (size.clone(), figures(sums))).collect(),
+        defects.keys().map(|kind| (kind.clone(), number(&truth["defects"], kind))).collect(),
+    )
+}
+
+#[test]
+fn reports_are_what_the_program_says() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("marks", "100").both(&scratch);
+    recording.assert_whole().assert_adds_up();
+    let expected = told(&outcome.told().pop().unwrap());
+    let of = |path: &Path| {
+        let log = log(path, Mode::DarkMatter, Moment::End);
+        (marks(&log), defects(&log))
+    };
+    assert_eq!(of(&recording.path), expected);
+
+    // Who, and where.
+    let log_of_all = log(&recording.path, Mode::DarkMatter, Moment::End);
+    let name = |name: Option<heapledger_dmd::NameId>| name.map_or("", |name| &log_of_all.names[name.0 as usize]);
+    let reported = |size: u64| {
+        let is_of_size = |group: &&heapledger_dmd::Group| group.sizes.iter().any(|other| other.requested == size);
+        let group = log_of_all.groups.iter().find(is_of_size).unwrap();
+        group.reports.map(|report| report.map_or("", |report| name(report.reporter)))
+    };
+    assert_eq!((reported(1001), reported(1003), reported(1004)), (["one", ""], ["one", "two"], ["sticky", ""]));
+    let partly = log_of_all.about.defects.iter().find(|defect| name(defect.reporter) == "part").unwrap();
+    assert_eq!((partly.measured, partly.usable, partly.alloc.is_some()), (10, 1009, true));
+    let frames = |trace: heapledger_dmd::TraceId| {
+        let trace = &log_of_all.traces[trace.0 as usize];
+        trace.iter().map(|frame| log_of_all.frames[frame.0 as usize].clone()).collect::<Vec<_>>()
+    };
+    let innermost = &frames(partly.trace.unwrap())[0];
+    assert!(innermost.starts_with("???[/") && innermost.contains("marks +0x"), "{innermost}");
+
+    // Recordings made of it.
+    let made = |verb: &str, options: &[&str], files: &[&Path]| {
+        let output = scratch.file(&format!("{verb}.hl"));
+        let line = [verb.as_ref(), "-o".as_ref(), output.as_os_str()].into_iter();
+        let line = line.chain(options.iter().map(std::ffi::OsStr::new));
+        let done = heapledger(line.chain(files.iter().map(|file| file.as_os_str())));
+        assert!(done.status.success(), "{done:?}");
+        of(&output)
+    };
+    let path = &*recording.path;
+    let (marks_once, defects_once) = expected.clone();
+    let twice = (
+        marks_once.into_iter().map(|(size, sums)| (size, sums.map(|sum| 2 * sum))).collect(),
+        defects_once.into_iter().map(|(kind, sum)| (kind, 2 * sum)).collect(),
+    );
+    assert_eq!(made("merge", &[], &[path, path]), twice);
+    assert_eq!(made("trim", &[], &[path]), expected);
+    assert_eq!(made("anonymize", &[], &[path]), expected);
+
+    // Of all that was freed, nobody reports anything.
+    let all = log(path, Mode::Cumulative, Moment::End);
+    let sums = marks(&all);
+    assert_eq!((sums["1005"], sums["1007"], sums["2000"]), ([200, 0, 0], [200, 0, 0], [200, 0, 0]));
+}
+
+/// A recording can be asked while it is made, as of the last time that reporters had been asked.
+#[test]
+fn a_recorder_brings_its_file_up_to_date() {
+    let scratch = Scratch::new();
+    let (file, flag) = (scratch.file("running.hl"), scratch.file("flag"));
+    let job = Job::fixture("marks", "50").argument("wait").argument(&flag);
+    let running = job.start(Some(&file));
+    wait_until("the reporters have been asked", || flag.exists());
+    let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
+    let recorder = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap();
+    let asked = recorder.ask(collect::Request::Save).unwrap();
+    assert_eq!(asked.output, file);
+    let so_far = log(&file, Mode::DarkMatter, Moment::End);
+    std::fs::remove_file(&flag).unwrap();
+    let outcome = running.outcome();
+    let expected = told(&outcome.told().pop().unwrap());
+    assert_eq!((marks(&so_far), defects(&so_far)), expected);
+    let whole = log(&file, Mode::DarkMatter, Moment::End);
+    assert_eq!((marks(&whole), defects(&whole)), expected);
+}

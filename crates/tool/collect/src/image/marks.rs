@@ -1,0 +1,187 @@
+//! What memory reporters say of blocks: they name them by address, a recording by serial.
+
+use std::collections::HashMap;
+use std::fs;
+
+use heapledger_core::StackId;
+use heapledger_ledger::{Block, Key};
+use heapledger_recording::{EventKind, FreedBlock, Mark, Marked, Reported, TextId, Time};
+
+use super::{Image, Moment, Shared};
+
+/// The reports of an image.
+#[derive(Debug)]
+pub(super) struct Reports {
+    pid: u32,
+    /// What is marked, where it has to be said again in another file.
+    marked: Marked,
+    /// Whether what was reported from a place is memory of another kind, where it was no block.
+    places: HashMap<StackId, bool>,
+}
+
+/// At so many places is it found out, which takes a look at the mappings of the process.
+const PLACES_MAX: usize = 64;
+
+impl Reports {
+    pub(super) fn new(pid: u32) -> Reports {
+        Reports { pid, marked: Marked::default(), places: HashMap::new() }
+    }
+
+    /// A block is not live any more.
+    #[inline(always)]
+    pub(super) fn see(&mut self, kind: &EventKind) {
+        if !self.marked.is_empty() {
+            self.forget(kind);
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, kind: &EventKind) {
+        if let EventKind::Free { block: FreedBlock::Known(block) }
+        | EventKind::Realloc { old: FreedBlock::Known(block), .. } = *kind
+        {
+            self.marked.free(block);
+        }
+    }
+}
+
+impl Image {
+    /// A reporter does not report a block any more.
+    pub(super) fn take_report_back(&mut self, shared: &mut Shared, moment: Moment, address: u64, reporter: u64) {
+        let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
+        let mut in_pool = || self.finder.find(&self.ledger, address).filter(|(key, _)| key.address() == address);
+        let block = self.ledger.get(Key(address)).or_else(|| in_pool().map(|(_, block)| block));
+        if let Some(block) = block.filter(|block| !block.inherited).map(|block| block.serial) {
+            self.push_mark(shared, moment.time, &Mark::TakenBack { block, by });
+        }
+    }
+
+    /// A leaf of the stack that says who it is. `None`: nobody has told of that name, or needs to know.
+    pub(super) fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
+        if !shared.keeps_events {
+            return None;
+        }
+        let name = self.tree.texts.get(name);
+        (name != TextId::UNKNOWN).then(|| self.stamped(shared, stack, name))
+    }
+
+    /// What is at an address. `None`: a block that is not in the recording, or might be.
+    pub(super) fn reported(
+        &mut self,
+        shared: &Shared,
+        address: u64,
+        is_on_stack: bool,
+        by: StackId,
+    ) -> Option<Reported> {
+        let known = |block: Block| (!block.inherited).then_some(block.serial);
+        if let Some(block) = self.ledger.get(Key(address)) {
+            return known(block).map(Reported::Block);
+        }
+        if let Some((key, block)) = self.finder.find(&self.ledger, address) {
+            let is_whole = key.address() == address;
+            let named = |block| if is_whole { Reported::Block(block) } else { Reported::Inside { block, address } };
+            return known(block).map(named);
+        }
+        // It may have been allocated in a pause.
+        if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() {
+            return None;
+        }
+        let is_in_module =
+            || self.tree.mappings(self.id).any(|mapping| (mapping.start..mapping.end).contains(&address));
+        if is_on_stack || is_in_module() {
+            return Some(Reported::NotHeap { address });
+        }
+        let is_other = match self.reports.places.get(&by) {
+            Some(&known) => known,
+            None if self.reports.places.len() >= PLACES_MAX => false,
+            None => {
+                let found = self.is_of_no_heap(address);
+                self.reports.places.insert(by, found);
+                found
+            }
+        };
+        Some(if is_other { Reported::NotHeap { address } } else { Reported::Nothing { address } })
+    }
+
+    /// Whether an address is mapped, in a mapping without blocks. The program has gone on since, and may be gone.
+    #[cold]
+    fn is_of_no_heap(&self, address: u64) -> bool {
+        let maps = fs::read(format!("/proc/{}/maps", self.reports.pid)).unwrap_or_default();
+        let Some(mapping) = mapping_around(&maps, address) else { return false };
+        let is_in = |key: Key| key.pool() == 0 && mapping.range.contains(&key.address());
+        mapping.is_named || !self.ledger.blocks().any(|(key, _)| is_in(key))
+    }
+
+    pub(super) fn push_mark(&mut self, shared: &mut Shared, time: Time, mark: &Mark) {
+        if !shared.keeps_events {
+            return;
+        }
+        if shared.keeps_nodes {
+            let stamps = &self.tree.stamps;
+            let reporter = |by| stamps.parts(by).1;
+            self.reports.marked.apply(mark, |one, other| reporter(one) == reporter(other));
+        }
+        if self.events.is_empty() {
+            self.chunk_time = time;
+        }
+        if let Err(error) = self.events.push_mark(time, mark) {
+            shared.fail(error.into());
+        }
+        if self.events.is_full() {
+            self.flush_events(shared);
+        }
+    }
+
+    /// Another file begins here: says again what is marked.
+    pub(super) fn report_again(&mut self, shared: &mut Shared, time: Time) {
+        let marks = self.reports.marked.again();
+        self.reports.marked = Marked::default();
+        for mark in marks {
+            self.push_mark(shared, time, &mark);
+        }
+    }
+}
+
+/// Where a process has something mapped.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping {
+    range: std::ops::Range<u64>,
+    /// Of a file, or with another purpose than a heap.
+    is_named: bool,
+}
+
+/// The mapping around an address, of lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
+fn mapping_around(maps: &[u8], address: u64) -> Option<Mapping> {
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let parse = |line: &[u8]| {
+        let line = String::from_utf8_lossy(line);
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let range = number(start)?..number(end)?;
+        let name = fields.nth(4);
+        // An allocator may give its mappings names.
+        let is_named = name.is_some_and(|name| name != "[heap]" && !name.starts_with("[anon"));
+        Some(Mapping { range, is_named })
+    };
+    maps.split(|&byte| byte == b'\n').filter_map(parse).find(|mapping| mapping.range.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let maps = b"564b018f1000-564b018f2000 rw-p 00002000 fe:00 247282   /usr/bin/a b\n\
+                     564b01a00000-564b01a21000 rw-p 00000000 00:00 0        [heap]\n\
+                     7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
+                     7f2000000000-7f2000003000 rw-p 00000000 00:00 0        [anon:arena]\n\
+                     7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0        [stack]\n";
+        let named = |address| mapping_around(maps, address).map(|mapping| mapping.is_named);
+        assert_eq!(named(0x564b_018f_1010), Some(true));
+        assert_eq!((named(0x564b_01a0_0000), named(0x564b_01a2_1000)), (Some(false), None));
+        assert_eq!((named(0x7f00_0000_0001), named(0x7f20_0000_0000)), (Some(false), Some(false)));
+        assert_eq!((named(0x7ffc_0000_0000), named(0)), (Some(true), None));
+        assert_eq!(mapping_around(b"x\n1-\n", 1), None);
+    }
+}
