@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Sort, TextOptions};
+use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, RECORDS_MAX, Sort, TextOptions};
 
 use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
 use crate::error::{Failure, Result};
@@ -114,6 +114,7 @@ fn options(arguments: &Dmd) -> Options {
             Some(DmdBy::Module) => By::Module,
             Some(DmdBy::Context) => By::Context,
         },
+        records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
     }
 }
 
