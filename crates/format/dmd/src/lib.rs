@@ -34,4 +34,4 @@ pub use log::{
 pub use read::ReadError;
 pub use referrers::{Chains, Link, Referrers};
 pub use scan::{ClampStats, Overlap};
-pub use text::TextOptions;
+pub use text::{RECORDS_MAX, TextOptions};

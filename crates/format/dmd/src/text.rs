@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::analysis::{Analysis, Flaw, Kind, KindName, Record, Share, Total};
 use crate::log::{DefectKind, Mode};
 
-/// The record at which a list ends.
-const RECORDS_MAX: usize = 1000;
+/// The record at which a list ends: more are not needed for a text.
+pub const RECORDS_MAX: usize = 1000;
 /// Types and contexts of a record that are shown.
 const SHARES_MAX: usize = 4;
 

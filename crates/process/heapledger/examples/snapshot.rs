@@ -1,9 +1,9 @@
 //! How long a snapshot holds the program up: `snapshot BLOCKS THREADS ROUNDS [contents]`. What `benches/snapshot` runs: so many
 //! blocks are live, so many threads allocate and free all the while; prints, of each round, the pause and what the call took,
-//! in microseconds, and how long an allocation took at the most.
+//! in microseconds.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use heapledger::{Allocator, Bytes, Ledger, Options, SnapshotOptions};
@@ -18,20 +18,18 @@ fn main() {
     Ledger::start(Options::EXACT).expect("it does not run yet");
     let mut state = 1_u64;
     let kept: Vec<Vec<u8>> = (0..number(0)).map(|_| vec![1; size(&mut state)]).collect();
-    let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..number(1) {
-            let (is_over, longest) = (&is_over, &longest);
-            scope.spawn(move || storm(thread as u64 + 2, is_over, longest));
+            let is_over = &is_over;
+            scope.spawn(move || storm(thread as u64 + 2, is_over));
         }
         for _ in 0..number(2) {
-            longest.store(0, Ordering::Relaxed);
             let began = Instant::now();
             let snapshot = Ledger::get().snapshot(&SnapshotOptions { contents_max }).expect("there is memory");
             let took = began.elapsed();
-            let waited = longest.load(Ordering::Relaxed);
             assert!(snapshot.blocks().count() >= kept.len());
-            println!("{} {} {waited}", snapshot.pause().as_micros(), took.as_micros());
+            println!("{} {}", snapshot.pause().as_micros(), took.as_micros());
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -45,12 +43,10 @@ fn size(state: &mut u64) -> usize {
     16 + (*state >> 56) as usize
 }
 
-fn storm(mut state: u64, is_over: &AtomicBool, longest: &AtomicU64) {
+fn storm(mut state: u64, is_over: &AtomicBool) {
     let mut held: Vec<Vec<u8>> = vec![Vec::new(); 1_000];
     while !is_over.load(Ordering::Relaxed) {
         let size = size(&mut state);
-        let began = Instant::now();
         held[(state >> 30) as usize % 1_000] = black_box(Vec::with_capacity(size));
-        longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 }

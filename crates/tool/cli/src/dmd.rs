@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, Sampling, Sort, TextOptions};
+use heapledger_dmd::{
+    Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort, TextOptions,
+};
 
-use crate::args::{Dmd, DmdBy, DmdSort};
+use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
@@ -15,6 +17,8 @@ use crate::page;
 
 mod groups;
 mod names;
+mod passing;
+mod process;
 mod referrers;
 mod source;
 mod types;
@@ -25,7 +29,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
-        let mut log = Source::of(source).read()?;
+        let mut log = Source::of(source).read(mode(arguments.process.mode), arguments.process.anonymize)?;
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
@@ -97,6 +101,15 @@ fn show(arguments: &Dmd, analysis: &Analysis, plan: Option<&Plan>, out: &mut Out
     write(arguments, out, |file| file.write_all(text.as_bytes()))
 }
 
+fn mode(mode: DmdMode) -> Mode {
+    match mode {
+        DmdMode::Live => Mode::Live,
+        DmdMode::DarkMatter => Mode::DarkMatter,
+        DmdMode::Cumulative => Mode::Cumulative,
+        DmdMode::Scan => Mode::Scan,
+    }
+}
+
 /// Into the file that was asked for, or to standard output.
 fn write(arguments: &Dmd, out: &mut Output, text: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     match &arguments.output {
@@ -125,6 +138,7 @@ fn options(arguments: &Dmd) -> Options {
             Some(DmdBy::Module) => By::Module,
             Some(DmdBy::Context) => By::Context,
         },
+        records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
     }
 }
 

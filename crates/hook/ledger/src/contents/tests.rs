@@ -44,7 +44,7 @@ fn snapshot(ledger: &SharedLedger, bytes_max: u64) -> Snapshot {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Every block whose memory is there is found with what is in it, whatever lies beside it.
     #[test]

@@ -31,7 +31,7 @@ fn freed_blocks_are_counted_by_what_they_have_in_common() {
     let mut expected: BTreeMap<_, u64> = BTreeMap::new();
     for is_kept in [false, true] {
         ledger.keep_freed(is_kept);
-        for number in 0..3000 {
+        for number in 0..if cfg!(miri) { 200 } else { 3000 } {
             let new = allocation(number);
             let _ = ledger.allocate(&new).unwrap();
             match number % 5 {
@@ -66,7 +66,7 @@ fn freed_blocks_are_counted_by_what_they_have_in_common() {
         ledger.clear();
         assert_eq!(freed(&ledger), (Vec::new(), 0));
     }
-    assert_eq!(expected.len(), 7 * 11 * 3 * 2);
+    assert!(cfg!(miri) || expected.len() == 7 * 11 * 3 * 2);
 }
 
 #[test]

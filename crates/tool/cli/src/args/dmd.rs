@@ -10,11 +10,15 @@ use super::Symbols;
 ///
 /// A SOURCE is a log of the dark matter detector (DMD, version 5 of the format;
 /// `.json` or `.json.gz`), written by heapledger or by Firefox; `-` is standard
-/// input. The text is that of Mozilla's script dmd.py, and options have its names;
+/// input; or the number of a running process that answers: in Rust it has called
+/// `heapledger::reports::listen()`, in C `heapledger_listen()`. It asks its reporters
+/// and makes a log of the same heap. The text is that of Mozilla's script dmd.py, and options have its names;
 /// those that it has not are below `Beyond dmd.py`. Of two logs of the same mode it
 /// shows what the second has and the first has not.
 ///
 ///     $ heapledger dmd dmd-4711.json.gz
+///     $ heapledger dmd 4711
+///     $ heapledger dmd --mode live --save before.json.gz 4711
 ///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-4711.json.gz
 ///     $ heapledger dmd before.json.gz after.json.gz
 ///     $ heapledger dmd --by type dmd-4711.json.gz
@@ -38,6 +42,9 @@ pub(crate) struct Dmd {
     pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) process: DmdProcess,
+
+    #[command(flatten)]
     pub(crate) view: DmdView,
 
     #[command(flatten)]
@@ -45,6 +52,19 @@ pub(crate) struct Dmd {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// What a running process is asked for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a running process")]
+pub(crate) struct DmdProcess {
+    /// Which blocks, and what of them
+    #[arg(long, value_name = "MODE", default_value = "dark-matter")]
+    pub(crate) mode: DmdMode,
+
+    /// Have reporters leave out what is private, and no contents of blocks
+    #[arg(long)]
+    pub(crate) anonymize: bool,
 }
 
 /// What Mozilla's script can do.
@@ -132,6 +152,19 @@ pub(crate) struct DmdBeyond {
     /// Stacks are as they were. `.gz` at the end of the name has it gzipped. A file that is there is replaced.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
+}
+
+/// What a log is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DmdMode {
+    /// Live blocks
+    Live,
+    /// Live blocks, and who has reported them
+    DarkMatter,
+    /// Live blocks and those that have been freed, if the program's ledger keeps these
+    Cumulative,
+    /// Live blocks one by one, with their addresses and contents
+    Scan,
 }
 
 /// What records are sorted by.

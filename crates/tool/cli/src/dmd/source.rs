@@ -2,11 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::time::Duration;
 
-use heapledger_dmd::Log;
+use heapledger_dmd::{Log, Mode};
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::format::duration;
+use crate::output::tell;
+use crate::process::number;
+
+use super::process::{self, Told};
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,21 +21,25 @@ pub(super) enum Source<'a> {
     File(&'a str),
     /// Such a file on standard input.
     Stdin,
+    /// A running process.
+    Process(u32),
 }
 
 impl<'a> Source<'a> {
     /// What a command line names.
     pub(super) fn of(text: &'a str) -> Source<'a> {
-        match text {
-            "-" => Source::Stdin,
-            path => Source::File(path),
+        match (text, number(text)) {
+            ("-", _) => Source::Stdin,
+            (_, Some(pid)) => Source::Process(pid),
+            (path, None) => Source::File(path),
         }
     }
 
-    /// The log.
-    pub(super) fn read(self) -> Result<Log> {
+    /// The log; of a process one of this mode.
+    pub(super) fn read(self, mode: Mode, is_anonymous: bool) -> Result<Log> {
         match self {
             Source::Stdin => parse("-", io::stdin().lock()),
+            Source::Process(pid) => of_process(pid, mode, is_anonymous),
             Source::File(path) => {
                 let file = File::open(path).map_err(|error| {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
@@ -38,6 +48,19 @@ impl<'a> Source<'a> {
                 parse(path, file)
             }
         }
+    }
+}
+
+fn of_process(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Log> {
+    match process::ask(pid, mode, is_anonymous)? {
+        Told::Log(file) => {
+            let log = parse(&pid.to_string(), &file[..])?;
+            let pause = duration(Duration::from_nanos(log.about.pause_ns));
+            tell(format_args!("heapledger: process {pid} was held up for {pause}"));
+            Ok(log)
+        }
+        Told::Recorded => Err(Failure::new(Exit::Unreadable, format_args!("process {pid} is recorded"))
+            .hint("its reporters have been asked; when the recording is complete: heapledger dmd RECORDING")),
     }
 }
 
