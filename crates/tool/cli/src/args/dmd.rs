@@ -29,6 +29,8 @@ use crate::select;
 ///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-4711.json.gz
 ///     $ heapledger dmd before.json.gz after.json.gz
 ///     $ heapledger dmd --by type dmd-4711.json.gz
+///     $ heapledger dmd --advice dmd-4711.json.gz
+///     $ heapledger dmd --page before.json.gz after.json.gz
 ///     $ heapledger dmd --who-points-to 0x7f21a4c03010 scan.json.gz
 ///
 /// Names of functions are looked up in the programs and libraries of this machine;
@@ -148,6 +150,15 @@ pub(crate) struct DmdBeyond {
     #[arg(long)]
     pub(crate) defects: bool,
 
+    /// Show what to do about it: which type needs a reporter, which reporter is to be extended, which of two is to leave
+    /// blocks out; of two logs, about the second
+    #[arg(long)]
+    pub(crate) advice: bool,
+
+    /// Show it in a browser: the page about:memory, on this machine, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["by", "json", "details", "defects", "advice", "output", "who_points_to"])]
+    pub(crate) page: bool,
+
     /// Estimate from the blocks whose stacks are known, where the log has those of some blocks only (--stacks=partial)
     ///
     /// Logs of heapledger say by which probability their blocks were chosen, and are always shown so. Of others it is
@@ -156,7 +167,7 @@ pub(crate) struct DmdBeyond {
     pub(crate) estimate: bool,
 
     /// In a log with contents: show the chains of blocks that lead to the one at this address
-    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects"])]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects", "advice"])]
     pub(crate) who_points_to: Option<u64>,
 
     /// Save the log: with clamped contents, if they are
