@@ -20,7 +20,7 @@ mod scan;
 mod text;
 mod write;
 
-pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
+pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who, Whose};
 pub use analysis::{
     Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
     Share, Sort, Stack, Total, is_alloc_fn,

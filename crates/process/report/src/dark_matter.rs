@@ -20,6 +20,8 @@
 
 mod log;
 mod modules;
+#[cfg(feature = "symbols")]
+mod names;
 mod signal;
 
 use std::path::Path;
@@ -31,6 +33,8 @@ use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_inspect::{Ledger, SnapshotError};
 use heapledger_resident::internally;
+#[cfg(feature = "symbols")]
+pub use names::name_frames;
 pub(crate) use signal::{Held, hold};
 pub use signal::{OnSignal, at_exit, on_signal};
 

@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
-use heapledger_dmd::{Log, Mode};
+use heapledger_dmd::Log;
 
+use crate::args::Dmd;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::duration;
@@ -13,6 +15,7 @@ use crate::output::tell;
 use crate::process::number;
 
 use super::process::{self, Told};
+use super::{mode, recording};
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(super) enum Source<'a> {
     Stdin,
     /// A running process.
     Process(u32),
+    /// A recording.
+    Recording(&'a Path),
 }
 
 impl<'a> Source<'a> {
@@ -31,15 +36,17 @@ impl<'a> Source<'a> {
         match (text, number(text)) {
             ("-", _) => Source::Stdin,
             (_, Some(pid)) => Source::Process(pid),
+            (path, None) if recording::is_recording(Path::new(path)) => Source::Recording(Path::new(path)),
             (path, None) => Source::File(path),
         }
     }
 
-    /// The log; of a process one of this mode.
-    pub(super) fn read(self, mode: Mode, is_anonymous: bool) -> Result<Log> {
+    /// The log; of a process or a recording one such as is asked for.
+    pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
             Source::Stdin => parse("-", io::stdin().lock()),
-            Source::Process(pid) => of_process(pid, mode, is_anonymous),
+            Source::Process(pid) => of_process(pid, arguments),
+            Source::Recording(path) => recording::log(path, arguments),
             Source::File(path) => {
                 let file = File::open(path).map_err(|error| {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
@@ -51,16 +58,15 @@ impl<'a> Source<'a> {
     }
 }
 
-fn of_process(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Log> {
-    match process::ask(pid, mode, is_anonymous)? {
+fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
+    match process::ask(pid, mode(arguments), arguments.process.anonymize)? {
         Told::Log(file) => {
             let log = parse(&pid.to_string(), &file[..])?;
             let pause = duration(Duration::from_nanos(log.about.pause_ns));
             tell(format_args!("heapledger: process {pid} was held up for {pause}"));
             Ok(log)
         }
-        Told::Recorded => Err(Failure::new(Exit::Unreadable, format_args!("process {pid} is recorded"))
-            .hint("its reporters have been asked; when the recording is complete: heapledger dmd RECORDING")),
+        Told::Recorded => recording::log_so_far(pid, arguments),
     }
 }
 

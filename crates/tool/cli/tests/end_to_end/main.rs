@@ -11,6 +11,7 @@ mod browser;
 mod c;
 mod check;
 mod chromium;
+mod chromium_dark;
 mod command;
 mod contexts;
 mod diff;
