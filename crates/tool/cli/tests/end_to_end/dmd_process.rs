@@ -35,7 +35,10 @@ fn a_program_gives_logs_of_its_heap() {
         scratch.file(name)
     });
     let saved = scratch.file("saved.dmd.json.gz");
+    // Cargo's own comes first: the library may lie there, too, as some earlier build left it.
+    let path = prefix.join("lib");
     let mut running = Command::new(&program);
+    running.env("LD_LIBRARY_PATH", &path);
     running.arg(&saved).arg(&at_signal).arg(&at_exit).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = running.spawn().unwrap();
     let mut said = String::new();
@@ -91,6 +94,7 @@ fn a_program_gives_logs_of_its_heap() {
     assert!(String::from_utf8_lossy(&outcome.stderr).contains(&format!("there is no process {pid}")), "{outcome:?}");
 
     // Recorded, it has no log of its own.
-    let (outcome, _) = Job::new([&program]).argument("a").argument("b").argument("c").recorded(&scratch);
+    let job = Job::new([&program]).argument("a").argument("b").argument("c").variable("LD_LIBRARY_PATH", &path);
+    let (outcome, _) = job.recorded(&scratch);
     assert_eq!((outcome.status, outcome.text().as_str()), (exited(0), "elsewhere\n"), "{outcome:?}");
 }
