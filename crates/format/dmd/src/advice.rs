@@ -115,7 +115,7 @@ impl Adviser {
         let mut reported: Map<_, BTreeMap<_, _>> = Map::default();
         for record in records() {
             let (Some(owner), [report]) = (adviser.owner(&record.alloc), &record.reports[..]) else { continue };
-            for place in places(owner) {
+            for place in places(&owner) {
                 *reported.entry(place).or_default().entry(adviser.who(report)).or_default() += record.usable;
             }
         }
@@ -123,8 +123,17 @@ impl Adviser {
     }
 
     /// Whose the blocks are that were allocated there; `None`: nothing on the stack says it.
-    pub fn owner(&self, stack: &Stack) -> Option<&Owner> {
-        Some(&self.frames.get(stack.get(self.owner_at(stack)?)?)?.1)
+    pub fn owner(&self, stack: &Stack) -> Option<Owner> {
+        let at = self.owner_at(stack)?;
+        let of = |frame: &Arc<str>| self.frames.get(frame).map(|(_, owner)| owner);
+        let owner = of(stack.get(at)?)?;
+        if !owner.is_bare() {
+            return Some(owner.clone());
+        }
+        // What was inlined is in the source of what it was inlined in, mostly.
+        let outer =
+            stack[at + 1..].iter().filter_map(of).find(|outer| !outer.is_bare() && outer.file() == owner.file());
+        Some(outer.filter(|_| owner.file().is_some()).map_or_else(|| owner.by_file(), |outer| owner.inside(outer)))
     }
 
     /// Which frame of a stack is the owner's: the innermost of the best there are, and none of the language's.
@@ -148,7 +157,7 @@ impl Adviser {
     }
 
     fn unreported(&self, alloc: &Stack) -> Option<Advice> {
-        let owner = self.owner(alloc)?.clone();
+        let owner = self.owner(alloc)?;
         let nearest = places(&owner).find_map(|place| {
             // Of equals, the first by name.
             let reporters = self.reported.get(&place)?.iter().rev();
@@ -172,13 +181,13 @@ impl Adviser {
             return Advice::Choose { reporters: [one, other] };
         };
         let (keeper, reporter) = if keeper == 0 { (one, other) } else { (other, one) };
-        Advice::LeaveOut { reporter, keeper, because, owner: owner.clone() }
+        Advice::LeaveOut { reporter, keeper, because, owner }
     }
 
     /// Which of two reporters the blocks are of, and why.
-    fn keeper(&self, alloc: &Stack, both: [&Who; 2], reports: [&Reported; 2]) -> Option<(usize, Because, &Owner)> {
+    fn keeper(&self, alloc: &Stack, both: [&Who; 2], reports: [&Reported; 2]) -> Option<(usize, Because, Owner)> {
         let owner = self.owner(alloc)?;
-        let near = places(owner).find_map(|place| {
+        let near = places(&owner).find_map(|place| {
             let reported = self.reported.get(&place)?;
             let bytes = both.map(|reporter| reported.get(reporter).copied());
             bytes.iter().any(Option::is_some).then_some((place.0, bytes))
@@ -189,10 +198,10 @@ impl Adviser {
         {
             return Some((only, Because::Reports(near), owner));
         }
-        if let Some(only) = one_of(reports.map(|report| self.is_measured_by(owner, report))) {
+        if let Some(only) = one_of(reports.map(|report| self.is_measured_by(&owner, report))) {
             return Some((only, Because::Measures, owner));
         }
-        if let Some(only) = one_of(both.map(|reporter| is_called_as(owner, reporter))) {
+        if let Some(only) = one_of(both.map(|reporter| is_called_as(&owner, reporter))) {
             return Some((only, Because::Called, owner));
         }
         let (near, [Some(first), Some(second)]) = near? else { return None };

@@ -48,6 +48,29 @@ impl Owner {
     pub fn subject(&self) -> &str {
         self.of_type.as_deref().unwrap_or(&self.function)
     }
+
+    /// Whether the name says nothing of what it is a part of: that of a closure, or of a function that was inlined, as debug
+    /// information has them.
+    pub(super) fn is_bare(&self) -> bool {
+        self.of_type.is_none() && !self.function.contains("::")
+    }
+
+    /// The same place, in a function that one further out has the name of.
+    pub(super) fn inside(&self, outer: &Owner) -> Owner {
+        let Owner { function, of_type, .. } = outer.clone();
+        Owner { function, of_type, ..self.clone() }
+    }
+
+    /// By what a function of no name is known: where it is.
+    pub(super) fn by_file(&self) -> Owner {
+        match self.file().filter(|_| self.function.starts_with('{')) {
+            Some(file) => {
+                let from = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+                Owner { function: format!("{} of {}", self.function, &file[from..]), ..self.clone() }
+            }
+            None => self.clone(),
+        }
+    }
 }
 
 /// `function (file:line)`, with no more of the file's path than its last two parts.
@@ -126,8 +149,9 @@ fn is_of_language(name: &Name) -> bool {
 fn is_of_system(file: &str) -> bool {
     const ROOTS: [&str; 8] =
         ["/lib/", "/lib64/", "/lib32/", "/usr/lib/", "/usr/lib64/", "/build/", "../sysdeps/", "./malloc/"];
-    const INSIDE: [&str; 11] = [
+    const INSIDE: [&str; 12] = [
         "/rustc/",
+        "/rust/deps/",
         "/library/std/src/",
         "/library/core/src/",
         "/library/alloc/src/",
@@ -236,6 +260,7 @@ mod tests {
             ("malloc[libheapledger.so +0x7]", Library),
             ("???[/usr/lib/x86_64-linux-gnu/libc.so.6 +0x29d8f]", Library),
             ("???", Library),
+            ("prepare_resize<A> (/rust/deps/hashbrown-0.16.1/src/raw/mod.rs:2738)", Library),
         ] {
             assert_eq!(Whose::of(text), whose, "{text}");
         }

@@ -65,7 +65,7 @@ impl Plan {
             let mut parts: HashMap<String, Vec<(Advice, Part)>> = HashMap::new();
             for record in &kind.records {
                 let Some(advice) = adviser.record(kind.name, record) else { continue };
-                let place = adviser.owner(&record.alloc).map(ToString::to_string).unwrap_or_default();
+                let place = adviser.owner(&record.alloc).as_ref().map(ToString::to_string).unwrap_or_default();
                 let parts = parts.entry(key(&advice)).or_default();
                 parts.extend(record.types.iter().map(|share| {
                     let type_name = share.name.as_ref().map(ToString::to_string);

@@ -150,8 +150,10 @@ impl Read {
         let owner = self.adviser.owner(&record.alloc);
         match by {
             // Without an owner, the innermost frame is all there is to say.
-            By::Site => one(owner.map(|owner| &*owner.function).or(record.alloc.first().map(|frame| &**frame))),
-            By::Owner => one(owner.map(|owner| owner.subject())),
+            By::Site => {
+                one(owner.as_ref().map(|owner| &*owner.function).or(record.alloc.first().map(|frame| &**frame)))
+            }
+            By::Owner => one(owner.as_ref().map(|owner| owner.subject())),
             By::Module => one(record.module.as_deref()),
             By::Type => shares(&record.types),
             By::Context => shares(&record.contexts),

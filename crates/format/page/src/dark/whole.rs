@@ -67,6 +67,7 @@ const NAMES_MAX: usize = 12;
 /// Blocks that were allocated in one place.
 pub(super) fn site(read: &Read, record: &Record, amount: &Amount, list: List) -> Whole {
     let owner = read.adviser.owner(&record.alloc);
+    let owner = owner.as_ref();
     let mut stacks = vec![Stack::new(read, "Allocated at", &record.alloc)];
     for (report, title) in record.reports.iter().zip(["Reported by", "Reported again by"]) {
         let names: Vec<&str> = report.reporters.iter().map(|name| &**name).collect();
@@ -262,8 +263,9 @@ fn owners(read: &Read, records: &[&Record], by: By, name: &str) -> Vec<Part> {
     let mut owners: BTreeMap<String, Amount> = BTreeMap::new();
     for record in records {
         let place = read.adviser.owner(&record.alloc);
-        let place =
-            place.map_or_else(|| record.alloc.first().map_or("", |frame| frame).to_owned(), ToString::to_string);
+        let place = place
+            .as_ref()
+            .map_or_else(|| record.alloc.first().map_or("", |frame| frame).to_owned(), ToString::to_string);
         let own = read.parts(record, by).into_iter().filter(|(other, _)| **other == *name);
         own.for_each(|(_, amount)| owners.entry(place.clone()).or_default().add(&amount));
     }
