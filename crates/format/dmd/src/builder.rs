@@ -37,6 +37,8 @@ pub(crate) struct Groups {
     pub(crate) groups: Vec<Group>,
     numbers: Map<Key, u32>,
     sizes: Map<(u32, u64, u64), u32>,
+    /// Whether blocks of the same usable size count as of one size.
+    pub(crate) is_merging: bool,
 }
 
 impl Groups {
@@ -49,12 +51,19 @@ impl Groups {
             groups.len() as u32 - 1
         });
         let sizes = &mut groups[at as usize].sizes;
-        let place = *self.sizes.entry((at, requested, slop)).or_insert_with(|| {
-            sizes.push(Size { requested, slop, count: 0, weight: 0.0, variance: 0.0 });
+        let key = if self.is_merging { (at, requested.saturating_add(slop), 0) } else { (at, requested, slop) };
+        let place = *self.sizes.entry(key).or_insert_with(|| {
+            sizes.push(Size { requested, slop, count: 0, rest: 0, weight: 0.0, variance: 0.0 });
             sizes.len() as u32 - 1
         });
         let size = &mut sizes[place as usize];
         size.count = size.count.saturating_add(count);
+        if self.is_merging {
+            let more = (i128::from(requested) - i128::from(size.requested)) * i128::from(count);
+            let limits = i128::from(i64::MIN)..=i128::from(i64::MAX);
+            let more = more.clamp(*limits.start(), *limits.end()) as i64;
+            size.rest = size.rest.saturating_add(more);
+        }
         size.weight += count as f64 * block.weight;
         size.variance += count as f64 * block.variance;
         at

@@ -80,7 +80,7 @@ impl Digest {
             .map(|kind| (*kind, totals.get(kind).map(|total| total.total(is_sample)).unwrap_or_default(), Vec::new()))
             .collect();
         for sum in sums.list {
-            let (kind, key, record) = sum.record(log, &texts, options, is_estimated);
+            let (kind, key, record) = sum.record(&texts, options, is_estimated);
             if let Some((_, _, records)) = kinds.iter_mut().find(|(name, ..)| *name == kind) {
                 records.push((key, record));
             }
@@ -197,7 +197,8 @@ struct Weighed {
 impl Weighed {
     fn counted(size: &Size) -> Weighed {
         let Size { requested, slop, weight, variance, .. } = *size;
-        Weighed { requested: requested as f64, slop: slop as f64, weight, variance, size: *size }
+        let rest = if size.count == 0 { 0.0 } else { size.rest as f64 / size.count as f64 };
+        Weighed { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
     }
 
     /// Of blocks whose stacks are known, which they are of each byte's block with this probability.
@@ -226,10 +227,12 @@ struct Moments {
 
 impl Moments {
     fn add(&mut self, blocks: &Weighed) {
-        let Size { requested, slop, count, .. } = blocks.size;
+        let Size { requested, slop, count, rest, .. } = blocks.size;
         for (sum, each) in self.counted.iter_mut().zip([requested, slop, 1]) {
             *sum = sum.saturating_add(i128::from(each) * i128::from(count));
         }
+        self.counted[0] = self.counted[0].saturating_add(rest.into());
+        self.counted[1] = self.counted[1].saturating_sub(rest.into());
         self.requested += blocks.weight * blocks.requested;
         self.slop += blocks.weight * blocks.slop;
         self.blocks += blocks.weight;
@@ -334,7 +337,7 @@ impl Sum {
         }
     }
 
-    fn record(self, log: &Log, texts: &Texts, options: &Options, is_estimated: bool) -> (KindName, Key, Record) {
+    fn record(self, texts: &Texts, options: &Options, is_estimated: bool) -> (KindName, Key, Record) {
         let moments = &self.moments;
         let total = moments.total(is_estimated);
         let [requested, slop, usable, blocks] = moments.whole(is_estimated);
@@ -364,7 +367,6 @@ impl Sum {
             blocks_error: total.blocks_error,
             sampled_blocks: self.sampled,
         });
-        debug_assert!(log.mode == Mode::Scan || self.addresses.is_empty());
         let record = Record {
             name: key.name.clone(),
             alloc,

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
-        let mut log = Source::of(source).read()?;
+        let mut log = Source::of(source).read(arguments.beyond.save.is_some())?;
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }

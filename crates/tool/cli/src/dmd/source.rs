@@ -26,23 +26,24 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The log.
-    pub(super) fn read(self) -> Result<Log> {
+    /// The log; with each size of blocks as it is there if it is to be written again.
+    pub(super) fn read(self, to_write: bool) -> Result<Log> {
         match self {
-            Source::Stdin => parse("-", io::stdin().lock()),
+            Source::Stdin => parse("-", io::stdin().lock(), to_write),
             Source::File(path) => {
                 let file = File::open(path).map_err(|error| {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
                         .hint("`heapledger dmd --help` says what can be read")
                 })?;
-                parse(path, file)
+                parse(path, file, to_write)
             }
         }
     }
 }
 
-fn parse(name: &str, input: impl Read) -> Result<Log> {
-    Log::read(input).map_err(|error| {
+fn parse(name: &str, input: impl Read, to_write: bool) -> Result<Log> {
+    let log = if to_write { Log::read(input) } else { Log::read_merged(input) };
+    log.map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{name}` is no log of the dark matter detector"), error)
             .hint("`heapledger dmd --help` says what can be read")
     })

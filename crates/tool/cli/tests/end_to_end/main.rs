@@ -14,6 +14,7 @@ mod chromium;
 mod command;
 mod contexts;
 mod diff;
+mod dmd;
 mod export;
 mod firefox;
 mod foreseen;
