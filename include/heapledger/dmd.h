@@ -22,12 +22,12 @@ enum {
     HEAPLEDGER_DMD_DARK_MATTER = 0, /* live blocks, and who has reported them */
     HEAPLEDGER_DMD_LIVE = 1,        /* live blocks */
     HEAPLEDGER_DMD_CUMULATIVE = 2,  /* live blocks and those that have been freed, if the ledger keeps these */
-    HEAPLEDGER_DMD_SCAN = 3         /* live blocks one by one, with their addresses and contents */
+    HEAPLEDGER_DMD_SCAN = 3         /* live blocks one by one, with their addresses and contents, up to a gigabyte of these */
 };
 
 /* Flags. */
 enum {
-    HEAPLEDGER_DMD_ANONYMOUS = 1, /* reporters leave out what is private */
+    HEAPLEDGER_DMD_ANONYMOUS = 1, /* reporters leave out what is private; contents of blocks are left out */
     HEAPLEDGER_DMD_AS_IT_IS = 2   /* reporters are not asked: the marks are those that blocks have */
 };
 

@@ -4,14 +4,15 @@ mod frame;
 mod owner;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-pub use owner::Owner;
-use owner::Whose;
+pub use owner::{Owner, Whose};
 pub use plan::{Part, Plan, Step};
 
-use crate::log::{FrameId, Group, Log, NameId, Report, TraceId};
+use crate::analysis::{Analysis, KindName, Record, Reported, Stack};
+use crate::hash::Map;
 
 /// Advice on some blocks. As text, it is a sentence without its full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,112 +89,98 @@ pub enum Because {
     ReportsMost(Near),
 }
 
-/// Gives advice on the blocks of a log. Making one takes time in proportion to the log's stacks and groups.
-#[derive(Debug)]
-pub struct Adviser<'a> {
-    log: &'a Log,
-    /// By trace: the frame of the owner.
-    frames: Vec<Option<FrameId>>,
-    owners: HashMap<FrameId, Owner>,
+/// Gives advice on the records of an analysis. Making one takes time in proportion to the frames of its stacks.
+#[derive(Debug, Default)]
+pub struct Adviser {
+    /// By its text: whose a frame is.
+    frames: Map<Arc<str>, (Whose, Owner)>,
     /// Bytes of those who are reported once, by what they are near to and who reports them.
-    reported: HashMap<(Near, String), HashMap<Reporter, f64>>,
+    reported: Map<(Near, String), BTreeMap<Who, i64>>,
 }
 
-/// A reporter in a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Reporter {
-    Named(NameId),
-    At(FrameId),
-}
-
-impl<'a> Adviser<'a> {
-    /// Looks through a log. Names of functions are in its frames, so have these resolved before.
-    pub fn of(log: &'a Log) -> Adviser<'a> {
-        let whose: Vec<Whose> = log.frames.iter().map(|text| Whose::of(text)).collect();
-        // The innermost of the best there are; not the language's.
-        let frame = |trace: &Vec<FrameId>| {
-            let of = |frame: &FrameId| whose.get(frame.0 as usize).copied().unwrap_or(Whose::Library);
-            let best = trace.iter().min_by_key(|frame| of(frame))?;
-            (of(best) != Whose::Library).then_some(*best)
-        };
-        let frames: Vec<Option<FrameId>> = log.traces.iter().map(frame).collect();
-        let texts = frames.iter().flatten().map(|&frame| (frame, Owner::of(&log.frames[frame.0 as usize])));
-        let owners = texts.collect();
-        let mut adviser = Adviser { log, frames, owners, reported: HashMap::new() };
-        for group in &log.groups {
-            let (Some(owner), [Some(report), None]) = (adviser.owner(group.alloc), group.reports) else { continue };
-            let Some(reporter) = adviser.reporter(report) else { continue };
-            let bytes: f64 = group.sizes.iter().map(|size| size.weight * (size.requested + size.slop) as f64).sum();
-            for place in places(owner) {
-                *adviser.reported.entry(place).or_default().entry(reporter).or_default() += bytes;
+impl Adviser {
+    /// Looks through an analysis. It should be by stack, with all frames, which should have the names of functions: the
+    /// program's own code may be far out.
+    pub fn of(analysis: &Analysis) -> Adviser {
+        let mut adviser = Adviser::default();
+        let records = || analysis.kinds.iter().flat_map(|kind| &kind.records);
+        for record in records() {
+            let stacks = record.reports.iter().map(|report| &report.stack).chain([&record.alloc]);
+            for frame in stacks.flatten() {
+                if !adviser.frames.contains_key(frame) {
+                    adviser.frames.insert(frame.clone(), (Whose::of(frame), Owner::of(frame)));
+                }
             }
         }
-        adviser
+        let mut reported: Map<_, BTreeMap<_, _>> = Map::default();
+        for record in records() {
+            let (Some(owner), [report]) = (adviser.owner(&record.alloc), &record.reports[..]) else { continue };
+            for place in places(owner) {
+                *reported.entry(place).or_default().entry(adviser.who(report)).or_default() += record.usable;
+            }
+        }
+        Adviser { reported, ..adviser }
     }
 
     /// Whose the blocks are that were allocated there; `None`: nothing on the stack says it.
-    pub fn owner(&self, alloc: Option<TraceId>) -> Option<&Owner> {
-        self.owners.get(&self.frame(alloc?)?)
+    pub fn owner(&self, stack: &Stack) -> Option<&Owner> {
+        Some(&self.frames.get(stack.get(self.owner_at(stack)?)?)?.1)
     }
 
-    /// The owner's frame in a stack.
-    pub fn frame(&self, trace: TraceId) -> Option<FrameId> {
-        *self.frames.get(trace.0 as usize)?
+    /// Which frame of a stack is the owner's: the innermost of the best there are, and none of the language's.
+    pub fn owner_at(&self, stack: &Stack) -> Option<usize> {
+        let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| self.whose(frame))?;
+        (self.whose(best) != Whose::Library).then_some(at)
     }
 
-    /// Advice on the blocks of a group; `None` if there is nothing to be done about them, or nothing to go by.
-    pub fn group(&self, group: &Group) -> Option<Advice> {
-        self.blocks(group.alloc, group.reports)
+    /// Whose code a frame is.
+    pub fn whose(&self, frame: &str) -> Whose {
+        self.frames.get(frame).map_or(Whose::Library, |(whose, _)| *whose)
     }
 
-    /// The same for blocks that were allocated and reported there.
-    pub fn blocks(&self, alloc: Option<TraceId>, reports: [Option<Report>; 2]) -> Option<Advice> {
-        match reports {
-            [None, _] => self.unreported(alloc),
-            [Some(_), None] => None,
-            [Some(first), Some(second)] => self.twice(alloc, first, second),
+    /// Advice on a record; `None` if there is nothing to be done about it, or nothing to go by.
+    pub fn record(&self, kind: KindName, record: &Record) -> Option<Advice> {
+        match (kind, &record.reports[..]) {
+            (KindName::Unreported, _) => self.unreported(&record.alloc),
+            (KindName::TwiceReported, [first, second, ..]) => Some(self.twice(&record.alloc, first, second)),
+            _ => None,
         }
     }
 
-    fn unreported(&self, alloc: Option<TraceId>) -> Option<Advice> {
-        let owner = self.owner(alloc)?;
-        let nearest = places(owner).find_map(|place| {
-            let (&reporter, _) = self.most(self.reported.get(&place)?)?;
-            Some((reporter, place.0))
+    fn unreported(&self, alloc: &Stack) -> Option<Advice> {
+        let owner = self.owner(alloc)?.clone();
+        let nearest = places(&owner).find_map(|place| {
+            // Of equals, the first by name.
+            let reporters = self.reported.get(&place)?.iter().rev();
+            let (reporter, _) = reporters.max_by_key(|(_, bytes)| **bytes)?;
+            Some((reporter.clone(), place.0))
         });
-        let owner = owner.clone();
         Some(match nearest {
-            Some((reporter, near)) => Advice::Extend { owner, reporter: self.who(reporter), near },
+            Some((reporter, near)) => Advice::Extend { owner, reporter, near },
             None => Advice::Register { owner },
         })
     }
 
-    fn twice(&self, alloc: Option<TraceId>, first: Report, second: Report) -> Option<Advice> {
-        let both = [self.reporter(first)?, self.reporter(second)?];
-        let [one, other] = both.map(|reporter| self.who(reporter));
+    fn twice(&self, alloc: &Stack, first: &Reported, second: &Reported) -> Advice {
+        let [one, other] = [first, second].map(|report| self.who(report));
         if one == other {
-            let at = |report: Report| self.frame(report.trace).map(|frame| self.who(Reporter::At(frame)));
+            let at = |report: &Reported| self.owner(&report.stack).map(|owner| Who::At(owner.to_string()));
             let places = at(first).zip(at(second)).filter(|(first, second)| first != second);
-            return Some(Advice::ReportOnce { reporter: one, places: places.map(|(first, second)| [first, second]) });
+            return Advice::ReportOnce { reporter: one, places: places.map(|(first, second)| [first, second]) };
         }
-        let Some((keeper, because, owner)) = self.keeper(alloc, both, [first, second]) else {
-            return Some(Advice::Choose { reporters: [one, other] });
+        let Some((keeper, because, owner)) = self.keeper(alloc, [&one, &other], [first, second]) else {
+            return Advice::Choose { reporters: [one, other] };
         };
         let (keeper, reporter) = if keeper == 0 { (one, other) } else { (other, one) };
-        Some(Advice::LeaveOut { reporter, keeper, because, owner: owner.clone() })
+        Advice::LeaveOut { reporter, keeper, because, owner: owner.clone() }
     }
 
     /// Which of two reporters the blocks are of, and why.
-    fn keeper(
-        &self,
-        alloc: Option<TraceId>,
-        both: [Reporter; 2],
-        reports: [Report; 2],
-    ) -> Option<(usize, Because, &Owner)> {
+    fn keeper(&self, alloc: &Stack, both: [&Who; 2], reports: [&Reported; 2]) -> Option<(usize, Because, &Owner)> {
         let owner = self.owner(alloc)?;
         let near = places(owner).find_map(|place| {
             let reported = self.reported.get(&place)?;
-            let bytes = both.map(|reporter| reported.get(&reporter).copied());
+            let bytes = both.map(|reporter| reported.get(reporter).copied());
             bytes.iter().any(Option::is_some).then_some((place.0, bytes))
         });
         let one_of = |is: [bool; 2]| (is[0] != is[1]).then_some(usize::from(is[1]));
@@ -205,7 +192,7 @@ impl<'a> Adviser<'a> {
         if let Some(only) = one_of(reports.map(|report| self.is_measured_by(owner, report))) {
             return Some((only, Because::Measures, owner));
         }
-        if let Some(only) = one_of(both.map(|reporter| self.is_called_as(owner, reporter))) {
+        if let Some(only) = one_of(both.map(|reporter| is_called_as(owner, reporter))) {
             return Some((only, Because::Called, owner));
         }
         let (near, [Some(first), Some(second)]) = near? else { return None };
@@ -214,47 +201,52 @@ impl<'a> Adviser<'a> {
     }
 
     /// Whether a function of the owner's type, or the owner itself, is among those that made the report.
-    fn is_measured_by(&self, owner: &Owner, report: Report) -> bool {
-        let frames = self.log.traces.get(report.trace.0 as usize).into_iter().flatten();
-        frames.filter_map(|frame| self.log.frames.get(frame.0 as usize)).any(|text| {
-            let other = Owner::of(text);
+    fn is_measured_by(&self, owner: &Owner, report: &Reported) -> bool {
+        report.stack.iter().filter_map(|frame| self.frames.get(frame)).any(|(_, other)| {
             other.function == owner.function || (other.of_type.is_some() && other.of_type == owner.of_type)
         })
     }
 
-    /// Whether a part of the reporter's name is one of the owner's: `explicit/key-store` of `db::KeyStore`.
-    fn is_called_as(&self, owner: &Owner, reporter: Reporter) -> bool {
-        let Who::Named(name) = self.who(reporter) else { return false };
-        let plain = |text: &str| -> String {
-            text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
-        };
-        // A crate's name, or a namespace's, is that of all there is.
-        let (root, rest) = owner.function.split_once("::").unwrap_or(("", &owner.function));
-        let root = if root.starts_with(char::is_uppercase) { root } else { "" };
-        let of: Vec<String> = rest.split("::").chain([root]).map(plain).collect();
-        // The tree's own name says nothing.
-        name.split('/').skip(1).map(plain).any(|part| !part.is_empty() && of.contains(&part))
+    fn who(&self, report: &Reported) -> Who {
+        match (report.reporters.first(), self.owner(&report.stack)) {
+            (Some(name), _) => Who::Named(name.to_string()),
+            (None, Some(owner)) => Who::At(owner.to_string()),
+            (None, None) => Who::At(report.stack.first().map(|frame| Owner::of(frame).to_string()).unwrap_or_default()),
+        }
     }
+}
 
-    fn reporter(&self, report: Report) -> Option<Reporter> {
-        let at = || self.frame(report.trace).or(self.log.traces.get(report.trace.0 as usize)?.first().copied());
-        report.reporter.map(Reporter::Named).or_else(|| at().map(Reporter::At))
-    }
+/// Whether a part of the reporter's name is one of the owner's: `explicit/key-store` of `db::KeyStore`.
+fn is_called_as(owner: &Owner, reporter: &Who) -> bool {
+    let Who::Named(name) = reporter else { return false };
+    let plain =
+        |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase() };
+    // A crate's name, or a namespace's, is that of all there is.
+    let (root, rest) = owner.function.split_once("::").unwrap_or(("", &owner.function));
+    let root = if root.starts_with(char::is_uppercase) { root } else { "" };
+    let of: Vec<String> = rest.split("::").chain([root]).map(plain).collect();
+    // The tree's own name says nothing.
+    name.split('/').skip(1).map(plain).any(|part| !part.is_empty() && of.contains(&part))
+}
 
-    fn who(&self, reporter: Reporter) -> Who {
-        let text = |texts: &Vec<String>, number: u32| texts.get(number as usize).cloned().unwrap_or_default();
-        match reporter {
-            Reporter::Named(name) => Who::Named(text(&self.log.names, name.0)),
-            Reporter::At(frame) => Who::At(Owner::of(&text(&self.log.frames, frame.0)).to_string()),
+impl Advice {
+    /// Whose the blocks are, where that matters.
+    pub fn owner(&self) -> Option<&Owner> {
+        match self {
+            Advice::Register { owner } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => Some(owner),
+            Advice::ReportOnce { .. } | Advice::Choose { .. } => None,
         }
     }
 
-    /// The reporter of the most bytes; of equals the one that sorts first.
-    fn most<'m>(&self, reported: &'m HashMap<Reporter, f64>) -> Option<(&'m Reporter, &'m f64)> {
-        let by_name = |reporter: &Reporter| std::cmp::Reverse(self.who(*reporter));
-        reported
-            .iter()
-            .max_by(|one, other| one.1.total_cmp(other.1).then_with(|| by_name(one.0).cmp(&by_name(other.0))))
+    /// In one word, what is to be done.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Advice::Register { .. } => "register",
+            Advice::Extend { .. } => "extend",
+            Advice::ReportOnce { .. } => "report-once",
+            Advice::LeaveOut { .. } => "leave-out",
+            Advice::Choose { .. } => "choose",
+        }
     }
 }
 
@@ -298,7 +290,7 @@ impl fmt::Display for Advice {
                 owner.subject()
             ),
             Advice::Extend { owner, reporter, near: Near::Function } => {
-                write!(f, "extend {reporter}: it reports others of those that {owner} allocates")
+                write!(f, "extend {reporter}: it reports other blocks that {owner} allocates")
             }
             Advice::Extend { owner, reporter, near } => {
                 let near = near.of(owner);
@@ -314,13 +306,17 @@ impl fmt::Display for Advice {
                 write!(f, "{reporter} reports these twice, in {} and in {}: one is enough", place(first), place(second))
             }
             Advice::LeaveOut { reporter, keeper, because, owner } => {
-                write!(f, "leave these out of {reporter}, and in {keeper}: ")?;
+                write!(f, "leave these out of {reporter}: ")?;
                 match because {
-                    Because::Reports(near) => write!(f, "that alone reports others that {} allocates", near.of(owner)),
-                    Because::Measures => write!(f, "that measures them in {}, which allocates them", owner.subject()),
-                    Because::Called => write!(f, "{} allocates them, which is called alike", owner.subject()),
+                    Because::Reports(near) => {
+                        write!(f, "only {keeper} reports others that {} allocates", near.of(owner))
+                    }
+                    Because::Measures => {
+                        write!(f, "{keeper} measures them in {}, which allocates them", owner.subject())
+                    }
+                    Because::Called => write!(f, "{keeper} is called as {} is, which allocates them", owner.subject()),
                     Because::ReportsMost(near) => {
-                        write!(f, "that reports the most of what {} allocates", near.of(owner))
+                        write!(f, "{keeper} reports the most of what {} allocates", near.of(owner))
                     }
                 }
             }

@@ -27,6 +27,8 @@ pub struct Options {
     pub estimate: Option<f64>,
     /// What makes blocks one record.
     pub by: By,
+    /// How many records of each kind are wanted, the first ones. Not for differences.
+    pub records_max: usize,
 }
 
 impl Default for Options {
@@ -39,6 +41,7 @@ impl Default for Options {
             filter_stacks_for_testing: false,
             estimate: None,
             by: By::Stack,
+            records_max: usize::MAX,
         }
     }
 }
@@ -119,6 +122,8 @@ pub enum KindName {
 }
 
 impl KindName {
+    pub(crate) const COUNT: usize = 5;
+
     /// As the text has it.
     pub fn name(self) -> &'static str {
         match self {
@@ -247,7 +252,7 @@ impl std::error::Error for DifferentModes {}
 impl Analysis {
     /// What a log says.
     pub fn of(log: &Log, options: &Options) -> Analysis {
-        Digest::of(log, options).analysis(options)
+        Digest::of(log, options, Some(options.records_max)).analysis(options)
     }
 
     /// What is in the second log and not in the first one, and the other way around with negative numbers.
@@ -256,7 +261,7 @@ impl Analysis {
     ///
     /// They are of different modes.
     pub fn difference(before: &Log, after: &Log, options: &Options) -> Result<Analysis, DifferentModes> {
-        let [before, after] = [before, after].map(|log| Digest::of(log, options));
+        let [before, after] = [before, after].map(|log| Digest::of(log, options, None));
         if before.mode != after.mode {
             return Err(DifferentModes(before.mode, after.mode));
         }

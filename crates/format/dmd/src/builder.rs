@@ -29,45 +29,121 @@ pub struct Block {
     pub context: Option<NameId>,
 }
 
-type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>);
-
-/// Adds blocks up.
+/// Adds blocks up. There are few groups to a stack, and few sizes to a group: lists are quicker than tables here, and
+/// smaller.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    pub(crate) groups: Vec<Group>,
-    numbers: Map<Key, u32>,
-    sizes: Map<(u32, u64, u64), u32>,
+    groups: Vec<Group>,
+    /// The first group of each stack, and before all those of no stack.
+    first: Vec<u32>,
+    /// The next group of the same stack.
+    next: Vec<u32>,
+    /// Those of stacks that have many.
+    others: Map<Key, u32>,
     /// Whether blocks of the same usable size count as of one size.
     pub(crate) is_merging: bool,
 }
 
+type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>);
+
+/// No group.
+const NONE: u32 = u32::MAX;
+/// How long a list of groups may be.
+const GROUPS_FEW: usize = 16;
+/// Sizes from which on a list has the same more than once, until it is as long as a power of two.
+const SIZES_FEW: usize = 16;
+
 impl Groups {
     /// Adds blocks, and says to which group.
     pub(crate) fn add(&mut self, block: &Block) -> u32 {
-        let Block { alloc, reports, type_name, context, requested, slop, count, .. } = *block;
-        let groups = &mut self.groups;
-        let at = *self.numbers.entry((alloc, reports, type_name, context)).or_insert_with(|| {
-            groups.push(Group { alloc, reports, type_name, context, sizes: Vec::new() });
-            groups.len() as u32 - 1
-        });
-        let sizes = &mut groups[at as usize].sizes;
-        let key = if self.is_merging { (at, requested.saturating_add(slop), 0) } else { (at, requested, slop) };
-        let place = *self.sizes.entry(key).or_insert_with(|| {
-            sizes.push(Size { requested, slop, count: 0, rest: 0, weight: 0.0, variance: 0.0 });
-            sizes.len() as u32 - 1
-        });
-        let size = &mut sizes[place as usize];
-        size.count = size.count.saturating_add(count);
-        if self.is_merging {
-            let more = (i128::from(requested) - i128::from(size.requested)) * i128::from(count);
-            let limits = i128::from(i64::MIN)..=i128::from(i64::MAX);
-            let more = more.clamp(*limits.start(), *limits.end()) as i64;
-            size.rest = size.rest.saturating_add(more);
+        let number = self.group(block);
+        let Block { requested, slop, count, .. } = *block;
+        let (weight, variance) = (count as f64 * block.weight, count as f64 * block.variance);
+        let added = Size { requested, slop, count, rest: 0, weight, variance };
+        let key = sizes_key(self.is_merging);
+        let sizes = &mut self.groups[number as usize].sizes;
+        if sizes.len() <= SIZES_FEW
+            && let Some(size) = sizes.iter_mut().find(|size| key(size) == key(&added))
+        {
+            size.add(&added);
+            return number;
         }
-        size.weight += count as f64 * block.weight;
-        size.variance += count as f64 * block.variance;
-        at
+        if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
+            merge(sizes, key);
+        }
+        sizes.push(added);
+        number
     }
+
+    fn group(&mut self, block: &Block) -> u32 {
+        let Block { alloc, reports, type_name, context, .. } = *block;
+        let stack = alloc.map_or(0, |trace| trace.0 as usize + 1);
+        if self.first.len() <= stack {
+            self.first.resize(stack + 1, NONE);
+        }
+        let (mut at, mut last) = (self.first[stack], NONE);
+        for _ in 0..GROUPS_FEW {
+            let Some(group) = self.groups.get(at as usize) else {
+                let new = self.push(block);
+                let link = if last == NONE { &mut self.first[stack] } else { &mut self.next[last as usize] };
+                *link = new;
+                return new;
+            };
+            if (group.reports, group.type_name, group.context) == (reports, type_name, context) {
+                return at;
+            }
+            (last, at) = (at, self.next[at as usize]);
+        }
+        let new = self.groups.len() as u32;
+        let number = *self.others.entry((alloc, reports, type_name, context)).or_insert(new);
+        if number == new { self.push(block) } else { number }
+    }
+
+    fn push(&mut self, block: &Block) -> u32 {
+        let Block { alloc, reports, type_name, context, .. } = *block;
+        self.groups.push(Group { alloc, reports, type_name, context, sizes: Vec::new() });
+        self.next.push(NONE);
+        self.groups.len() as u32 - 1
+    }
+
+    /// The groups, with each size once.
+    pub(crate) fn finish(mut self) -> Vec<Group> {
+        let key = sizes_key(self.is_merging);
+        for group in self.groups.iter_mut().filter(|group| group.sizes.len() > SIZES_FEW) {
+            merge(&mut group.sizes, key);
+        }
+        self.groups
+    }
+}
+
+impl Size {
+    fn add(&mut self, other: &Size) {
+        let more = (i128::from(other.requested) - i128::from(self.requested)) * i128::from(other.count);
+        let more = more.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        self.rest = self.rest.saturating_add(more).saturating_add(other.rest);
+        self.count = self.count.saturating_add(other.count);
+        self.weight += other.weight;
+        self.variance += other.variance;
+    }
+}
+
+type SizeKey = fn(&Size) -> (u64, u64);
+
+/// What makes sizes one.
+fn sizes_key(is_merging: bool) -> SizeKey {
+    if is_merging { |size| (size.requested.saturating_add(size.slop), 0) } else { |size| (size.requested, size.slop) }
+}
+
+/// Leaves each size once.
+fn merge(sizes: &mut Vec<Size>, key: SizeKey) {
+    sizes.sort_by_key(key);
+    sizes.dedup_by(|size, kept| {
+        let is_same = key(size) == key(kept);
+        if is_same {
+            kept.add(size);
+        }
+        is_same
+    });
 }
 
 /// Makes a [`Log`]: gives numbers to frames, stacks and names, each once, and adds blocks up.
@@ -125,7 +201,7 @@ impl Builder {
 
     /// The log.
     pub fn finish(self) -> Log {
-        Log { groups: self.groups.groups, ..self.log }
+        Log { groups: self.groups.finish(), ..self.log }
     }
 }
 

@@ -1,12 +1,13 @@
 //! A log's blocks, added up in records.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crate::analysis::{
     Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total, is_alloc_fn,
 };
-use crate::hash::Map;
+use crate::hash::{Map, Seeded};
 use crate::log::{FrameId, Group, Log, Mode, NameId, Size, TraceId};
 
 /// What stands for the stack of blocks that have none.
@@ -20,12 +21,21 @@ pub(crate) struct Digest {
     variables: Vec<Option<String>>,
     heap: Total,
     is_estimated: bool,
-    kinds: Vec<(KindName, Total, Keyed)>,
+    kinds: Vec<Part>,
     defects: Vec<Flaw>,
     defects_count: u64,
 }
 
-/// Records in the order of their first blocks, each with what makes its blocks one record.
+/// The records of a kind.
+struct Part {
+    name: KindName,
+    total: Total,
+    /// How many there are, with those that are not in the list.
+    records_count: usize,
+    records: Keyed,
+}
+
+/// Records, each with what makes its blocks one record.
 type Keyed = Vec<(Key, Record)>;
 
 /// What makes blocks one record, in whichever log they are.
@@ -36,19 +46,21 @@ struct Key {
 }
 
 impl Digest {
-    pub(crate) fn of(log: &Log, options: &Options) -> Digest {
+    /// With `records_max`, of each kind at most so many records, sorted and filtered: what is shown of one log. Without, all,
+    /// in the order of their first blocks: for a difference.
+    pub(crate) fn of(log: &Log, options: &Options, records_max: Option<usize>) -> Digest {
         let mode = if log.mode == Mode::Scan { Mode::Live } else { log.mode };
         let texts = Texts::of(log, options);
         let probability = log.about.sampling.map(|sampling| sampling.probability).or(options.estimate);
         let mut sums = Sums::default();
         // The record of each group.
         let mut places = Vec::with_capacity(log.groups.len());
-        let mut totals: Map<KindName, Moments> = Map::default();
-        let mut heap = Moments::default();
+        let mut totals = [const { Moments::ZERO }; KindName::COUNT];
+        let mut heap = Moments::ZERO;
         let mut is_sample = false;
         for group in &log.groups {
             let kind = kind_of(mode, group);
-            let total = totals.entry(kind).or_default();
+            let total = &mut totals[kind as usize];
             for size in &group.sizes {
                 let counted = Weighed::counted(size);
                 is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
@@ -57,16 +69,12 @@ impl Digest {
             }
             // What has no stack is represented by what has.
             let is_left_out = probability.is_some() && group.alloc.is_none();
-            let passes = options.by == By::Stack || passes(texts.alloc(group.alloc), &options.filters);
-            let place = (!is_left_out && passes).then(|| sums.place(group, kind, &texts, options.by));
-            if let Some(place) = place {
-                sums.list[place].add(group, probability);
-            }
-            places.push(place);
+            let passes = options.by == By::Stack || passes(&texts.alloc(group.alloc), &options.filters);
+            places.push(if is_left_out || !passes { NOWHERE } else { sums.place(group, kind, &texts, options.by) });
         }
-        for block in &log.scanned.blocks {
-            if let Some(place) = places[block.group as usize] {
-                sums.list[place].addresses.push(block.address);
+        for (group, &place) in log.groups.iter().zip(&places) {
+            if let Some(sum) = sums.list.get_mut(place as usize) {
+                sum.add(group, probability);
             }
         }
         let kinds: &[KindName] = match mode {
@@ -75,16 +83,43 @@ impl Digest {
             Mode::DarkMatter => &[KindName::TwiceReported, KindName::Unreported, KindName::OnceReported],
         };
         let is_estimated = probability.is_some() || is_sample;
-        let mut kinds: Vec<_> = kinds
-            .iter()
-            .map(|kind| (*kind, totals.get(kind).map(|total| total.total(is_sample)).unwrap_or_default(), Vec::new()))
-            .collect();
-        for sum in sums.list {
-            let (kind, key, record) = sum.record(&texts, options, is_estimated);
-            if let Some((_, _, records)) = kinds.iter_mut().find(|(name, ..)| *name == kind) {
-                records.push((key, record));
+        let members = Members::of(&places, sums.list.len());
+        let mut addresses: Map<u32, Vec<u64>> = Map::default();
+        for block in &log.scanned.blocks {
+            let place = places[block.group as usize];
+            if place != NOWHERE {
+                addresses.entry(place).or_default().push(block.address);
             }
         }
+        let kinds = kinds.iter().map(|&kind| {
+            let mut wanted: Vec<u32> =
+                (0..sums.list.len() as u32).filter(|&at| sums.list[at as usize].kind == kind).collect();
+            let records_count = wanted.len();
+            let mut total = totals[kind as usize].total(is_sample);
+            if let Some(records_max) = records_max {
+                if !options.filters.is_empty() {
+                    if options.by == By::Stack {
+                        wanted.retain(|&at| texts.sum_passes(&sums.list[at as usize], options));
+                    }
+                    let mut moments = Moments::ZERO;
+                    wanted.iter().for_each(|&at| moments.add_sums(&sums.list[at as usize].moments));
+                    total = moments.total(is_estimated);
+                }
+                // Stable: what is equal stays in the order in which it came first.
+                wanted.sort_by_key(|&at| {
+                    std::cmp::Reverse(sums.list[at as usize].moments.order(options.sort, is_estimated))
+                });
+                wanted.truncate(records_max);
+            }
+            let record = |at: u32| {
+                let groups = members.of_record(at).iter().map(|&group| &log.groups[group as usize]);
+                let more = More::of(groups, probability);
+                let addresses = addresses.get(&at).cloned().unwrap_or_default();
+                sums.list[at as usize].record(more, addresses, &texts, options, is_estimated)
+            };
+            Part { name: kind, total, records_count, records: wanted.into_iter().map(record).collect() }
+        });
+        let kinds = kinds.collect();
         Digest {
             mode,
             variables: vec![log.variable.as_deref().map(|variable| printable(variable).to_string())],
@@ -98,10 +133,11 @@ impl Digest {
 
     /// What this has and `before` has not.
     pub(crate) fn minus(self, before: Digest) -> Digest {
-        let kinds =
-            before.kinds.into_iter().zip(self.kinds).map(|((name, total_before, before), (_, total, after))| {
-                (name, total.minus(&total_before), difference(before, after))
-            });
+        let kinds = before.kinds.into_iter().zip(self.kinds).map(|(before, after)| {
+            let records = difference(before.records, after.records);
+            let total = after.total.minus(&before.total);
+            Part { name: after.name, total, records_count: records.len(), records }
+        });
         Digest {
             mode: self.mode,
             variables: before.variables.into_iter().chain(self.variables).collect(),
@@ -114,15 +150,17 @@ impl Digest {
     }
 
     pub(crate) fn analysis(self, options: &Options) -> Analysis {
+        let is_difference = self.variables.len() > 1;
         let is_estimated = self.is_estimated;
-        let kinds = self.kinds.into_iter().map(|(name, total, records)| {
-            let records_count = records.len();
+        let kinds = self.kinds.into_iter().map(|Part { name, total, records_count, records }| {
             let mut records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
+            if !is_difference {
+                return Kind { name, records, records_count, total };
+            }
             let is_filtered = !options.filters.is_empty();
             if is_filtered && options.by == By::Stack {
                 records.retain(|record| passes(&record.alloc, &options.filters));
             }
-            // Stable: what is equal stays in the order in which it came first.
             records.sort_by_key(|record| std::cmp::Reverse(order(record, options.sort)));
             let total = if is_filtered || !is_estimated { sum(&records) } else { total };
             Kind { name, records, records_count, total }
@@ -151,12 +189,16 @@ fn kind_of(mode: Mode, group: &Group) -> KindName {
 }
 
 fn order(record: &Record, sort: Sort) -> (u64, u64, u64) {
-    let [usable, requested] = [record.usable, record.requested].map(i64::unsigned_abs);
+    order_of([record.usable, record.requested, record.slop, record.blocks], sort)
+}
+
+fn order_of(numbers: [i64; 4], sort: Sort) -> (u64, u64, u64) {
+    let [usable, requested, slop, blocks] = numbers.map(i64::unsigned_abs);
     match sort {
         Sort::Usable => (usable, requested, 0),
         Sort::Requested => (requested, 0, 0),
-        Sort::Slop => (record.slop.unsigned_abs(), 0, 0),
-        Sort::Blocks => (record.blocks.unsigned_abs(), usable, requested),
+        Sort::Slop => (slop, 0, 0),
+        Sort::Blocks => (blocks, usable, requested),
     }
 }
 
@@ -213,7 +255,7 @@ impl Weighed {
 }
 
 /// Sums of blocks and of bytes, with their variances.
-#[derive(Default)]
+#[derive(Clone, Copy)]
 struct Moments {
     /// Of the blocks that are in the log: requested, slop, blocks.
     counted: [i128; 3],
@@ -226,6 +268,25 @@ struct Moments {
 }
 
 impl Moments {
+    const ZERO: Moments =
+        Moments { counted: [0; 3], requested: 0.0, slop: 0.0, blocks: 0.0, bytes_variance: 0.0, blocks_variance: 0.0 };
+
+    fn order(&self, sort: Sort, is_estimated: bool) -> (u64, u64, u64) {
+        let [requested, slop, usable, blocks] = self.whole(is_estimated);
+        order_of([usable, requested, slop, blocks], sort)
+    }
+
+    fn add_sums(&mut self, other: &Moments) {
+        for (sum, more) in self.counted.iter_mut().zip(other.counted) {
+            *sum = sum.saturating_add(more);
+        }
+        self.requested += other.requested;
+        self.slop += other.slop;
+        self.blocks += other.blocks;
+        self.bytes_variance += other.bytes_variance;
+        self.blocks_variance += other.blocks_variance;
+    }
+
     fn add(&mut self, blocks: &Weighed) {
         let Size { requested, slop, count, rest, .. } = blocks.size;
         for (sum, each) in self.counted.iter_mut().zip([requested, slop, 1]) {
@@ -261,133 +322,178 @@ fn whole(number: f64) -> i64 {
     number.round() as i64
 }
 
+/// The record of a group that is in none.
+const NOWHERE: u32 = u32::MAX;
+
 /// Records as they are added up, in the order of their first blocks.
 #[derive(Default)]
 struct Sums {
     list: Vec<Sum>,
-    numbers: Map<SumKey, usize>,
+    numbers: Map<SumKey, u32>,
 }
 
-/// What makes blocks of one log one record.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum SumKey {
-    Stacks(KindName, u32, [Option<u32>; 2]),
-    Name(KindName, Option<Arc<str>>),
+/// What makes blocks of one log one record: the kind; and numbers of stacks, one more than they are, or one of a name.
+type SumKey = (KindName, [u32; 3]);
+
+/// A record as it is added up.
+struct Sum {
+    kind: KindName,
+    /// Numbers of stacks, of the allocation and of reports; without the latter, of records by something else than stacks.
+    stacks: [Option<u32>; 3],
+    name: Option<NameId>,
+    module: Option<NameId>,
+    moments: Moments,
+    sampled: u64,
 }
 
 impl Sums {
-    fn place(&mut self, group: &Group, kind: KindName, texts: &Texts, by: By) -> usize {
-        let name = |name: Option<NameId>| name.map(|name| texts.names[name.0 as usize].clone());
-        let key = match by {
+    fn place(&mut self, group: &Group, kind: KindName, texts: &Texts, by: By) -> u32 {
+        let module = texts.module(group.alloc);
+        let (mut stacks, mut name) = ([None; 3], None);
+        match by {
             By::Stack => {
                 let stack = |trace: TraceId| texts.stack_of[trace.0 as usize];
-                let alloc = group.alloc.map_or(texts.none, stack);
-                SumKey::Stacks(kind, alloc, group.reports.map(|report| report.map(|report| stack(report.trace))))
+                let [once, again] = group.reports.map(|report| report.map(|report| stack(report.trace)));
+                stacks = [Some(group.alloc.map_or(texts.none, stack)), once, again];
             }
-            By::Type => SumKey::Name(kind, name(group.type_name)),
-            By::Context => SumKey::Name(kind, name(group.context)),
-            By::Module => SumKey::Name(kind, texts.module(group.alloc)),
+            By::Type => name = group.type_name,
+            By::Context => name = group.context,
+            By::Module => name = module,
+        }
+        let key = match by {
+            By::Stack => stacks.map(|stack| stack.map_or(0, |stack| stack + 1)),
+            _ => [name.map_or(0, |name| name.0 + 1), 0, 0],
         };
         let list = &mut self.list;
-        *self.numbers.entry(key).or_insert_with_key(|key| {
-            list.push(Sum::new(key.clone(), texts.module(group.alloc)));
-            list.len() - 1
+        *self.numbers.entry((kind, key)).or_insert_with(|| {
+            list.push(Sum { kind, stacks, name, module, moments: Moments::ZERO, sampled: 0 });
+            list.len() as u32 - 1
         })
     }
 }
 
-/// A record as it is added up.
-struct Sum {
-    key: SumKey,
-    moments: Moments,
-    sampled: u64,
+/// The groups of each record.
+struct Members {
+    first: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+impl Members {
+    fn of(places: &[u32], records: usize) -> Members {
+        let mut first = vec![0_u32; records + 1];
+        for &place in places.iter().filter(|place| **place != NOWHERE) {
+            first[place as usize + 1] += 1;
+        }
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let mut next = first.clone();
+        let mut groups = vec![0; first.last().copied().unwrap_or(0) as usize];
+        for (group, &place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
+            let next = &mut next[place as usize];
+            groups[*next as usize] = group as u32;
+            *next += 1;
+        }
+        Members { first, groups }
+    }
+
+    fn of_record(&self, record: u32) -> &[u32] {
+        let at = record as usize;
+        &self.groups[self.first[at] as usize..self.first[at + 1] as usize]
+    }
+}
+
+/// What is known of a record besides its sums.
+#[derive(Default)]
+struct More {
     /// Usable sizes, and how many blocks there are of each.
     sizes: BTreeMap<u64, f64>,
     types: Map<Option<NameId>, [f64; 2]>,
     contexts: Map<Option<NameId>, [f64; 2]>,
     reporters: [Vec<NameId>; 2],
-    module: Option<Arc<str>>,
-    addresses: Vec<u64>,
+}
+
+impl More {
+    fn of<'log>(groups: impl Iterator<Item = &'log Group>, probability: Option<f64>) -> More {
+        let mut more = More::default();
+        for group in groups {
+            let mut added = [0.0; 2];
+            for size in &group.sizes {
+                let weighed = Weighed::estimated(size, probability);
+                *more.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighed.weight;
+                added[0] += weighed.weight * (weighed.requested + weighed.slop);
+                added[1] += weighed.weight;
+            }
+            for (shares, name) in [(&mut more.types, group.type_name), (&mut more.contexts, group.context)] {
+                let share = shares.entry(name).or_default();
+                *share = [share[0] + added[0], share[1] + added[1]];
+            }
+            for (names, report) in more.reporters.iter_mut().zip(group.reports) {
+                let reporter = report.and_then(|report| report.reporter);
+                names.extend(reporter.filter(|reporter| !names.contains(reporter)));
+            }
+        }
+        more
+    }
 }
 
 impl Sum {
-    fn new(key: SumKey, module: Option<Arc<str>>) -> Sum {
-        let (types, contexts) = <(Map<_, _>, Map<_, _>)>::default();
-        let (moments, sizes, reporters) = <(Moments, BTreeMap<_, _>, [Vec<_>; 2])>::default();
-        Sum { key, moments, sampled: 0, sizes, types, contexts, reporters, module, addresses: Vec::new() }
-    }
-
     fn add(&mut self, group: &Group, probability: Option<f64>) {
-        let mut added = [0.0; 2];
         for size in &group.sizes {
-            let weighed = Weighed::estimated(size, probability);
-            self.moments.add(&weighed);
+            self.moments.add(&Weighed::estimated(size, probability));
             self.sampled = self.sampled.saturating_add(size.count);
-            *self.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighed.weight;
-            added[0] += weighed.weight * (weighed.requested + weighed.slop);
-            added[1] += weighed.weight;
-        }
-        for (shares, name) in [(&mut self.types, group.type_name), (&mut self.contexts, group.context)] {
-            let share = shares.entry(name).or_default();
-            *share = [share[0] + added[0], share[1] + added[1]];
-        }
-        for (names, report) in self.reporters.iter_mut().zip(group.reports) {
-            let reporter = report.and_then(|report| report.reporter);
-            names.extend(reporter.filter(|reporter| !names.contains(reporter)));
         }
     }
 
-    fn record(self, texts: &Texts, options: &Options, is_estimated: bool) -> (KindName, Key, Record) {
+    fn record(
+        &self,
+        more: More,
+        addresses: Vec<u64>,
+        texts: &Texts,
+        options: &Options,
+        is_estimated: bool,
+    ) -> (Key, Record) {
         let moments = &self.moments;
         let total = moments.total(is_estimated);
         let [requested, slop, usable, blocks] = moments.whole(is_estimated);
+        let text = |name: NameId| texts.names[name.0 as usize].clone();
         let shares = |shares: Map<Option<NameId>, [f64; 2]>| -> Vec<Share> {
-            let share = |(name, [bytes, blocks]): (Option<NameId>, [f64; 2])| {
-                let name = name.map(|name| texts.names[name.0 as usize].clone());
-                Share { name, bytes: whole(bytes), blocks: whole(blocks) }
+            let share = |(name, [bytes, blocks]): (Option<NameId>, [f64; 2])| Share {
+                name: name.map(text),
+                bytes: whole(bytes),
+                blocks: whole(blocks),
             };
             sorted(shares.into_iter().map(share).collect())
         };
         let shown = |stack: u32| texts.shown(stack, options.filter_stacks_for_testing);
-        let (kind, key, alloc, reports) = match self.key {
-            SumKey::Stacks(kind, alloc, reports) => {
-                let stacks = std::iter::once(alloc).chain(reports.into_iter().flatten());
-                let key =
-                    Key { name: None, stacks: stacks.map(|stack| texts.stacks[stack as usize].clone()).collect() };
-                let reports = reports.into_iter().zip(&self.reporters).filter_map(|(stack, reporters)| {
-                    let reporters = reporters.iter().map(|name| texts.names[name.0 as usize].clone()).collect();
-                    Some(Reported { stack: shown(stack?), reporters })
-                });
-                (kind, key, shown(alloc), reports.collect())
-            }
-            SumKey::Name(kind, name) => (kind, Key { name, stacks: Vec::new() }, Stack::new(), Vec::new()),
-        };
+        let stacks = self.stacks.into_iter().flatten().map(|stack| texts.stack(stack)).collect();
+        let reports = self.stacks[1..].iter().zip(&more.reporters).filter_map(|(stack, reporters)| {
+            let reporters = reporters.iter().copied().map(text).collect();
+            Some(Reported { stack: shown((*stack)?), reporters })
+        });
         let estimate = is_estimated.then_some(Estimate {
             bytes_error: total.bytes_error,
             blocks_error: total.blocks_error,
             sampled_blocks: self.sampled,
         });
+        let name = self.name.map(text);
         let record = Record {
-            name: key.name.clone(),
-            alloc,
-            module: self.module,
-            reports,
+            name: name.clone(),
+            alloc: self.stacks[0].map(shown).unwrap_or_default(),
+            module: self.module.map(text),
+            reports: reports.collect(),
             blocks,
             requested,
             slop,
             usable,
-            sizes: self.sizes.into_iter().rev().map(|(size, count)| (size as i64, whole(count))).collect(),
+            sizes: more.sizes.into_iter().rev().map(|(size, count)| (size as i64, whole(count))).collect(),
             estimate,
-            types: shares(self.types),
-            contexts: shares(self.contexts),
+            types: shares(more.types),
+            contexts: shares(more.contexts),
             // They vary: tests of the detector do not look at them.
-            addresses: if options.filter_stacks_for_testing {
-                vec![0xdada_dada; self.addresses.len()]
-            } else {
-                self.addresses
-            },
+            addresses: if options.filter_stacks_for_testing { vec![0xdada_dada; addresses.len()] } else { addresses },
         };
-        (kind, key, record)
+        (Key { name, stacks }, record)
     }
 }
 
@@ -488,9 +594,12 @@ fn shares_minus(now: Vec<Share>, before: &[Share]) -> Vec<Share> {
 /// The texts of a log, each once; stacks as they count: without what is left out.
 struct Texts {
     names: Vec<Arc<str>>,
-    /// The stack of each trace, in `stacks`.
+    frames: Vec<Arc<str>>,
+    /// The stack of each trace.
     stack_of: Vec<u32>,
-    stacks: Vec<Stack>,
+    /// Where the frames of each stack begin in `stack_frames`, and of each but the last end.
+    stack_first: Vec<u32>,
+    stack_frames: Vec<FrameId>,
     /// That of blocks without one.
     none: u32,
     /// The library of the innermost frame that does not allocate, of each trace.
@@ -509,43 +618,82 @@ impl Texts {
             .enumerate()
             .map(|(at, frame)| *firsts.entry(frame).or_insert(FrameId(at as u32)))
             .collect();
-        let mut numbers: Map<Vec<FrameId>, u32> = Map::default();
-        let mut stacks: Vec<Stack> = Vec::new();
-        let (mut stack_of, mut modules) = (Vec::new(), Vec::new());
+        let mut texts = Texts {
+            names: log.names.iter().map(|name| printable(name)).collect(),
+            frames,
+            stack_of: Vec::with_capacity(log.traces.len()),
+            stack_first: Vec::new(),
+            stack_frames: Vec::new(),
+            none: 0,
+            modules: Vec::with_capacity(log.traces.len()),
+        };
+        // By their hashes; those with equal ones in a chain.
+        let seed = Seeded::default();
+        let mut numbers: Map<u64, u32> = Map::default();
+        let mut next: Vec<u32> = Vec::new();
+        let mut stack = Vec::new();
         for trace in &log.traces {
             let at = |frame: &FrameId| frame.0 as usize;
             let innermost = trace.iter().find(|frame| !allocates[at(frame)]);
-            modules.push(innermost.and_then(|frame| log.libraries.get(at(frame)).copied().flatten()));
+            texts.modules.push(innermost.and_then(|frame| log.libraries.get(at(frame)).copied().flatten()));
             let is_ignored = |frame: &FrameId| {
-                options.ignore_alloc_fns && (allocates[at(frame)] || frames[at(frame)].contains("???"))
+                options.ignore_alloc_fns && (allocates[at(frame)] || texts.frames[at(frame)].contains("???"))
             };
             let counted = trace.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
-            let key: Vec<FrameId> = counted.map(|frame| first_of[at(frame)]).collect();
-            stack_of.push(*numbers.entry(key).or_insert_with_key(|key| {
-                stacks.push(key.iter().map(|frame| frames[at(frame)].clone()).collect());
-                stacks.len() as u32 - 1
-            }));
+            stack.clear();
+            stack.extend(counted.map(|frame| first_of[at(frame)]));
+            let new = texts.stack_first.len() as u32;
+            let mut number = *numbers.entry(seed.hash_one(&stack)).or_insert(new);
+            while number != new && texts.stack_frames(number) != stack {
+                if next[number as usize] == NOWHERE {
+                    next[number as usize] = new;
+                }
+                number = next[number as usize];
+            }
+            if number == new {
+                next.push(NOWHERE);
+                texts.stack_first.push(texts.stack_frames.len() as u32);
+                texts.stack_frames.extend_from_slice(&stack);
+            }
+            texts.stack_of.push(number);
         }
-        let none = stacks.len() as u32;
-        stacks.push(vec![Arc::from(NO_STACK)]);
-        let names = log.names.iter().map(|name| printable(name)).collect();
-        Texts { names, stack_of, stacks, none, modules }
+        texts.none = texts.stack_first.len() as u32;
+        texts
     }
 
-    fn module(&self, trace: Option<TraceId>) -> Option<Arc<str>> {
-        Some(self.names[self.modules[trace?.0 as usize]?.0 as usize].clone())
+    fn stack_frames(&self, stack: u32) -> &[FrameId] {
+        let at = stack as usize;
+        let end = self.stack_first.get(at + 1).map_or(self.stack_frames.len(), |end| *end as usize);
+        &self.stack_frames[self.stack_first[at] as usize..end]
     }
 
-    fn alloc(&self, trace: Option<TraceId>) -> &Stack {
-        &self.stacks[trace.map_or(self.none, |trace| self.stack_of[trace.0 as usize]) as usize]
+    fn stack(&self, stack: u32) -> Stack {
+        if stack == self.none {
+            return vec![Arc::from(NO_STACK)];
+        }
+        self.stack_frames(stack).iter().map(|frame| self.frames[frame.0 as usize].clone()).collect()
+    }
+
+    fn module(&self, trace: Option<TraceId>) -> Option<NameId> {
+        self.modules[trace?.0 as usize]
+    }
+
+    /// Whether a record of stacks passes the filters.
+    fn sum_passes(&self, sum: &Sum, options: &Options) -> bool {
+        let shown = sum.stacks[0].map(|stack| self.shown(stack, options.filter_stacks_for_testing));
+        passes(&shown.unwrap_or_default(), &options.filters)
+    }
+
+    fn alloc(&self, trace: Option<TraceId>) -> Stack {
+        self.stack(trace.map_or(self.none, |trace| self.stack_of[trace.0 as usize]))
     }
 
     fn shown(&self, stack: u32, is_for_testing: bool) -> Stack {
-        let stack = &self.stacks[stack as usize];
+        let stack = self.stack(stack);
         if is_for_testing && stack.iter().filter(|frame| frame.contains("DMD")).count() >= 3 {
             return vec![Arc::from(DETECTOR)];
         }
-        stack.clone()
+        stack
     }
 }
 
@@ -574,7 +722,7 @@ fn passes(stack: &Stack, filters: &[String]) -> bool {
 }
 
 fn flaws(log: &Log, texts: &Texts) -> Vec<Flaw> {
-    let stack = |trace: Option<TraceId>| trace.map(|trace| texts.alloc(Some(trace)).clone());
+    let stack = |trace: Option<TraceId>| trace.map(|trace| texts.alloc(Some(trace)));
     let flaw = |defect: &crate::log::Defect| Flaw {
         kind: defect.kind,
         reporter: defect.reporter.map(|name| texts.names[name.0 as usize].clone()),

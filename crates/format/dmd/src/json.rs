@@ -2,7 +2,29 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::advice::{Owner, Part, Plan, Step};
 use crate::analysis::{Analysis, By, Flaw, Kind, Record, Share, Total};
+
+impl Plan {
+    /// As JSON: all steps, the most bytes first. Sizes are in bytes.
+    pub fn to_json(&self) -> Value {
+        let part = |part: &Part| json!({ "place": part.place, "type": part.type_name, "bytes": part.bytes, "blocks": part.blocks });
+        let step = |step: &Step| {
+            json!({
+                "advice": step.advice.to_string(),
+                "action": step.advice.action(),
+                "owner": step.advice.owner().map(Owner::subject),
+                "bytes": step.bytes,
+                "blocks": step.blocks,
+                "parts": step.parts.iter().map(part).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "unreported": self.unreported.iter().map(step).collect::<Vec<_>>(),
+            "twice_reported": self.twice.iter().map(step).collect::<Vec<_>>(),
+        })
+    }
+}
 
 impl Analysis {
     /// As JSON: what the text says, whole. Sizes are in bytes.

@@ -22,7 +22,7 @@ mod scan;
 mod text;
 mod write;
 
-pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who};
+pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who, Whose};
 pub use analysis::{
     Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
     Share, Sort, Stack, Total, is_alloc_fn,
@@ -36,4 +36,4 @@ pub use log::{
 pub use read::ReadError;
 pub use referrers::{Chains, Link, Referrers};
 pub use scan::{ClampStats, Overlap};
-pub use text::TextOptions;
+pub use text::{RECORDS_MAX, TextOptions};

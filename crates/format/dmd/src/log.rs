@@ -103,7 +103,7 @@ pub struct Group {
     pub type_name: Option<NameId>,
     /// In which context they were allocated: names of scopes, the outermost first, separated by `/`.
     pub context: Option<NameId>,
-    /// How many there are of each size, in the order of the first of each.
+    /// How many there are of each size.
     pub sizes: Vec<Size>,
 }
 

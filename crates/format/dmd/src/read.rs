@@ -484,7 +484,7 @@ impl<R: Read> Reader<R> {
 
     /// What blocks refer to must be there.
     fn whole(mut self) -> Result<Log> {
-        let mut groups = std::mem::take(&mut self.groups.groups);
+        let mut groups = std::mem::take(&mut self.groups).finish();
         // Programs that do not know names drop their table and keep the rest.
         let names = &self.names;
         let known = |name: Option<NameId>| name.filter(|name| names.is_defined(name.0));
@@ -539,15 +539,41 @@ fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
 /// The numbers of keys, from 0, in the order in which they come first.
 #[derive(Default)]
 struct Numbers {
-    numbers: Map<u64, u32>,
+    /// Of keys that are small, one more than the number; 0: it has none yet.
+    small: Vec<u32>,
+    others: Map<u64, u32>,
+    count: u32,
     is_defined: Vec<bool>,
 }
+
+/// Keys below are looked up in a list. They are counted from 0 by who writes logs.
+const SMALL_END: u64 = 1 << 24;
 
 impl Numbers {
     #[inline]
     fn number(&mut self, key: u64) -> u32 {
-        let next = self.numbers.len() as u32;
-        *self.numbers.entry(key).or_insert(next)
+        match self.small.get(key as usize) {
+            Some(&number) if number > 0 => number - 1,
+            _ => self.other(key),
+        }
+    }
+
+    #[inline(never)]
+    fn other(&mut self, key: u64) -> u32 {
+        if key >= SMALL_END {
+            let next = self.count;
+            let number = *self.others.entry(key).or_insert(next);
+            self.count += u32::from(number == next);
+            return number;
+        }
+        let at = key as usize;
+        if self.small.len() <= at {
+            let length = (at + 1).next_power_of_two();
+            self.small.resize(length, 0);
+        }
+        self.count += 1;
+        self.small[at] = self.count;
+        self.count - 1
     }
 
     fn define(&mut self, number: u32) {
@@ -568,8 +594,9 @@ struct Keys {
 impl Keys {
     #[inline]
     fn key(&mut self, text: &[u8]) -> u64 {
-        if text.len() <= 12 {
-            let mut key = 1;
+        // A digit that is zero in front would make another key of the same value.
+        if text.len() <= 12 && (text.len() == 1 || text.first() != Some(&b'A')) {
+            let mut key = 0;
             for &byte in text {
                 let digit = match byte {
                     b'A'..=b'Z' => byte - b'A',
@@ -578,7 +605,9 @@ impl Keys {
                 };
                 key = key << 5 | u64::from(digit);
             }
-            return key;
+            if !text.is_empty() {
+                return key;
+            }
         }
         self.other(text)
     }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::analysis::{Analysis, Flaw, Kind, KindName, Record, Share, Total};
 use crate::log::{DefectKind, Mode};
 
-/// The record at which a list ends.
-const RECORDS_MAX: usize = 1000;
+/// The record at which a list ends: more are not needed for a text.
+pub const RECORDS_MAX: usize = 1000;
 /// Types and contexts of a record that are shown.
 const SHARES_MAX: usize = 4;
 
@@ -267,7 +267,7 @@ fn capitalized(name: &str) -> String {
 }
 
 /// A whole number with its thousands separated.
-fn number(number: i64) -> String {
+pub(crate) fn number(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::from(if number < 0 { "-" } else { "" });
     for (at, digit) in digits.chars().enumerate() {
@@ -279,11 +279,11 @@ fn number(number: i64) -> String {
     text
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", number(count.min(i64::MAX as u64) as i64), if count == 1 { one } else { many })
 }
 
 /// The part of the whole, in percent; 0 of nothing.
-fn percent(part: i64, whole: i64) -> f64 {
+pub(crate) fn percent(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { (100 * i128::from(part)) as f64 / whole as f64 }
 }

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use heapledger_dmd::Log;
 use heapledger_reports::Reports;
 use serde::Serialize;
 
+use crate::dark;
+use crate::files::{is_log, read_log};
 use crate::http::{Request, Response};
 use crate::shelf::{Origin, Shelf};
 use crate::source::{Source, Wish};
@@ -18,8 +21,10 @@ use crate::view::{Views, Wanted};
 pub struct Handler {
     source: Box<dyn Source>,
     options: Options,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<Shelf<Reports>>,
     views: Mutex<Views>,
+    logs: Mutex<Shelf<Log>>,
+    dark_views: Mutex<dark::Views>,
     /// Held while the source is asked: one thing at a time.
     asking: Mutex<()>,
 }
@@ -74,9 +79,14 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 7] = [
+const ASSETS: [Asset; 12] = [
     asset!("page.css", "text/css; charset=utf-8"),
+    asset!("dark.css", "text/css; charset=utf-8"),
     asset!("page.js", "text/javascript; charset=utf-8"),
+    asset!("shell.js", "text/javascript; charset=utf-8"),
+    asset!("measurements.js", "text/javascript; charset=utf-8"),
+    asset!("dark.js", "text/javascript; charset=utf-8"),
+    asset!("record.js", "text/javascript; charset=utf-8"),
     asset!("list.js", "text/javascript; charset=utf-8"),
     asset!("row.js", "text/javascript; charset=utf-8"),
     asset!("overview.js", "text/javascript; charset=utf-8"),
@@ -103,6 +113,16 @@ const SECURITY: [(&str, &str); 7] = [
     ("Cache-Control", "no-store"),
 ];
 
+/// The text of a log that is loaded may have so many bytes: what is kept of it is a small part, if it is one.
+const LOG_BYTES_MAX: usize = 256 << 20;
+
+/// What has just come.
+enum New {
+    Nothing,
+    Measurement(u64),
+    Log(u64),
+}
+
 /// A body that is no file: what the page says of itself.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -113,6 +133,8 @@ impl Handler {
             source: Box::new(source),
             shelf: Mutex::new(Shelf::new(options.kept_bytes_max)),
             views: Mutex::default(),
+            logs: Mutex::new(Shelf::new(options.kept_bytes_max)),
+            dark_views: Mutex::default(),
             asking: Mutex::default(),
             options,
         }
@@ -123,19 +145,26 @@ impl Handler {
         self.shelf().keep(Origin::Loaded(name.into()), reports);
     }
 
+    /// Adds a log of the dark matter detector that is there already, as a file of this name.
+    pub fn load_log(&self, name: impl Into<String>, log: Log) {
+        lock(&self.logs).keep(Origin::Loaded(name.into()), log);
+    }
+
     /// Lets go of all that can be made again. For a server whose page nobody looks at.
     pub fn tidy(&self) {
         lock(&self.views).clear();
+        lock(&self.dark_views).clear();
     }
 
     /// Whether there is something to [`tidy`](Handler::tidy).
     pub fn is_tidy(&self) -> bool {
-        lock(&self.views).is_empty()
+        lock(&self.views).is_empty() && lock(&self.dark_views).is_empty()
     }
 
     /// About how many bytes it keeps: measurements, and what was made of them to be shown.
     pub fn kept_bytes(&self) -> usize {
-        self.shelf().bytes() + lock(&self.views).bytes()
+        let logs = lock(&self.logs).bytes() + lock(&self.dark_views).bytes();
+        self.shelf().bytes() + lock(&self.views).bytes() + logs
     }
 
     /// The largest body that is taken for such a request.
@@ -225,27 +254,41 @@ impl Handler {
             ("GET" | "HEAD", "allocator") => {
                 self.ask(|source| source.allocator()).map(|text| Response::text(200, text))
             }
-            ("GET" | "HEAD", "state") => Ok(self.state(None)),
+            ("GET" | "HEAD", "dmd.json.gz") => self.save_log(request),
+            ("GET" | "HEAD", "state") => Ok(self.state(New::Nothing)),
             ("POST", "measure") => {
                 let id = self.measure(wish(request))?;
-                Ok(self.state(Some(id)))
+                Ok(self.state(New::Measurement(id)))
+            }
+            ("POST", "look") => {
+                let before = self.source.now();
+                let log = self.ask(|source| source.dark_matter(wish(request)))?;
+                let at = self.source.now();
+                let origin = Origin::Measured { at, milliseconds: at.saturating_sub(before) };
+                let id = lock(&self.logs).keep(origin, log);
+                Ok(self.state(New::Log(id)))
             }
             ("POST", "minimise") => {
                 self.ask(|source| source.minimise())?;
                 let id = self.measure(wish(request))?;
-                Ok(self.state(Some(id)))
+                Ok(self.state(New::Measurement(id)))
             }
             ("POST", "load") => {
+                let origin = Origin::Loaded(request.parameter("name").unwrap_or_else(|| "a file".to_owned()));
+                if is_log(request.body) {
+                    let log = read_log(request.body, LOG_BYTES_MAX).map_err(|error| Response::text(422, error))?;
+                    let id = lock(&self.logs).keep(origin, log);
+                    return Ok(self.state(New::Log(id)));
+                }
                 let reports = Reports::parse(request.body).map_err(|error| Response::text(422, error.to_string()))?;
-                let name = request.parameter("name").unwrap_or_else(|| "a file".to_owned());
-                let id = self.shelf().keep(Origin::Loaded(name), reports);
-                Ok(self.state(Some(id)))
+                let id = self.shelf().keep(origin, reports);
+                Ok(self.state(New::Measurement(id)))
             }
             ("POST", "forget") => {
                 let id = request.parameter("id").and_then(|id| id.parse().ok());
                 let id = id.ok_or_else(|| Response::text(400, "forget what? ?id=N"))?;
                 self.shelf().forget(id);
-                Ok(self.state(None))
+                Ok(self.state(New::Nothing))
             }
             ("POST", "rows") => {
                 let wanted = Wanted::parse(request.body)?;
@@ -257,8 +300,23 @@ impl Handler {
                 let text = wanted.text(&self.shelf())?;
                 Ok(Response::new(200, "text/plain; charset=utf-8", text.into_bytes()))
             }
-            (_, "" | "reports.json.gz" | "metrics" | "allocator" | "state") => Err(Response::text(405, "GET this")),
-            (_, "measure" | "minimise" | "load" | "forget" | "rows" | "text") => Err(Response::text(405, "POST this")),
+            ("POST", "records" | "record" | "dark-text") => {
+                let wanted = dark::Wanted::parse(request.body)?;
+                let (mut views, logs) = (lock(&self.dark_views), lock(&self.logs));
+                match route {
+                    "records" => views.rows(&logs, &wanted).map(|rows| Response::new(200, JSON, rows)),
+                    "record" => views.row(&logs, &wanted).map(|row| Response::new(200, JSON, row)),
+                    _ => views.text(&logs, &wanted).map(|text| Response::text(200, text)),
+                }
+            }
+            (_, "" | "reports.json.gz" | "dmd.json.gz" | "metrics" | "allocator" | "state") => {
+                Err(Response::text(405, "GET this"))
+            }
+            (
+                _,
+                "measure" | "minimise" | "look" | "load" | "forget" | "rows" | "text" | "records" | "record"
+                | "dark-text",
+            ) => Err(Response::text(405, "POST this")),
             _ => Err(Response::text(404, "not found")),
         }
     }
@@ -268,17 +326,30 @@ impl Handler {
         let file = match request.parameter("measurement") {
             Some(id) => {
                 let id = id.parse().map_err(|_| Response::text(400, "measurements have numbers"))?;
-                let reports = self.shelf().get(id).map(|one| one.reports.clone());
+                let reports = self.shelf().get(id).map(|one| one.content.clone());
                 reports.ok_or_else(gone)?.to_gzip()
             }
             None => self.ask(|source| source.measure(wish(request)))?.to_gzip(),
         };
+        Ok(self.file("memory-report", file))
+    }
+
+    /// The log that is asked for, as a file.
+    fn save_log(&self, request: &Request<'_>) -> Result<Response, Response> {
+        let id = request.parameter("log").and_then(|id| id.parse().ok());
+        let id = id.ok_or_else(|| Response::text(400, "which log? ?log=N"))?;
+        let log = lock(&self.logs).get(id).map(|one| one.content.clone()).ok_or_else(gone)?;
+        Ok(self.file("dmd", log.to_gzip()))
+    }
+
+    /// A file to be kept, called after what it is and what the page is of.
+    fn file(&self, what: &str, content: Vec<u8>) -> Response {
         let name: String =
             self.source.title().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let name = name.trim_matches('-').to_owned();
         let name = if name.is_empty() { "memory".to_owned() } else { name };
-        let disposition = format!("attachment; filename=\"memory-report-{name}.json.gz\"");
-        Ok(Response::new(200, GZIP, file).header("Content-Disposition", disposition))
+        let disposition = format!("attachment; filename=\"{what}-{name}.json.gz\"");
+        Response::new(200, GZIP, content).header("Content-Disposition", disposition)
     }
 
     fn metrics(&self) -> Result<Response, Response> {
@@ -296,17 +367,21 @@ impl Handler {
     }
 
     /// What is there to be shown, and what can be asked for. `new` is what was asked for just now.
-    fn state(&self, new: Option<u64>) -> Response {
+    fn state(&self, new: New) -> Response {
         #[derive(Serialize)]
         struct State {
             title: String,
             can_measure: bool,
+            can_look: bool,
             can_minimise: bool,
             can_tell_of_allocator: bool,
             file_bytes_max: usize,
             measurements: Vec<Measurement>,
+            logs: Vec<OfLog>,
             #[serde(skip_serializing_if = "Option::is_none")]
             new: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            new_log: Option<u64>,
         }
         #[derive(Serialize)]
         struct Measurement {
@@ -321,6 +396,18 @@ impl Handler {
             milliseconds: Option<u64>,
             reports: usize,
         }
+        #[derive(Serialize)]
+        struct OfLog {
+            id: u64,
+            /// Of a file.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            /// Of what was looked at here.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            at: Option<u64>,
+            /// For how long the program was held up.
+            pause: String,
+        }
         let abilities = self.source.abilities();
         let shelf = self.shelf();
         let measurements = shelf.iter().map(|one| {
@@ -328,16 +415,32 @@ impl Handler {
                 Origin::Loaded(name) => (Some(name.clone()), None, None),
                 Origin::Measured { at, milliseconds } => (None, Some(*at), Some(*milliseconds)),
             };
-            Measurement { id: one.id, name, at, milliseconds, reports: one.reports.reports.len() }
+            Measurement { id: one.id, name, at, milliseconds, reports: one.content.reports.len() }
         });
+        let logs = lock(&self.logs);
+        let of_logs = logs.iter().map(|one| {
+            let (name, at) = match &one.origin {
+                Origin::Loaded(name) => (Some(name.clone()), None),
+                Origin::Measured { at, .. } => (None, Some(*at)),
+            };
+            OfLog { id: one.id, name, at, pause: dark::pause(one.content.about.pause_ns) }
+        });
+        let (new, new_log) = match new {
+            New::Nothing => (None, None),
+            New::Measurement(id) => (Some(id), None),
+            New::Log(id) => (None, Some(id)),
+        };
         let state = State {
             title: self.source.title(),
             can_measure: abilities.measure,
+            can_look: abilities.dark_matter,
             can_minimise: abilities.minimise,
             can_tell_of_allocator: abilities.allocator,
             file_bytes_max: self.options.file_bytes_max,
             measurements: measurements.collect(),
+            logs: of_logs.collect(),
             new,
+            new_log,
         };
         json(&state)
     }
@@ -347,7 +450,7 @@ impl Handler {
         question(&*self.source).map_err(|why| Response::text(501, why))
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, Shelf<Reports>> {
         lock(&self.shelf)
     }
 }

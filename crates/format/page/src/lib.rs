@@ -10,6 +10,8 @@
 //! Pure: it reads no clock and opens no socket; a [`Source`] may.
 #![forbid(unsafe_code)]
 
+mod dark;
+mod files;
 mod handler;
 mod http;
 mod rows;

@@ -1,29 +1,36 @@
-//! What can be shown: measurements that were made, and files that were loaded.
+//! What can be shown: what was measured, and files that were loaded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use heapledger_dmd::Log;
 use heapledger_reports::{Report, Reports};
 
-/// The newest measurements. The oldest ones make room.
+/// The newest of what can be shown. The oldest make room.
 #[derive(Debug)]
-pub(crate) struct Shelf {
-    kept: VecDeque<Measurement>,
+pub(crate) struct Shelf<T> {
+    kept: VecDeque<Kept<T>>,
     next_id: u64,
     bytes_max: usize,
 }
 
-/// Reports that can be shown.
+/// Something that can be shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Measurement {
+pub(crate) struct Kept<T> {
     /// Never given out twice.
     pub(crate) id: u64,
     pub(crate) origin: Origin,
-    pub(crate) reports: Arc<Reports>,
+    pub(crate) content: Arc<T>,
     bytes: usize,
 }
 
-/// Where reports are from.
+/// What a shelf may be full of.
+pub(crate) trait Weighed {
+    /// About how much memory it takes: texts that several share count for each.
+    fn bytes(&self) -> usize;
+}
+
+/// Where it is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Measured by the program.
@@ -37,17 +44,17 @@ pub(crate) enum Origin {
     Loaded(String),
 }
 
-impl Shelf {
-    pub(crate) fn new(bytes_max: usize) -> Shelf {
+impl<T: Weighed> Shelf<T> {
+    pub(crate) fn new(bytes_max: usize) -> Shelf<T> {
         Shelf { kept: VecDeque::new(), next_id: 1, bytes_max }
     }
 
-    /// Keeps reports, and says what they can be asked for by.
-    pub(crate) fn keep(&mut self, origin: Origin, reports: Reports) -> u64 {
+    /// Keeps something, and says what it can be asked for by.
+    pub(crate) fn keep(&mut self, origin: Origin, content: T) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let bytes = reports.reports.iter().map(bytes).sum();
-        self.kept.push_back(Measurement { id, origin, reports: Arc::new(reports), bytes });
+        let bytes = content.bytes();
+        self.kept.push_back(Kept { id, origin, content: Arc::new(content), bytes });
         // Two are what a comparison needs.
         while self.kept.len() > 2 && self.bytes() > self.bytes_max {
             self.kept.pop_front();
@@ -55,7 +62,7 @@ impl Shelf {
         id
     }
 
-    pub(crate) fn get(&self, id: u64) -> Option<&Measurement> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Kept<T>> {
         self.kept.iter().find(|one| one.id == id)
     }
 
@@ -68,15 +75,32 @@ impl Shelf {
         self.kept.iter().map(|one| one.bytes).sum()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Measurement> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept<T>> {
         self.kept.iter()
     }
 }
 
-/// What a report takes, about: texts that several share count for each.
+impl Weighed for Reports {
+    fn bytes(&self) -> usize {
+        self.reports.iter().map(bytes).sum()
+    }
+}
+
 fn bytes(report: &Report) -> usize {
     let stable_path = report.stable_path.as_ref().map_or(0, |path| path.len());
     size_of::<Report>() + report.path.len() + stable_path + report.description.len()
+}
+
+impl Weighed for Log {
+    fn bytes(&self) -> usize {
+        let texts = self.frames.iter().chain(&self.names).map(|text| size_of::<String>() + text.len());
+        let traces = self.traces.iter().map(|trace| size_of::<Vec<u32>>() + trace.len() * size_of::<u32>());
+        let groups = self
+            .groups
+            .iter()
+            .map(|group| size_of::<heapledger_dmd::Group>() + group.sizes.len() * size_of::<heapledger_dmd::Size>());
+        texts.chain(traces).chain(groups).sum()
+    }
 }
 
 #[cfg(test)]

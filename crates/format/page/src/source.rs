@@ -1,5 +1,6 @@
 //! Where measurements come from.
 
+use heapledger_dmd::Log;
 use heapledger_reports::Reports;
 
 /// What the page is of: a running program, or nothing but files.
@@ -18,6 +19,17 @@ pub trait Source: Send + Sync {
     ///
     /// Why there are none, as a sentence.
     fn measure(&self, wish: Wish) -> Result<Reports, String>;
+
+    /// Which blocks are reported, by whom, and which are not, now: what the dark matter detector shows. By default there is
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why there is nothing, as a sentence.
+    fn dark_matter(&self, wish: Wish) -> Result<Log, String> {
+        let Wish { anonymous: _ } = wish;
+        Err("there is no heap here to be looked at".to_owned())
+    }
 
     /// Has the program give back what memory it can spare.
     ///
@@ -42,6 +54,8 @@ pub trait Source: Send + Sync {
 pub struct Abilities {
     /// There is a program to be measured.
     pub measure: bool,
+    /// Its heap can be looked at, block by block.
+    pub dark_matter: bool,
     /// It can be asked to give back memory.
     pub minimise: bool,
     /// Its allocator has something to say.

@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use heapledger_reports::Reports;
 use heapledger_reports::about::{self, Filter, Page};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,7 @@ impl Wanted {
     }
 
     /// The same as text, as Firefox has it.
-    pub(crate) fn text(&self, shelf: &Shelf) -> Result<String, Response> {
+    pub(crate) fn text(&self, shelf: &Shelf<Reports>) -> Result<String, Response> {
         let mut page = self.view.page(shelf)?;
         let toggled = self.toggled();
         for section in &mut page.sections {
@@ -88,8 +89,8 @@ impl Wanted {
 }
 
 impl View {
-    fn page(&self, shelf: &Shelf) -> Result<Page, Response> {
-        let get = |id| shelf.get(id).map(|one| &*one.reports).ok_or_else(gone);
+    fn page(&self, shelf: &Shelf<Reports>) -> Result<Page, Response> {
+        let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
         let mut options = about::Options { verbose: self.verbose, ..about::Options::default() };
         if !self.filter.is_empty() {
             options.filter = Some(match self.is_regex {
@@ -120,7 +121,7 @@ impl Views {
     }
 
     /// The rows that are wanted, as JSON.
-    pub(crate) fn rows(&mut self, shelf: &Shelf, wanted: &Wanted) -> Result<Vec<u8>, Response> {
+    pub(crate) fn rows(&mut self, shelf: &Shelf<Reports>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
         #[derive(Serialize)]
         struct Answer<'a> {
             /// How many are seen in all.
@@ -156,7 +157,7 @@ impl Views {
         serde_json::to_vec(&answer).map_err(|error| Response::text(500, error.to_string()))
     }
 
-    fn keep(&mut self, shelf: &Shelf, wanted: &Wanted) -> Result<&Kept, Response> {
+    fn keep(&mut self, shelf: &Shelf<Reports>, wanted: &Wanted) -> Result<&Kept, Response> {
         let toggled = wanted.toggled();
         let found = self.0.iter().position(|kept| kept.view == wanted.view);
         let kept = match found.and_then(|at| self.0.remove(at)) {

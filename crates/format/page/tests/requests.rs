@@ -1,5 +1,6 @@
 //! What a page answers, whoever asks.
 
+use heapledger_dmd::{Block, Builder, Log, Mode};
 use heapledger_page::{Connection, Files, Handler, Hosts, Options};
 use heapledger_reports::{Kind, Report, Reports, Unit};
 use proptest::prelude::*;
@@ -18,7 +19,49 @@ fn handler() -> Handler {
     };
     let reports = vec![report("explicit/a/b", 3 << 20), report("explicit/a/c", 2 << 20), report("explicit/d", 1 << 20)];
     handler.load("one", Reports { reports, has_usable_size: true });
+    handler.load_log("first", log(3));
+    handler.load_log("second", log(5));
     handler
+}
+
+/// Blocks that nobody reports, so many that one does, and one that two do.
+fn log(count: u64) -> Log {
+    let mut builder = Builder::new(Mode::DarkMatter);
+    let [put, get, report] = ["a::Store::put (a.rs:1)", "a::Store::get (a.rs:2)", "a::report (a.rs:3)"].map(|text| {
+        let frame = builder.frame(text);
+        builder.trace(&[frame])
+    });
+    let [one, other] = ["explicit/one", "explicit/other"].map(|name| {
+        let reporter = Some(builder.name(name));
+        Some(heapledger_dmd::Report { trace: report, reporter })
+    });
+    let type_name = Some(builder.name("a::Value"));
+    let block = |requested, count, alloc, reports| Block {
+        requested,
+        slop: 8,
+        count,
+        weight: 1.0,
+        variance: 0.0,
+        alloc: Some(alloc),
+        reports,
+        type_name,
+        context: None,
+    };
+    builder.add(&block(1000, 2, put, [None; 2]));
+    builder.add(&block(100, 1, get, [None; 2]));
+    builder.add(&block(500, count, put, [one, None]));
+    builder.add(&block(40, 1, get, [one, other]));
+    builder.finish()
+}
+
+fn post(handler: &Handler, path: &str, body: &[u8]) -> (u16, String) {
+    let head = format!(
+        "POST /secret/{path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let answer = answer(handler, &[head.as_bytes(), body].concat(), usize::MAX);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// The first answer to these bytes, however they are cut into pieces.
@@ -130,6 +173,79 @@ fn what_is_shown_is_the_text_of_the_page() {
     assert!(answer.contains("6.00 MB (100.0%) -- explicit\n├──5.00 MB (83.33%) -- a\n"), "{answer}");
 }
 
+/// Values and names of rows, as they are shown for this view of the first log.
+fn rows(view: &str) -> Vec<(String, String)> {
+    let (status, body) = post(&handler(), "records", format!(r#"{{"log":1,"count":9{view}}}"#).as_bytes());
+    assert_eq!(status, 200, "{body}");
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
+    answer["rows"].as_array().unwrap().iter().map(|row| (text(row, "value"), text(row, "name"))).collect()
+}
+
+#[test]
+fn blocks_are_listed_as_they_are_wanted() {
+    let row = |value: &str, name: &str| (value.to_owned(), name.to_owned());
+    let (put, get) = (row("1.97 KB", "a::Store::put"), row("108 B", "a::Store::get"));
+    assert_eq!(rows(""), [put.clone(), get.clone()]);
+    assert_eq!(rows(r#","sort":"slop""#), [put.clone(), get.clone()]);
+    assert_eq!(rows(r#","filter":"!get""#), [put]);
+    assert_eq!(rows(r#","filter":"get""#), [get]);
+    assert_eq!(rows(r#","filter":"nothing""#), []);
+    assert_eq!(rows(r#","list":"once""#), [row("1.49 KB", "a::Store::put")]);
+    assert_eq!(rows(r#","list":"once","filter":"explicit/one""#).len(), 1);
+    assert_eq!(rows(r#","list":"twice""#), [row("48 B", "a::Store::get")]);
+    assert_eq!(rows(r#","by":"owner""#), [row("2.07 KB", "a::Store")]);
+    assert_eq!(rows(r#","by":"type""#), [row("2.07 KB", "a::Value")]);
+    assert_eq!(rows(r#","by":"context""#), [row("2.07 KB", "(not known)")]);
+    assert_eq!(rows(r#","within":{"by":"type","name":"a::Value"}"#).len(), 2);
+    assert_eq!(rows(r#","within":{"by":"type","name":"a::Other"}"#), []);
+    // What the second has more.
+    assert_eq!(rows(r#","base":2,"list":"once""#), [row("-1016 B", "a::Store::put")]);
+    assert_eq!(rows(r#","base":1,"list":"once""#), []);
+    // A list that there is not is the first that there is.
+    assert_eq!(rows(r#","list":"live""#).len(), 2);
+    let advice = rows(r#","list":"advice""#);
+    assert!(advice[0].1.starts_with("extend explicit/one: it reports other blocks that a::Store::put"), "{advice:?}");
+}
+
+#[test]
+fn a_record_is_shown_whole() {
+    let (status, body) = post(&handler(), "record", br#"{"log":1,"list":"twice","from":0}"#);
+    assert_eq!(status, 200);
+    for text in ["40 requested", "explicit/one", "explicit/other", "a::report", "a::Value", "Leave these out of"] {
+        assert!(body.contains(text), "{text}: {body}");
+    }
+    assert_eq!(post(&handler(), "record", br#"{"log":1,"list":"twice","from":1}"#).0, 422);
+    assert_eq!(post(&handler(), "record", br#"{"log":3,"from":0}"#).0, 410);
+    assert_eq!(post(&handler(), "records", br#"{"log":1,"list":"nothing"}"#).0, 400);
+    let (_, text) = post(&handler(), "dark-text", br#"{"log":1}"#);
+    for part in ["Unreported {\n", "Twice-reported {\n", "explicit/other", "\nAdvice {\n"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_log_is_told_from_reports() {
+    let mut plain = Vec::new();
+    log(7).write(&mut plain).unwrap();
+    for file in [plain, log(7).to_gzip()] {
+        let handler = handler();
+        let (status, state) = post(&handler, "load?name=x", &file);
+        assert_eq!(status, 200, "{state}");
+        assert!(state.contains(r#""new_log":3"#), "{state}");
+        assert!(post(&handler, "records", br#"{"log":3,"list":"once","count":1}"#).1.contains("3.47 KB"));
+        // What is cut off is a log all the same, and said to be none that can be read.
+        let (status, why) = post(&handler, "load", &file[..file.len() / 2]);
+        assert_eq!(status, 422);
+        assert!(!why.contains("hasMozMallocUsableSize"), "{why}");
+    }
+    let saved = answer(&handler(), b"GET /secret/dmd.json.gz?log=1 HTTP/1.0\r\nHost: localhost\r\n\r\n", usize::MAX);
+    assert!(saved.contains("attachment; filename=\"dmd-files.json.gz\""), "{saved}");
+    assert_eq!(status("GET /secret/dmd.json.gz?log=9 HTTP/1.1\nHost: localhost\n\n"), 410);
+    assert_eq!(status("GET /secret/dmd.json.gz HTTP/1.1\nHost: localhost\n\n"), 400);
+    assert_eq!(post(&handler(), "look", b"{}").0, 501);
+}
+
 #[test]
 fn a_name_of_ones_own_can_be_the_host() {
     let hosts = Hosts::Named(vec!["admin.example.org".into()]);
@@ -145,6 +261,9 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         Just("GET /secret/state HTTP/1.1".to_owned()),
         Just("POST /secret/rows HTTP/1.1".to_owned()),
         Just("POST /secret/text HTTP/1.1".to_owned()),
+        Just("POST /secret/records HTTP/1.1".to_owned()),
+        Just("POST /secret/record HTTP/1.1".to_owned()),
+        Just("POST /secret/dark-text HTTP/1.1".to_owned()),
         Just("POST /secret/load?name=%zz%20+ HTTP/1.1".to_owned()),
         "[A-Z]{1,5} /secret/[a-z?=&%0-9]{0,12} HTTP/1.[0-2]",
         "\\PC{0,30}",
@@ -158,6 +277,10 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     let body = prop_oneof![
         Just(br#"{"measurement":1,"from":0,"count":9,"toggled":["0"],"filter":"a","verbose":true}"#.to_vec()),
         r#"\{"measurement":[0-3],"base":[0-3],"from":[0-9]{1,20},"count":[0-9]{1,20},"filter":"[a-z(\[*]{0,4}","is_regex":true\}"#
+            .prop_map(String::into_bytes),
+        r#"\{"log":[0-3],"from":[0-9]{1,20},"count":[0-9]{1,20},"filter":"[!a-z]{0,4}","by":"(site|owner|type|module)","list":"(unreported|twice|advice|defects|live)"\}"#
+            .prop_map(String::into_bytes),
+        r#"\{"log":[1-2],"base":[1-3],"sort":"(usable|req|slop|num-blocks)","from":[0-3],"within":\{"by":"type","name":"a"\}\}"#
             .prop_map(String::into_bytes),
         prop::collection::vec(any::<u8>(), 0..200),
     ];

@@ -102,6 +102,7 @@ unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'
         anonymous: given.flags & ANONYMOUS != 0,
         reporter_deadline: or(given.reporter_deadline_ms, defaults.reporter_deadline),
         deadline: or(given.deadline_ms, defaults.deadline),
+        ..defaults
     };
     Some((Path::new(OsStr::from_bytes(path.to_bytes())), options))
 }

@@ -93,7 +93,9 @@ fn dumps() {
 fn storm(count: usize) -> Vec<Vec<u8>> {
     let mut kept = Vec::with_capacity(count);
     for round in 0..3 * count {
-        let block = from_a_stack(round % 7, round % 89, 17 + round % 900);
+        // Most are small, as in most programs.
+        let size = if round % 64 == 0 { 4000 } else { 16 + round % 113 };
+        let block = from_a_stack(round % 7, round % 89, size);
         if round % 3 == 0 {
             kept.push(block);
         }

@@ -215,7 +215,15 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     let as_it_is = dark_matter::Options { report: false, ..Default::default() };
     assert_eq!(reported(&dump(&as_it_is).unwrap(), Some("explicit/store")), (20_001, store.0));
     let of = |mode| dump(&dark_matter::Options { mode, ..Default::default() });
+    let pointed_to = black_box(Box::new(7_u64));
     assert!(of(Mode::Live).unwrap().groups.iter().all(|group| group.reports == [None, None]));
+    let pointers = black_box(vec![0x1234_5678_9abc_def0_u64, &raw const *pointed_to as u64]);
+    let log = of(Mode::Scan).unwrap();
+    let block = log.scanned.blocks.iter().find(|block| block.address == pointers.as_ptr() as u64).unwrap();
+    assert_eq!((block.requested, log.scanned.contents(block)), (16, &pointers[..]));
+    assert!(log.scanned.blocks.iter().any(|block| block.address == pointers[1]));
+    let log = dump(&dark_matter::Options { mode: Mode::Scan, anonymous: true, ..Default::default() }).unwrap();
+    assert!(log.scanned.words.is_empty() && log.scanned.blocks.len() > 20_000);
     assert_eq!(of(Mode::Cumulative).unwrap_err(), Error::NotKept);
     ledger.stop();
     let ledger = Ledger::start(heapledger::Options { keep_freed: true, ..heapledger::Options::EXACT }).unwrap();

@@ -20,17 +20,21 @@
 
 mod log;
 mod modules;
+#[cfg(feature = "symbols")]
+mod names;
 mod signal;
 
 use std::path::Path;
 use std::time::Duration;
 use std::{error, fmt, io};
 
-use heapledger_core::bridge;
+use heapledger_core::{Bytes, bridge};
 use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_inspect::{Ledger, SnapshotError};
 use heapledger_resident::internally;
+#[cfg(feature = "symbols")]
+pub use names::name_frames;
 pub(crate) use signal::{Held, hold};
 pub use signal::{OnSignal, at_exit, on_signal};
 
@@ -43,19 +47,23 @@ pub struct Options {
     pub mode: Mode,
     /// Ask all reporters first, instead of what has been reported before. Only for [`Mode::DarkMatter`].
     pub report: bool,
-    /// Tell reporters to leave out what is private: their own names may be.
+    /// Tell reporters to leave out what is private: their own names may be. Contents of blocks are left out.
     pub anonymous: bool,
     /// How long each reporter may take.
     pub reporter_deadline: Duration,
     /// How long all of them may take.
     pub deadline: Duration,
+    /// Of how many bytes the contents are copied, at most. Only for [`Mode::Scan`], with which all threads that allocate or free
+    /// wait for that: a second for some gigabytes.
+    pub contents_max: Bytes,
 }
 
 impl Default for Options {
-    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all.
+    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all. Contents of a gigabyte.
     fn default() -> Options {
         let collect::Options { reporter_deadline, deadline, .. } = collect::Options::default();
-        Options { mode: Mode::DarkMatter, report: true, anonymous: false, reporter_deadline, deadline }
+        let (mode, contents_max) = (Mode::DarkMatter, Bytes(1 << 30));
+        Options { mode, report: true, anonymous: false, reporter_deadline, deadline, contents_max }
     }
 }
 
@@ -109,7 +117,7 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
     if !is_recorded && !Ledger::get().is_running() {
         return Err(Error::NotRunning);
     }
-    let Options { mode, report, anonymous, reporter_deadline, deadline } = *options;
+    let Options { mode, report, anonymous, reporter_deadline, deadline, contents_max } = *options;
     // What they say, and that nobody else asks them, stays until the log has been made.
     let marked = if report && mode == Mode::DarkMatter {
         let (mark, children) = (true, false);
@@ -125,7 +133,8 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
         return Err(Error::NotKept);
     }
     let claims = marked.as_ref().map_or(&[][..], |marked| &marked.claims);
-    log::of_ledger(mode, claims).map_err(Error::Snapshot)
+    let contents_max = Some(contents_max).filter(|_| mode == Mode::Scan && !anonymous);
+    log::of_ledger(mode, contents_max, claims).map_err(Error::Snapshot)
 }
 
 /// Writes a [log](dump) to a file that `heapledger dmd`, and Mozilla's `dmd.py`, can read. By custom its name ends with

@@ -117,7 +117,14 @@ fn answer(client: &UnixStream) -> io::Result<()> {
 
 fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()> {
     let dmd::Request { mode, report, anonymous, reporter_deadline, deadline } = *request;
-    let log = dump(&dark_matter::Options { mode, report, anonymous, reporter_deadline, deadline });
+    let log = dump(&dark_matter::Options {
+        mode,
+        report,
+        anonymous,
+        reporter_deadline,
+        deadline,
+        ..dark_matter::Options::default()
+    });
     let file = log.map(|log| internally(move || log.to_gzip()));
     let reason;
     let answer = match &file {

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use heapledger_dmd::Log;
 use heapledger_page::{Abilities, Source, Wish};
-use heapledger_report::{Options, allocator_statistics, collect};
+use heapledger_report::{Options, allocator_statistics, collect, dark_matter};
 use heapledger_reports::Reports;
 
 /// The program that this is a part of.
@@ -22,11 +23,25 @@ impl Source for Program {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { measure: true, minimise: true, allocator: true }
+        // Marks are kept in the ledger; under a recorder they are in the recording.
+        let dark_matter = heapledger_resident::control::is_running();
+        Abilities { measure: true, dark_matter, minimise: true, allocator: true }
     }
 
     fn measure(&self, wish: Wish) -> Result<Reports, String> {
         Ok(collect(&Options { anonymous: wish.anonymous, children: self.children, ..Options::default() }))
+    }
+
+    fn dark_matter(&self, wish: Wish) -> Result<Log, String> {
+        let options = dark_matter::Options { anonymous: wish.anonymous, ..dark_matter::Options::default() };
+        let log = dark_matter::dump(&options).map_err(|error| error.to_string())?;
+        #[cfg(feature = "symbols")]
+        let log = {
+            let mut log = log;
+            dark_matter::name_frames(&mut log);
+            log
+        };
+        Ok(log)
     }
 
     fn minimise(&self) -> Result<(), String> {

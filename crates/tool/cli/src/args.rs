@@ -16,7 +16,7 @@ mod types;
 
 pub(crate) use self::common::{Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
-pub(crate) use self::dmd::{Dmd, DmdBy, DmdSort};
+pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::files::{Anonymize, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};

@@ -4,16 +4,22 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use heapledger_dmd::{Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Sort, TextOptions};
+use heapledger_dmd::{
+    Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort, TextOptions,
+};
 
-use crate::args::{Dmd, DmdBy, DmdSort};
+use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
 use crate::output::{Output, tell};
+use crate::page;
 
 mod groups;
 mod names;
+mod passing;
+mod process;
+mod recording;
 mod referrers;
 mod source;
 mod types;
@@ -24,7 +30,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
-        let mut log = Source::of(source).read(arguments.beyond.save.is_some())?;
+        let mut log = Source::of(source).read(arguments)?;
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
@@ -39,6 +45,9 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         }
         logs.push(log);
     }
+    if arguments.beyond.page {
+        return show_page(arguments, logs);
+    }
     if let Some(address) = arguments.beyond.who_points_to {
         let [log] = logs.as_slice() else {
             return Err(Failure::new(Exit::Usage, "who points to a block is asked of one log"));
@@ -46,7 +55,21 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         let text = referrers::show(&arguments.sources[0], log, address, &options(arguments))?;
         return write(arguments, out, |file| file.write_all(text.as_bytes()));
     }
-    show(arguments, &analyse(arguments, &logs)?, out)
+    let plan = logs.last().filter(|_| arguments.beyond.advice);
+    let plan = plan.map(|log| Plan::of_log(log, options(arguments).estimate));
+    show(arguments, &analyse(arguments, &logs)?, plan.as_ref(), out)
+}
+
+fn show_page(arguments: &Dmd, logs: Vec<Log>) -> Result<()> {
+    let name = |source: &String| source.rsplit('/').next().unwrap_or_default().to_owned();
+    let names: Vec<String> = arguments.sources.iter().map(name).collect();
+    page::serve(names.join(", "), |page| {
+        for (name, mut log) in names.into_iter().zip(logs) {
+            let sampling = options(arguments).estimate.map(|probability| Sampling { probability });
+            log.about.sampling = log.about.sampling.or(sampling);
+            page.load_log(name, log);
+        }
+    })
 }
 
 fn analyse(arguments: &Dmd, logs: &[Log]) -> Result<Analysis> {
@@ -60,19 +83,33 @@ fn analyse(arguments: &Dmd, logs: &[Log]) -> Result<Analysis> {
     }
 }
 
-fn show(arguments: &Dmd, analysis: &Analysis, out: &mut Output) -> Result<()> {
+fn show(arguments: &Dmd, analysis: &Analysis, plan: Option<&Plan>, out: &mut Output) -> Result<()> {
     let beyond = &arguments.beyond;
     if beyond.json {
-        let text = analysis.to_json();
+        let mut text = analysis.to_json();
+        if let Some(plan) = plan {
+            text["advice"] = plan.to_json();
+        }
         return write(arguments, out, |file| writeln!(file, "{text:#}"));
     }
+    let advice = plan.map(ToString::to_string).unwrap_or_default();
     if analysis.by != By::Stack {
-        let text = groups::text(analysis, beyond.defects);
+        let text = groups::text(analysis, beyond.defects) + &advice;
         return write(arguments, out, |file| file.write_all(text.as_bytes()));
     }
     let options = TextOptions { details: beyond.details, defects: beyond.defects };
-    let text = analysis.text(&command(), &options);
+    let text = analysis.text(&command(), &options) + &advice;
     write(arguments, out, |file| file.write_all(text.as_bytes()))
+}
+
+/// What a log is to be of that is made now.
+fn mode(arguments: &Dmd) -> Mode {
+    match arguments.process.mode {
+        DmdMode::Live => Mode::Live,
+        DmdMode::DarkMatter => Mode::DarkMatter,
+        DmdMode::Cumulative => Mode::Cumulative,
+        DmdMode::Scan => Mode::Scan,
+    }
 }
 
 /// Into the file that was asked for, or to standard output.
@@ -103,13 +140,15 @@ fn options(arguments: &Dmd) -> Options {
             Some(DmdBy::Module) => By::Module,
             Some(DmdBy::Context) => By::Context,
         },
+        records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
     }
 }
 
 /// Types are looked for in debug information only if they are shown: that may take seconds.
 fn wants_types(arguments: &Dmd) -> bool {
     let beyond = &arguments.beyond;
-    !arguments.view.no_fix_stacks && (beyond.json || beyond.details || beyond.by == Some(DmdBy::Type))
+    !arguments.view.no_fix_stacks
+        && (beyond.json || beyond.details || beyond.advice || beyond.page || beyond.by == Some(DmdBy::Type))
 }
 
 /// The command line without directories, as the script has it.

@@ -41,6 +41,7 @@ mod mismatch;
 mod neighbours;
 mod new_file;
 mod output;
+mod page;
 mod parts;
 mod picture;
 mod plot;

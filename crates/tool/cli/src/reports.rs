@@ -13,9 +13,9 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::output::{Output, warn};
+use crate::page;
 
 mod json;
-mod page;
 mod source;
 mod url;
 
@@ -30,13 +30,22 @@ pub(crate) fn run(action: &ReportsAction, out: &mut Output) -> Result<()> {
 
 fn show(arguments: &ShowReports, out: &mut Output) -> Result<()> {
     if arguments.page {
-        let name = |source: &str| source.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-        let named = |source: &String| Ok((name(source), read(source, &arguments.privacy)?));
-        return page::serve(arguments.sources.iter().map(named).collect::<Result<Vec<_>>>()?);
+        return show_page(arguments);
     }
     let options = options(&arguments.view)?;
     let reports = read_all(&arguments.sources, &arguments.privacy)?;
     print(&Page::of(&reports, &options), &arguments.view, out)
+}
+
+fn show_page(arguments: &ShowReports) -> Result<()> {
+    let name = |source: &str| source.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let named = |source: &String| Ok((name(source), read(source, &arguments.privacy)?));
+    let sets = arguments.sources.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let title = match &sets[..] {
+        [(name, _)] => name.clone(),
+        _ => format!("{} sources", sets.len()),
+    };
+    page::serve(title, |page| sets.into_iter().for_each(|(name, reports)| page.load(name, reports)))
 }
 
 fn diff(arguments: &DiffReports, out: &mut Output) -> Result<()> {

@@ -17,7 +17,7 @@ pub struct Owner {
 
 /// Whose a frame is, in the order in which owners are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub enum Whose {
     /// The program's.
     Own,
     /// The program's, but it allocates for whoever calls it: a container, a wrapper of `malloc`.
@@ -33,9 +33,6 @@ impl Owner {
         let frame = Frame::parse(text);
         let is_own = Whose::of(text) <= Whose::Helper;
         let place = frame.place.map(str::to_owned);
-        if frame.function == "???" {
-            return Owner { function: text.to_owned(), of_type: None, place, is_own };
-        }
         let name = Name::parse(frame.function);
         let scope = name.whole_scope();
         let function = if scope.is_empty() { name.function.clone() } else { format!("{scope}::{}", name.function) };
@@ -79,7 +76,8 @@ impl Whose {
             }
             _ => {}
         }
-        if frame.function == "???" && frame.library.is_none() {
+        if frame.function == "???" || text.starts_with(NO_FUNCTION) {
+            // What a function is called decides whose it is: in a program that is one file, all have the same place.
             Whose::Library
         } else if is_allocator(&name) || (name.is_generic && is_container(&name)) {
             Whose::Helper
@@ -88,6 +86,9 @@ impl Whose {
         }
     }
 }
+
+/// What stands for a stack that was not recorded.
+const NO_FUNCTION: &str = "(no stack trace recorded";
 
 /// By name: these are generic, and so in the program's own file.
 fn is_of_language(name: &Name) -> bool {
@@ -208,7 +209,8 @@ mod tests {
         for (text, whose) in [
             ("store::db::Db::set (src/db.rs:142)", Own),
             ("main (/home/me/build/main.c:3)", Own),
-            ("???[/home/me/target/release/store +0x1f]", Own),
+            ("???[/home/me/target/release/store +0x1f]", Library),
+            ("store::put[/home/me/target/release/store +0x1f]", Own),
             ("put (cache.c:7)", Own),
             ("<store::Key as core::clone::Clone>::clone (src/key.rs:1)", Own),
             ("<store::Key as core::clone::Clone>::clone", Own),
@@ -244,8 +246,6 @@ mod tests {
         let owner = Owner::of("<store::db::Db>::set::{closure#0} (/home/me/store/src/db.rs:142)");
         assert_eq!(owner.to_string(), "store::db::Db::set (src/db.rs:142)");
         assert_eq!((owner.subject(), owner.file()), ("store::db::Db", Some("/home/me/store/src/db.rs")));
-        let owner = Owner::of("???[/home/me/store +0x1f]");
-        assert_eq!((owner.to_string(), owner.is_own), ("???[/home/me/store +0x1f]".to_owned(), true));
         assert_eq!(Owner::of("store::fill<int>(int) (a.cc:7)").subject(), "store::fill");
     }
 }

@@ -4,45 +4,47 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::{Advice, Adviser};
-use crate::log::{Group, Size};
+use crate::analysis::{Analysis, KindName, Options};
+use crate::log::Log;
+use crate::text::{counted, number, percent};
 
 /// What to do, the most bytes first. As text, a section of the detector's output.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// About what nobody reports.
     pub unreported: Vec<Step>,
     /// About what is reported twice.
     pub twice: Vec<Step>,
     /// Bytes that nobody reports, whether there is advice on them or not.
-    pub unreported_bytes: f64,
+    pub unreported_bytes: i64,
     /// Bytes that are reported twice.
-    pub twice_bytes: f64,
+    pub twice_bytes: i64,
 }
 
 /// One thing to do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What: for the largest part.
     pub advice: Advice,
     /// Usable bytes of the blocks that this is about.
-    pub bytes: f64,
+    pub bytes: i64,
     /// How many there are.
-    pub blocks: f64,
+    pub blocks: i64,
     /// What they are made of, the most bytes first.
     pub parts: Vec<Part>,
 }
 
 /// Blocks that one function allocates, of one type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The function, and where it is.
     pub place: String,
     /// Their type, if it is known.
     pub type_name: Option<String>,
     /// Their usable bytes.
-    pub bytes: f64,
+    pub bytes: i64,
     /// How many there are.
-    pub blocks: f64,
+    pub blocks: i64,
 }
 
 /// As text: steps and parts of one, at most.
@@ -50,43 +52,37 @@ const STEPS_SHOWN: usize = 10;
 const PARTS_SHOWN: usize = 4;
 
 impl Plan {
-    /// Puts together what is to be done in one place.
-    pub fn of(adviser: &Adviser<'_>) -> Plan {
+    /// Puts together what is to be done in one place. The analysis is that of the adviser.
+    pub fn of(analysis: &Analysis, adviser: &Adviser) -> Plan {
         let mut plan = Plan::default();
-        let mut unreported: HashMap<String, Vec<(Advice, Part)>> = HashMap::new();
-        let mut twice = unreported.clone();
-        for group in &adviser.log.groups {
-            let (steps, total) = match group.reports {
-                [None, _] => (&mut unreported, &mut plan.unreported_bytes),
-                [Some(_), None] => continue,
-                [Some(_), Some(_)] => (&mut twice, &mut plan.twice_bytes),
+        for kind in &analysis.kinds {
+            let (steps, total) = match kind.name {
+                KindName::Unreported => (&mut plan.unreported, &mut plan.unreported_bytes),
+                KindName::TwiceReported => (&mut plan.twice, &mut plan.twice_bytes),
+                KindName::OnceReported | KindName::Live | KindName::Cumulative => continue,
             };
-            let (bytes, blocks) = amount(adviser, group);
-            *total += bytes;
-            let Some(advice) = adviser.group(group) else { continue };
-            let place = adviser.owner(group.alloc).map(ToString::to_string).unwrap_or_default();
-            let type_name = group.type_name.and_then(|name| adviser.log.names.get(name.0 as usize)).cloned();
-            steps.entry(key(&advice)).or_default().push((advice, Part { place, type_name, bytes, blocks }));
+            *total = kind.total.bytes;
+            let mut parts: HashMap<String, Vec<(Advice, Part)>> = HashMap::new();
+            for record in &kind.records {
+                let Some(advice) = adviser.record(kind.name, record) else { continue };
+                let place = adviser.owner(&record.alloc).map(ToString::to_string).unwrap_or_default();
+                let parts = parts.entry(key(&advice)).or_default();
+                parts.extend(record.types.iter().map(|share| {
+                    let type_name = share.name.as_ref().map(ToString::to_string);
+                    let part = Part { place: place.clone(), type_name, bytes: share.bytes, blocks: share.blocks };
+                    (advice.clone(), part)
+                }));
+            }
+            *steps = sorted(parts);
         }
-        plan.unreported = sorted(unreported);
-        plan.twice = sorted(twice);
         plan
     }
-}
 
-/// Usable bytes and blocks of a group, estimated if stacks are those of a sample.
-fn amount(adviser: &Adviser<'_>, group: &Group) -> (f64, f64) {
-    let sampling = adviser.log.about.sampling.filter(|_| group.alloc.is_some());
-    let blocks = |size: &Size| {
-        let usable = (size.requested + size.slop) as f64;
-        let chosen = sampling.map_or(1.0, |sampling| 1.0 - (1.0 - sampling.probability).powf(usable));
-        if chosen > 0.0 { size.weight / chosen } else { 0.0 }
-    };
-    let add = |(bytes, all): (f64, f64), size: &Size| {
-        let blocks = blocks(size);
-        (bytes + blocks * (size.requested + size.slop) as f64, all + blocks)
-    };
-    group.sizes.iter().fold((0.0, 0.0), add)
+    /// The same of a log, whose frames should have the names of functions. `estimate` is as of [`Options`].
+    pub fn of_log(log: &Log, estimate: Option<f64>) -> Plan {
+        let analysis = Analysis::of(log, &Options { max_frames: usize::MAX, estimate, ..Options::default() });
+        Plan::of(&analysis, &Adviser::of(&analysis))
+    }
 }
 
 /// Advice with one key is done in one place.
@@ -117,7 +113,7 @@ fn sorted(steps: HashMap<String, Vec<(Advice, Part)>>) -> Vec<Step> {
             let mut parts: Vec<(Advice, Part)> = together.into_values().collect();
             parts.sort_by(|(_, one), (_, other)| {
                 let names = |part: &Part| (part.place.clone(), part.type_name.clone());
-                other.bytes.total_cmp(&one.bytes).then_with(|| names(one).cmp(&names(other)))
+                other.bytes.cmp(&one.bytes).then_with(|| names(one).cmp(&names(other)))
             });
             let advice = parts[0].0.clone();
             let parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
@@ -125,7 +121,7 @@ fn sorted(steps: HashMap<String, Vec<(Advice, Part)>>) -> Vec<Step> {
             (key, Step { advice, bytes, blocks: parts.iter().map(|part| part.blocks).sum(), parts })
         })
         .collect();
-    steps.sort_by(|(key, one), (other_key, other)| other.bytes.total_cmp(&one.bytes).then_with(|| key.cmp(other_key)));
+    steps.sort_by(|(key, one), (other_key, other)| other.bytes.cmp(&one.bytes).then_with(|| key.cmp(other_key)));
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
@@ -140,14 +136,14 @@ impl fmt::Display for Plan {
             (&self.twice, self.twice_bytes, "twice-reported"),
         ];
         for (steps, total, kind) in lists {
-            for (number, step) in (1..=STEPS_SHOWN).zip(steps) {
-                let share = if total > 0.0 { step.bytes / total * 100.0 } else { 0.0 };
-                let (bytes, blocks) = (grouped(step.bytes), counted(step.blocks));
-                writeln!(f, "  {number}. {bytes} bytes ({share:.2}% of {kind}) in {blocks}")?;
+            for (place, step) in (1..=STEPS_SHOWN).zip(steps) {
+                let share = percent(step.bytes, total);
+                let (bytes, blocks) = (number(step.bytes), counted(step.blocks.unsigned_abs(), "block", "blocks"));
+                writeln!(f, "  {place}. {bytes} bytes ({share:.2}% of {kind}) in {blocks}")?;
                 writeln!(f, "     {}", step.advice)?;
                 for part in step.parts.iter().take(PARTS_SHOWN) {
                     let type_name = part.type_name.as_ref().map(|name| format!(", of type {name}")).unwrap_or_default();
-                    let (bytes, blocks) = (grouped(part.bytes), counted(part.blocks));
+                    let (bytes, blocks) = (number(part.bytes), counted(part.blocks.unsigned_abs(), "block", "blocks"));
                     writeln!(f, "       {bytes} bytes in {blocks} by {}{type_name}", part.place)?;
                 }
                 if step.parts.len() > PARTS_SHOWN {
@@ -160,23 +156,4 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "}}")
     }
-}
-
-fn counted(blocks: f64) -> String {
-    let number = grouped(blocks);
-    format!("{number} {}", if number == "1" { "block" } else { "blocks" })
-}
-
-/// A number with commas.
-fn grouped(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let first = digits.len() % 3;
-    let mut text = digits[..first].to_owned();
-    for (at, digit) in digits[first..].chars().enumerate() {
-        if at % 3 == 0 && !text.is_empty() {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -1,16 +1,21 @@
 // A tree of any number of rows, of which only those that are seen exist: in this document, and on the way to it.
 
-import { draw } from "./row.js";
+import { draw as drawMeasurement } from "./row.js";
 
 const CHUNK = 256;
 /** Rows drawn above and below what is seen, so that scrolling by a little shows no gap. */
 const MARGIN = 12;
 
+const isMeasurement = (row) => row.kind === "node" || row.kind === "single";
+
 export class List extends EventTarget {
-  /** `fetchRows(from, count)` promises an answer of the server. */
-  constructor(tree, space, fetchRows) {
+  /**
+   * `fetchRows(from, count)` promises an answer of the server; `draw` fills an element with a row, and `stops` says of one
+   * whether it can be gone to.
+   */
+  constructor(tree, space, fetchRows, { draw = drawMeasurement, stops = isMeasurement } = {}) {
     super();
-    Object.assign(this, { tree, space, fetchRows });
+    Object.assign(this, { tree, space, fetchRows, drawRow: draw, stopsAt: stops });
     this.seen = 0;
     this.active = 0;
     this.find = null;
@@ -106,9 +111,9 @@ export class List extends EventTarget {
       const element = here ?? this.spare.pop() ?? document.createElement("div");
       element.style.transform = `translateY(${number * this.height}px)`;
       element.isEmpty = !row;
-      element.id = `row-${number}`;
+      element.id = `${this.tree.id}-${number}`;
       element.number = number;
-      if (row) draw(element, row, this.find);
+      if (row) this.drawRow(element, row, this.find);
       else {
         element.replaceChildren();
         element.className = "row waiting";
@@ -161,7 +166,7 @@ export class List extends EventTarget {
   /** Whether a row can be gone to. */
   stops(number) {
     const row = this.row(number);
-    return !row || row.kind === "node" || row.kind === "single";
+    return !row || this.stopsAt(row);
   }
 
   /** Goes to a row, or the nearest one in that direction that is a measurement. */
@@ -193,9 +198,10 @@ export class List extends EventTarget {
   mark() {
     for (const [number, element] of this.drawn) {
       element.classList.toggle("active", number === this.active);
-      if (element.getAttribute("role") === "treeitem") element.setAttribute("aria-selected", number === this.active);
+      const role = element.getAttribute("role");
+      if (role === "treeitem" || role === "option") element.setAttribute("aria-selected", number === this.active);
     }
-    if (this.drawn.has(this.active)) this.tree.setAttribute("aria-activedescendant", `row-${this.active}`);
+    if (this.drawn.has(this.active)) this.tree.setAttribute("aria-activedescendant", `${this.tree.id}-${this.active}`);
     else this.tree.removeAttribute("aria-activedescendant");
   }
 
@@ -206,6 +212,12 @@ export class List extends EventTarget {
   toggle(number) {
     const row = this.row(number);
     if (row?.open !== undefined) this.dispatchEvent(new CustomEvent("toggle", { detail: row.key }));
+  }
+
+  /** Opens what is there, or has it opened by who knows how. */
+  enter(number) {
+    if (this.row(number)?.open !== undefined) this.toggle(number);
+    else this.dispatchEvent(new CustomEvent("open", { detail: number }));
   }
 
   click(event) {
@@ -230,14 +242,14 @@ export class List extends EventTarget {
       PageUp: () => this.go(this.active - page, -1),
       Home: () => this.jump(0),
       End: () => this.go(this.seen - 1, -1),
-      ArrowRight: () => (row?.open === false ? this.toggle(this.active) : this.go(this.active + 1, 1)),
+      ArrowRight: () => (row && isMeasurement(row) && row.open !== false ? this.go(this.active + 1, 1) : this.enter(this.active)),
       ArrowLeft: () => {
         const up = this.above(this.active).at(-1);
         if (row?.open) this.toggle(this.active);
         else if (up) this.go(up.row, -1);
       },
-      Enter: () => this.toggle(this.active),
-      " ": () => this.toggle(this.active),
+      Enter: () => this.enter(this.active),
+      " ": () => this.enter(this.active),
     };
     const action = keys[event.key];
     if (!action) return;

@@ -24,5 +24,10 @@ export const load = async (file) =>
   (await post(`load?${query({ name: file.name })}`, file, "application/octet-stream")).json();
 export const rows = async (view, from, count) => (await postJson("rows", { ...view, from, count })).json();
 export const text = async (view) => (await postJson("text", view)).text();
+export const look = async (anonymous) => (await postJson(`look?${query({ anonymous: +anonymous })}`, {})).json();
+export const records = async (view, from, count) => (await postJson("records", { ...view, from, count })).json();
+export const record = async (view, row) => (await postJson("record", { ...view, from: row })).json();
+export const darkText = async (view) => (await postJson("dark-text", view)).text();
+export const log = (number) => `dmd.json.gz?${query({ log: number })}`;
 export const allocator = async () => (await ask("allocator")).text();
 export const file = (measurement) => `reports.json.gz?${query({ measurement })}`;

@@ -14,15 +14,23 @@ use crate::collect::Claim;
 const CLAIM_SLACK: u64 = 4096;
 
 /// What is in the ledger now. `claims` are what those reporters say who have just been asked.
-pub(super) fn of_ledger(mode: dmd::Mode, claims: &[Claim]) -> Result<dmd::Log, SnapshotError> {
+pub(super) fn of_ledger(
+    mode: dmd::Mode,
+    contents_max: Option<Bytes>,
+    claims: &[Claim],
+) -> Result<dmd::Log, SnapshotError> {
     let ledger = Ledger::get();
-    let snapshot = ledger.snapshot(&SnapshotOptions::default())?;
+    let snapshot = ledger.snapshot(&SnapshotOptions { contents_max })?;
     let defects = if mode == dmd::Mode::DarkMatter { snapshot.defects() } else { Vec::new() };
     // Nothing is asked of the ledger any more; what is allocated, and freed, is not the program's.
     Ok(internally(|| {
         let mut writer = Writer::new(mode);
         for block in snapshot.blocks() {
-            writer.add(&block);
+            if mode == dmd::Mode::Scan {
+                writer.add_scanned(&block, snapshot.contents(&block).unwrap_or_default());
+            } else {
+                writer.add(&block);
+            }
         }
         if mode == dmd::Mode::Cumulative {
             for freed in snapshot.freed() {
@@ -64,6 +72,12 @@ struct Like {
     weight: f64,
 }
 
+impl Like {
+    fn of(block: &Block) -> Like {
+        Like { size: block.size, usable: block.usable, stack: block.stack, weight: block.weight }
+    }
+}
+
 /// What a stack of the ledger is in the log.
 #[derive(Clone, Copy)]
 struct Place {
@@ -84,24 +98,32 @@ impl Writer {
         for mark in marks[0].iter().chain(&again) {
             *self.marked.entry(mark.reporter).or_default() += block.usable.0;
         }
-        let kind = Like { size: block.size, usable: block.usable, stack: block.stack, weight: block.weight };
         let reports = marks.map(|mark| self.report(&mark?));
-        self.add_like(&kind, 1, block.type_name(), reports);
+        let block = self.block(&Like::of(block), 1, block.type_name());
+        self.builder.add(&dmd::Block { reports, ..block });
+    }
+
+    fn add_scanned(&mut self, block: &Block, contents: &[u64]) {
+        let scanned = self.block(&Like::of(block), 1, block.type_name());
+        self.builder.add_scanned(&scanned, block.address, contents);
     }
 
     fn add_freed(&mut self, freed: &FreedBlocks) {
         let kind = Like { size: freed.size, usable: freed.usable, stack: freed.stack, weight: freed.weight };
-        self.add_like(&kind, freed.blocks.0, freed.stamp.map(|stamp| stamp.type_name), [None; 2]);
+        let block = self.block(&kind, freed.blocks.0, freed.stamp.map(|stamp| stamp.type_name));
+        self.builder.add(&block);
     }
 
-    fn add_like(&mut self, kind: &Like, count: u64, type_name: Option<&str>, reports: [Option<dmd::Report>; 2]) {
+    /// What the log has of such blocks, if nobody has reported them.
+    fn block(&mut self, kind: &Like, count: u64, type_name: Option<&str>) -> dmd::Block {
         let Like { size, usable, stack, weight } = *kind;
         let Place { trace: alloc, context } = self.place(stack);
         let type_name = type_name.map(|name| self.builder.name(name));
         let (requested, slop) = (size.0, usable.0.saturating_sub(size.0));
         // Each was chosen with the probability 1 / weight.
         let variance = weight * (weight - 1.0);
-        self.builder.add(&dmd::Block { requested, slop, count, weight, variance, alloc, reports, type_name, context });
+        let reports = [None; 2];
+        dmd::Block { requested, slop, count, weight, variance, alloc, reports, type_name, context }
     }
 
     fn defect(&mut self, defect: &Defect) {

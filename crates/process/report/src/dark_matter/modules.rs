@@ -57,6 +57,13 @@ impl Modules {
         Some((&module.file, address.wrapping_sub(module.bias)))
     }
 
+    /// Where in memory it is what an address in this file is.
+    #[cfg(feature = "symbols")]
+    pub(super) fn address(&self, path: &str, offset: u64) -> Option<u64> {
+        let module = self.0.iter().find(|module| module.file.path == path)?;
+        Some(offset.wrapping_add(module.bias))
+    }
+
     /// All files, in the order in which they were loaded.
     pub(super) fn files(self) -> Vec<dmd::Module> {
         self.0.into_iter().map(|module| module.file).collect()

@@ -3,21 +3,34 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use heapledger_analysis::ProcessPattern;
+use heapledger_recording::Time;
 
 use super::Symbols;
+use crate::select;
 
 /// Show which memory nobody has reported, and which was reported twice
 ///
 /// A SOURCE is a log of the dark matter detector (DMD, version 5 of the format;
 /// `.json` or `.json.gz`), written by heapledger or by Firefox; `-` is standard
-/// input. The text is that of Mozilla's script dmd.py, and options have its names;
+/// input; or the number of a running process that answers: in Rust it has called
+/// `heapledger::reports::listen()`, in C `heapledger_listen()`. It asks its reporters
+/// and makes a log of the same heap. Or a recording: of when all reporters had been asked
+/// for the last time. A process that is recorded has its recording shown so far.
+///
+/// The text is that of Mozilla's script dmd.py, and options have its names;
 /// those that it has not are below `Beyond dmd.py`. Of two logs of the same mode it
 /// shows what the second has and the first has not.
 ///
 ///     $ heapledger dmd dmd-4711.json.gz
+///     $ heapledger dmd 4711
+///     $ heapledger dmd --mode live --save before.json.gz 4711
+///     $ heapledger dmd heapledger.server.4711.hl
 ///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-4711.json.gz
 ///     $ heapledger dmd before.json.gz after.json.gz
 ///     $ heapledger dmd --by type dmd-4711.json.gz
+///     $ heapledger dmd --advice dmd-4711.json.gz
+///     $ heapledger dmd --page before.json.gz after.json.gz
 ///     $ heapledger dmd --who-points-to 0x7f21a4c03010 scan.json.gz
 ///
 /// Names of functions are looked up in the programs and libraries of this machine;
@@ -36,6 +49,12 @@ pub(crate) struct Dmd {
     pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) process: DmdProcess,
+
+    #[command(flatten)]
+    pub(crate) recording: DmdRecording,
+
+    #[command(flatten)]
     pub(crate) view: DmdView,
 
     #[command(flatten)]
@@ -43,6 +62,32 @@ pub(crate) struct Dmd {
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
+}
+
+/// What a running process is asked for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a running process")]
+pub(crate) struct DmdProcess {
+    /// Which blocks, and what of them
+    #[arg(long, value_name = "MODE", default_value = "dark-matter")]
+    pub(crate) mode: DmdMode,
+
+    /// Have reporters leave out what is private, and no contents of blocks
+    #[arg(long)]
+    pub(crate) anonymize: bool,
+}
+
+/// What of a recording is asked for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a recording")]
+pub(crate) struct DmdRecording {
+    /// At this time, such as 1.5s or 200ms [default: when all reporters had been asked for the last time, or the end]
+    #[arg(long, value_name = "TIME", value_parser = select::time)]
+    pub(crate) at: Option<Time>,
+
+    /// Of these processes only: by pid, or by the program's name; can be given more than once
+    #[arg(long = "process", value_name = "PID|NAME", value_parser = select::process)]
+    pub(crate) processes: Vec<ProcessPattern>,
 }
 
 /// What Mozilla's script can do.
@@ -105,6 +150,15 @@ pub(crate) struct DmdBeyond {
     #[arg(long)]
     pub(crate) defects: bool,
 
+    /// Show what to do about it: which type needs a reporter, which reporter is to be extended, which of two is to leave
+    /// blocks out; of two logs, about the second
+    #[arg(long)]
+    pub(crate) advice: bool,
+
+    /// Show it in a browser: the page about:memory, on this machine, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["by", "json", "details", "defects", "advice", "output", "who_points_to"])]
+    pub(crate) page: bool,
+
     /// Estimate from the blocks whose stacks are known, where the log has those of some blocks only (--stacks=partial)
     ///
     /// Logs of heapledger say by which probability their blocks were chosen, and are always shown so. Of others it is
@@ -113,7 +167,7 @@ pub(crate) struct DmdBeyond {
     pub(crate) estimate: bool,
 
     /// In a log with contents: show the chains of blocks that lead to the one at this address
-    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects"])]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects", "advice"])]
     pub(crate) who_points_to: Option<u64>,
 
     /// Save the log: with clamped contents, if they are
@@ -121,6 +175,19 @@ pub(crate) struct DmdBeyond {
     /// Stacks are as they were. `.gz` at the end of the name has it gzipped. A file that is there is replaced.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
+}
+
+/// What a log is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DmdMode {
+    /// Live blocks
+    Live,
+    /// Live blocks, and who has reported them
+    DarkMatter,
+    /// Live blocks and those that have been freed, if the program's ledger keeps these
+    Cumulative,
+    /// Live blocks one by one, with their addresses and contents
+    Scan,
 }
 
 /// What records are sorted by.

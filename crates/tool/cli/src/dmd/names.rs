@@ -9,9 +9,13 @@ use heapledger_symbols::{Frame, ModuleRef, NameSource, Problem, Symbolizer};
 use crate::code::Code;
 use crate::output::warn;
 
-/// Gives names to the log's frames, in memory. Those of which none is known stay as they are.
+use super::passing::Passing;
+
+/// Gives names to the log's frames, in memory. Those of which none is known stay as they are. Logs of ours lose functions at the
+/// beginning of stacks that only pass something on.
 pub(super) fn resolve(log: &mut Log, symbolizer: &Symbolizer) {
     let build_ids = BuildIds::of(log);
+    let mut passing = Passing::default();
     let mut asked: BTreeSet<String> = BTreeSet::new();
     log.map_frames(|text| {
         let Some(place) = Unresolved::parse(text) else { return Vec::new() };
@@ -21,9 +25,16 @@ pub(super) fn resolve(log: &mut Log, symbolizer: &Symbolizer) {
         let frames = symbolizer.frames(build_ids.module(&place), call(&place));
         match frames.last() {
             Some(Frame { source: NameSource::None, .. }) | None => Vec::new(),
-            Some(_) => frames.iter().map(|frame| shown(frame, &place)).collect(),
+            Some(_) => {
+                let texts: Vec<String> = frames.iter().map(|frame| shown(frame, &place)).collect();
+                frames.iter().zip(&texts).for_each(|(frame, text)| passing.note(frame, text));
+                texts
+            }
         }
     });
+    if !log.about.is_nothing() {
+        passing.leave_out(log);
+    }
     for path in &asked {
         let module = ModuleRef { path: path.as_bytes(), build_id: build_ids.of_path(path) };
         for problem in &symbolizer.module_state(module).problems {

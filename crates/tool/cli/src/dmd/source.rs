@@ -2,11 +2,20 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
 
 use heapledger_dmd::Log;
 
+use crate::args::Dmd;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::format::duration;
+use crate::output::tell;
+use crate::process::number;
+
+use super::process::{self, Told};
+use super::{mode, recording};
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,34 +24,55 @@ pub(super) enum Source<'a> {
     File(&'a str),
     /// Such a file on standard input.
     Stdin,
+    /// A running process.
+    Process(u32),
+    /// A recording.
+    Recording(&'a Path),
 }
 
 impl<'a> Source<'a> {
     /// What a command line names.
     pub(super) fn of(text: &'a str) -> Source<'a> {
-        match text {
-            "-" => Source::Stdin,
-            path => Source::File(path),
+        match (text, number(text)) {
+            ("-", _) => Source::Stdin,
+            (_, Some(pid)) => Source::Process(pid),
+            (path, None) if recording::is_recording(Path::new(path)) => Source::Recording(Path::new(path)),
+            (path, None) => Source::File(path),
         }
     }
 
-    /// The log; with each size of blocks as it is there if it is to be written again.
-    pub(super) fn read(self, to_write: bool) -> Result<Log> {
+    /// The log; of a process or a recording one such as is asked for.
+    pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
-            Source::Stdin => parse("-", io::stdin().lock(), to_write),
+            Source::Stdin => parse("-", io::stdin().lock(), arguments),
+            Source::Process(pid) => of_process(pid, arguments),
+            Source::Recording(path) => recording::log(path, arguments),
             Source::File(path) => {
                 let file = File::open(path).map_err(|error| {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
                         .hint("`heapledger dmd --help` says what can be read")
                 })?;
-                parse(path, file, to_write)
+                parse(path, file, arguments)
             }
         }
     }
 }
 
-fn parse(name: &str, input: impl Read, to_write: bool) -> Result<Log> {
-    let log = if to_write { Log::read(input) } else { Log::read_merged(input) };
+fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
+    match process::ask(pid, mode(arguments), arguments.process.anonymize)? {
+        Told::Log(file) => {
+            let log = parse(&pid.to_string(), &file[..], arguments)?;
+            let pause = duration(Duration::from_nanos(log.about.pause_ns));
+            tell(format_args!("heapledger: process {pid} was held up for {pause}"));
+            Ok(log)
+        }
+        Told::Recorded => recording::log_so_far(pid, arguments),
+    }
+}
+
+fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
+    // What is written again keeps each size of blocks as it is there.
+    let log = if arguments.beyond.save.is_some() { Log::read(input) } else { Log::read_merged(input) };
     log.map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{name}` is no log of the dark matter detector"), error)
             .hint("`heapledger dmd --help` says what can be read")

@@ -14,13 +14,17 @@ use heapledger_serve::{Server, on_minimise};
 use crate::browser::webdriver::{Chromium, key};
 use crate::harness::{HEAPLEDGER, Scratch, heapledger};
 
-/// The page of files, served by `heapledger reports show --page` until this is dropped.
-struct Served(Child, String);
+/// The page of files, served by the command with `--page` until this is dropped.
+pub(crate) struct Served(Child, pub(crate) String);
 
 impl Served {
     fn start(files: &[&Path]) -> Served {
+        Served::of(&["reports", "show"], files)
+    }
+
+    pub(crate) fn of(verb: &[&str], files: &[&Path]) -> Served {
         let mut command = Command::new(HEAPLEDGER);
-        let mut child = command.args(["reports", "show", "--page"]).args(files).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(verb).arg("--page").args(files).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap_or_else(|| panic!("{line}"));
@@ -98,7 +102,7 @@ fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
 const READY: &str = "document.querySelectorAll('.row.node, .row.single').length > 0";
 
 /// Pictures are kept where somebody wants to look at them.
-fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
+pub(crate) fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
     let path = match std::env::var_os("HEAPLEDGER_PICTURES") {
         Some(directory) => Path::new(&directory).join(name),
         None => scratch.file(name),
@@ -209,7 +213,7 @@ fn a_report_file_is_looked_through() {
 
 static AMOUNT: AtomicU64 = AtomicU64::new(3 << 20);
 
-fn ask(address: &str, request: &str) -> String {
+pub(crate) fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -338,4 +342,8 @@ fn the_page_of_an_example() {
     let rows = drawn(&chromium);
     assert!(rows.iter().any(|(_, name)| name == "store"), "{rows:?}");
     picture(&chromium, &scratch, "mini-redis.png");
+
+    chromium.click("#view-dark");
+    chromium.wait("document.querySelector('#record .stack .owner') !== null");
+    picture(&chromium, &scratch, "dark-matter.png");
 }

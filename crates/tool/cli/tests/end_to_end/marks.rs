@@ -10,7 +10,8 @@ use heapledger_recording::Recording as File;
 use heapledger_symbols::{Options, Symbolizer};
 use serde_json::Value;
 
-use crate::harness::{Job, Scratch, heapledger, number, wait_until};
+use crate::c::libheapledger;
+use crate::harness::{Job, Scratch, heapledger, number, program, wait_until};
 
 fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let bytes = std::fs::read(path).unwrap();
@@ -128,4 +129,89 @@ fn a_recorder_brings_its_file_up_to_date() {
     assert_eq!((marks(&so_far), defects(&so_far)), expected);
     let whole = log(&file, Mode::DarkMatter, Moment::End);
     assert_eq!((marks(&whole), defects(&whole)), expected);
+}
+
+/// A log by blocks: what was asked for, where, and who reported it from where; how many there are.
+fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
+    let stack = |trace: heapledger_dmd::TraceId| {
+        let frames = &log.traces[trace.0 as usize];
+        frames.iter().map(|frame| log.frames[frame.0 as usize].as_str()).collect::<Vec<_>>().join(" < ")
+    };
+    let reporter = |name: Option<heapledger_dmd::NameId>| name.map_or("?", |name| &log.names[name.0 as usize]);
+    let mut blocks = BTreeMap::new();
+    for group in &log.groups {
+        let reports: Vec<String> = group
+            .reports
+            .iter()
+            .flatten()
+            .map(|report| format!("{} from {}", reporter(report.reporter), stack(report.trace)))
+            .collect();
+        for size in group.sizes.iter().filter(|size| (1000..=1011).contains(&size.requested) || size.requested == 2000)
+        {
+            let line = format!("{} from {} by {reports:?}", size.requested, group.alloc.map_or(String::new(), stack));
+            *blocks.entry(line).or_default() += size.count;
+        }
+    }
+    let mut defect = |defect: &heapledger_dmd::Defect| {
+        // A ledger knows what may be used of a block.
+        let alloc = defect.alloc.map_or(String::new(), stack);
+        let by = (reporter(defect.reporter), defect.trace.map(stack));
+        let line = format!("{:?} by {by:?} of {} bytes from {alloc}", defect.kind, defect.measured);
+        *blocks.entry(line).or_default() += defect.count;
+    };
+    log.about.defects.iter().for_each(&mut defect);
+    blocks
+}
+
+/// A program's own ledger and its recording say the same of its blocks, one by one.
+#[test]
+fn a_ledger_and_a_recording_agree() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    let saved = scratch.file("marks.json.gz");
+    let job = Job::fixture("marks", "100").argument("save").argument(&saved);
+    let outcome = job.variable("LD_PRELOAD", library).bare();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let ledger = Log::read(std::fs::File::open(&saved).unwrap()).unwrap();
+    let (_, recording) = Job::fixture("marks", "100").argument("save").argument(&saved).recorded(&scratch);
+    let recorded = log(&recording.path, Mode::DarkMatter, Moment::End);
+    let (ledger, recorded) = (by_blocks(&ledger), by_blocks(&recorded));
+    assert!(ledger.len() > 20);
+    assert_eq!(ledger, recorded);
+}
+
+/// A process that is recorded asks its reporters when it is asked for its dark matter, which is in the recording then.
+#[test]
+fn a_recorded_process_is_asked() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    let (file, flag, saved) = (scratch.file("listens.hl"), scratch.file("flag"), scratch.file("log.json"));
+    // The recorder itself is to have no ledger.
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let line = ["env".into(), preload, "HEAPLEDGER_LISTEN=1".into(), program("listens").display().to_string()];
+    let running = Job::new(line).argument(&flag).start(Some(&file));
+    wait_until("the program is ready", || flag.exists());
+    let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
+    let pid = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap().status.command;
+    let asked = heapledger(["dmd", "--save", saved.to_str().unwrap(), &pid.to_string()]);
+    std::fs::remove_file(&flag).unwrap();
+    assert!(running.outcome().status.success());
+    assert!(asked.status.success(), "{asked:?}");
+    let text = asked.text();
+    assert!(text.contains("\nUnreported {\n") && text.contains("50 blocks in heap block record"), "{text}");
+    assert!(text.contains("main") && text.contains("listens.c:"), "{text}");
+    let log = Log::read(std::fs::File::open(&saved).unwrap()).unwrap();
+    let blocks = by_blocks(&log);
+    let of = |size: &str, by: &str| {
+        blocks
+            .iter()
+            .filter(|(line, _)| line.starts_with(size) && line.contains(by))
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
+    assert_eq!((of("1000 ", "by [\"explicit/cache from "), of("1001 ", "by []")), (100, 50), "{blocks:?}");
+
+    // The same of the whole recording.
+    let whole = heapledger(["dmd", "--details", file.to_str().unwrap()]);
+    assert!(whole.status.success() && whole.text().contains("explicit/cache"), "{whole:?}");
 }

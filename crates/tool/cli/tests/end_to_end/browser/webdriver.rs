@@ -180,6 +180,7 @@ pub(crate) mod key {
     pub(crate) const RIGHT: char = '\u{e014}';
     pub(crate) const DOWN: char = '\u{e015}';
     pub(crate) const ESCAPE: char = '\u{e00c}';
+    pub(crate) const ENTER: char = '\u{e007}';
 }
 
 fn base64(text: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Reports in a browser: the page that programs serve of themselves, of files.
+//! The page that programs serve of themselves, of what this command has read.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use heapledger_page::{Connection, Files, Handler, Options};
-use heapledger_reports::Reports;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -16,19 +15,13 @@ use crate::output::tell;
 /// A request must be whole after this long, and an answer taken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Serves the page of these reports, by their names, to this machine, until the command is interrupted.
-pub(super) fn serve(sets: Vec<(String, Reports)>) -> Result<()> {
+/// Serves a page to this machine, until the command is interrupted. `fill` gives it what is to be shown.
+pub(crate) fn serve(title: String, fill: impl FnOnce(&Handler)) -> Result<()> {
     let cannot = |error: io::Error| Failure::caused(Exit::Unexpected, "cannot serve a page", error);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
     let base = format!("/{}", token().map_err(cannot)?);
-    let title = match &sets[..] {
-        [(name, _)] => name.clone(),
-        _ => format!("{} sources", sets.len()),
-    };
     let handler = Arc::new(Handler::new(Files(title), Options { base: base.clone(), ..Options::default() }));
-    for (name, reports) in sets {
-        handler.load(name, reports);
-    }
+    fill(&handler);
     tell(format_args!("about:memory at http://{}{base}/, until Ctrl-C", listener.local_addr().map_err(cannot)?));
     loop {
         // An error is of the connection that was to be, or passes: there will be others.

@@ -1,0 +1,276 @@
+// The view of dark matter: which blocks nobody reports, which are reported, and which twice.
+
+import { List } from "./list.js";
+import * as record from "./record.js";
+import * as server from "./server.js";
+import { $, copy, during, element, print, say } from "./shell.js";
+
+/** What is looked at. All of it goes to the server with each question, which keeps none of it. */
+const view = { log: null, base: null, list: null, by: "site", within: null, sort: "usable", filter: "" };
+let state = { logs: [] };
+/** What the server said last of the log as a whole. */
+let about = { lists: [] };
+
+const list = new List($("records"), $("records-space"), (from, count) => server.records(view, from, count), {
+  draw: record.draw,
+  stops: () => true,
+});
+
+async function look(how = {}) {
+  const has = view.log !== null;
+  $("nothing").hidden = has;
+  if (!has) {
+    $("nothing").textContent = state.can_look ? "" : "There is no log here. Load one: of heapledger dmd, or of Firefox.";
+    return;
+  }
+  list.find = finder();
+  try {
+    await list.show(how);
+    say("");
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+/** Finds in texts what the filter is about. */
+function finder() {
+  const wanted = view.filter.replace(/^!|^\\(?=[!\\])/, "");
+  if (!wanted || view.filter.startsWith("!")) return null;
+  return (text) => {
+    const found = [];
+    for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
+      found.push([at, at + wanted.length]);
+    }
+    return found;
+  };
+}
+
+const number = (count) => count.toLocaleString("en");
+
+list.addEventListener("shown", ({ detail: answer }) => {
+  about = answer.about;
+  view.list = about.list;
+  $("log-count").textContent = `${number(answer.seen)} ${answer.seen === 1 ? "line" : "lines"}`;
+  $("nothing").hidden = answer.seen > 0;
+  if (!answer.seen) $("nothing").textContent = view.filter ? "Nothing that the filter lets through." : "Nothing.";
+  $("records").closest("main").toggleAttribute("data-estimated", about.is_estimated);
+  drawDarkness();
+  drawLists();
+  drawWithin();
+});
+
+list.addEventListener("failed", ({ detail: error }) => say(error.message, true));
+
+// ------------------------------------------------------------------------------------------------- the log as a whole
+
+/** One bar, as long as the heap: what nobody reports, what one does, what two do. */
+function drawDarkness() {
+  const head = element("div", "head");
+  for (const [figure, what] of about.figures) head.append(element("b", "", figure), element("span", "", what));
+  const parts = element("div", "parts");
+  for (const part of about.lists) {
+    if (!(part.share > 0)) continue;
+    const button = element("button", `part ${part.list}`);
+    button.type = "button";
+    button.style.flexGrow = part.share;
+    button.title = `${part.name}\n${part.exactly}`;
+    button.setAttribute("aria-label", `${part.name}, ${part.exactly}`);
+    if (part.share >= 0.07) button.append(element("span", "", part.name), element("small", "", part.value));
+    button.addEventListener("click", () => turn(part.list));
+    parts.append(button);
+  }
+  const isWhole = view.base === null && parts.childNodes.length > 0;
+  $("darkness").replaceChildren(head, ...(isWhole ? [parts] : []));
+}
+
+function drawLists() {
+  $("lists").replaceChildren(
+    ...about.lists.map((one) => {
+      const tab = element("button", one.list, one.name);
+      tab.type = "button";
+      tab.setAttribute("role", "tab");
+      tab.setAttribute("aria-selected", one.list === view.list);
+      tab.append(element("small", "", one.figure));
+      tab.addEventListener("click", () => turn(one.list));
+      return tab;
+    }),
+  );
+}
+
+/** What the list is a part of, and the way back. */
+function drawWithin() {
+  const within = $("within");
+  within.hidden = !view.within;
+  within.replaceChildren();
+  if (!view.within) return;
+  const { by, name } = view.within;
+  const back = element("button", "", "✕");
+  back.type = "button";
+  back.title = "Show all of them again";
+  back.setAttribute("aria-label", "Show all of them again");
+  back.addEventListener("click", leave);
+  within.append(element("span", "", `of the ${by}`), element("code", "", name), back);
+}
+
+function leave() {
+  view.by = view.within.by;
+  $("log-by").value = view.by;
+  view.within = null;
+  look({ top: 0, active: 0 });
+}
+
+function turn(to) {
+  view.list = to;
+  view.within = null;
+  look({ top: 0, active: 0 });
+}
+
+// -------------------------------------------------------------------------------------------------------- one record
+
+let wanted = 0;
+list.addEventListener("active", async ({ detail: at }) => {
+  const mine = ++wanted;
+  if (!list.seen) return record.whole($("record"), null);
+  try {
+    const one = await server.record(view, at);
+    if (mine === wanted) {
+      record.whole($("record"), one, list.find, enter);
+      $("record").scrollTop = 0;
+    }
+  } catch (error) {
+    if (mine === wanted) say(error.message, true);
+  }
+});
+
+/** Shows what a group is made of. */
+function enter(within) {
+  view.within = { by: within.by, name: within.name };
+  view.by = "site";
+  $("log-by").value = "site";
+  if (within.list) view.list = within.list;
+  look({ top: 0, active: 0 });
+  focus();
+}
+list.addEventListener("open", async ({ detail: at }) => {
+  if (list.row(at)?.kind !== "group") return $("record").focus();
+  const { within } = await server.record(view, at);
+  if (within) enter(within);
+});
+$("records").addEventListener("dblclick", () => list.enter(list.active));
+$("record").addEventListener("keydown", (event) => {
+  if (event.key === "Escape" || event.key === "ArrowLeft") focus();
+});
+$("records").addEventListener("keydown", (event) => {
+  if ((event.key === "Escape" || event.key === "Backspace" || event.key === "ArrowLeft") && view.within) leave();
+});
+
+// -------------------------------------------------------------------------------------------------------------- logs
+
+const time = (at) => new Date(at).toLocaleTimeString("en-GB");
+const label = (one) => (one.name !== undefined ? one.name : `${time(one.at)} · held up for ${one.pause}`);
+
+/** Takes over what the server has. */
+export function update(fresh) {
+  state = fresh;
+  $("look").hidden = !state.can_look;
+  const known = (id) => state.logs.some((one) => one.id === id);
+  if (!known(view.log)) view.log = state.logs.at(-1)?.id ?? null;
+  if (!known(view.base)) view.base = null;
+  const newestFirst = [...state.logs].reverse();
+  $("log").replaceChildren(...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.log)));
+  $("log-base").replaceChildren(
+    new Option("nothing", "", false, view.base === null),
+    ...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.base)),
+  );
+  $("log-save").hidden = view.log === null;
+  $("log-save").href = server.log(view.log ?? "");
+}
+
+/** Shows the log that has just come. */
+export async function show(id, from = null) {
+  view.log = id;
+  update(state);
+  await look(from === null ? {} : { top: from, active: from });
+}
+
+/** Looks at the heap, and shows it from the beginning. */
+export async function begin(take) {
+  if (state.can_look && !state.logs.length) take(await server.look(false));
+  await look({ top: 0, active: 0 });
+}
+
+export const focus = () => $("records").focus({ preventScroll: true });
+
+export function connect(take) {
+  $("look").addEventListener("click", () =>
+    during($("look"), async () => {
+      const fresh = await server.look($("anonymous").checked);
+      take(fresh);
+      await show(fresh.new_log);
+    }),
+  );
+}
+
+function choose(which, select) {
+  view[which] = $(select).value ? +$(select).value : null;
+  update(state);
+  look();
+}
+$("log").addEventListener("change", () => choose("log", "log"));
+$("log-base").addEventListener("change", () => choose("base", "log-base"));
+$("log-sort").addEventListener("change", () => {
+  view.sort = $("log-sort").value;
+  look({ top: 0, active: 0 });
+});
+$("log-by").addEventListener("change", () => {
+  view.by = $("log-by").value;
+  view.within = null;
+  look({ top: 0, active: 0 });
+});
+
+let typing = 0;
+$("log-filter").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    view.filter = $("log-filter").value;
+    look({ top: 0, active: 0 });
+  }, 60);
+});
+$("log-filter").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" || event.key === "Enter") {
+    event.preventDefault();
+    list.go(0);
+    focus();
+  }
+});
+
+/** Goes to the list before, or after. */
+function step(by) {
+  const at = about.lists.findIndex((one) => one.list === view.list);
+  const to = about.lists[at + by];
+  if (to) turn(to.list);
+}
+
+/** What the common buttons and keys do here. */
+export const actions = {
+  filter: "log-filter",
+  unfilter() {
+    $("log-filter").value = view.filter = "";
+    look({ top: 0, active: 0 });
+    focus();
+  },
+  copy: async () => copy(await server.darkText(view)),
+  print: async () => print(await server.darkText(view)),
+  keys: {
+    m: () => $("look").hidden || $("look").click(),
+    s: () => $("log-save").hidden || $("log-save").click(),
+    "[": () => step(-1),
+    "]": () => step(1),
+    d() {
+      const at = state.logs.findIndex((one) => one.id === view.log);
+      view.base = view.base === null && at > 0 ? state.logs[at - 1].id : null;
+      update(state);
+      look();
+    },
+  },
+};

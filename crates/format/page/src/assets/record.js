@@ -1,0 +1,97 @@
+// Blocks that have their stacks in common: as a row, and whole.
+
+import { element } from "./shell.js";
+
+/** A row of a list. */
+export function draw(into, row, find) {
+  into.replaceChildren();
+  into.className = `row ${row.kind} ${row.list}`;
+  into.classList.toggle("less", row.amount < 0);
+  into.setAttribute("role", "option");
+  into.setAttribute("aria-label", [row.name, row.value, row.percent, row.count, row.detail].filter(Boolean).join(", "));
+  into.setAttribute("aria-posinset", row.row + 1);
+  const meter = element("span", "meter");
+  const fill = element("i");
+  fill.style.width = `${Math.max(Math.abs(row.share) * 100, row.share ? 1 : 0)}%`;
+  meter.append(fill);
+  const value = element("span", "value", row.value);
+  if (row.error) value.append(element("small", "", ` ±${row.error}`));
+  into.append(value, element("span", "percent", row.percent ?? ""), meter, element("span", "blocks", row.count));
+  into.append(marked("name", row.name, find));
+  if (row.detail) into.append(marked("note", row.detail, find));
+  into.title = row.cumulative ? `${row.exactly}\n${row.cumulative} with those above` : row.exactly;
+}
+
+/** Text in which stands out what the filter has found. */
+function marked(className, text, find) {
+  const holder = element("span", className);
+  let from = 0;
+  for (const [start, end] of find ? find(text) : []) {
+    holder.append(text.slice(from, start), element("mark", "", text.slice(start, end)));
+    from = end;
+  }
+  holder.append(text.slice(from));
+  return holder;
+}
+
+/** All that is known of one. `jump` goes to what a row is a group of. */
+export function whole(into, record, find, jump) {
+  into.replaceChildren();
+  if (!record) return;
+  const head = element("div");
+  head.append(element("h2", "", record.title), element("p", "figures", record.figures));
+  into.append(head);
+  if (record.advice) {
+    const advice = element("p", "advice");
+    advice.append(element("b", "", "Advice"), marked("", record.advice, find));
+    into.append(advice);
+  }
+  const facts = element("dl");
+  for (const [name, text] of record.facts) {
+    if (!text) continue;
+    facts.append(element("dt", "", name));
+    const value = element("dd");
+    value.append(marked("", text, find));
+    facts.append(value);
+  }
+  if (facts.childNodes.length) into.append(facts);
+  if (record.sizes.length) {
+    const sizes = element("p", "sizes");
+    sizes.append(element("b", "", "Sizes"));
+    for (const size of record.sizes) sizes.append(element("span", "", size));
+    into.append(sizes);
+  }
+  for (const stack of record.stacks) into.append(frames(stack, find));
+  if (record.parts.length) {
+    const parts = element("ul", "parts-of");
+    for (const part of record.parts) {
+      const line = element("li");
+      line.append(element("b", "", part.value), element("span", "blocks", part.count), marked("name", part.name, find));
+      if (part.detail) line.append(marked("note", part.detail, find));
+      parts.append(line);
+    }
+    into.append(parts);
+  }
+  if (record.within) {
+    const button = element("button", "", record.within.label);
+    button.type = "button";
+    button.addEventListener("click", () => jump(record.within));
+    into.append(button);
+  }
+}
+
+function frames(stack, find) {
+  const section = element("section", "stack");
+  const title = element("h3", "", stack.title);
+  if (stack.reporter) title.append(" ", element("code", "", stack.reporter));
+  const list = element("ol");
+  for (const frame of stack.frames) {
+    const line = element("li", frame.whose);
+    line.classList.toggle("owner", !!frame.is_owner);
+    line.append(marked("function", frame.function, find));
+    if (frame.place) line.append(" ", marked("place", frame.place, find));
+    list.append(line);
+  }
+  section.append(title, list);
+  return section;
+}

@@ -1,0 +1,113 @@
+// What both views have in common: messages, dialogs, colours, and what takes time.
+
+export const $ = (id) => document.getElementById(id);
+
+export const element = (tag, className, text) => {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+
+let noticeTimer = 0;
+export function say(text, isError = false) {
+  clearTimeout(noticeTimer);
+  const notice = $("notice");
+  notice.textContent = text;
+  notice.hidden = !text;
+  notice.classList.toggle("error", isError);
+  if (text && !isError) noticeTimer = setTimeout(() => (notice.hidden = true), 4000);
+}
+
+/** Does something that takes time, one thing after the other, and says what went wrong. */
+export async function during(button, what) {
+  if (document.body.classList.contains("busy")) return;
+  document.body.classList.add("busy");
+  button?.setAttribute("aria-busy", "true");
+  try {
+    await what();
+  } catch (error) {
+    say(error.message, true);
+  } finally {
+    document.body.classList.remove("busy");
+    button?.removeAttribute("aria-busy");
+  }
+}
+
+// -------------------------------------------------------------------------------------------------- text and dialogs
+
+export function open(title, content) {
+  $("dialog-title").textContent = title;
+  const body = typeof content === "string" ? element("pre", "", content) : content;
+  $("dialog-body").replaceChildren(body);
+  $("dialog").showModal();
+}
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(`Copied ${text.split("\n").length - 1} lines.`);
+  } catch {
+    open("As text", text);
+  }
+}
+
+export function print(text) {
+  $("paper").textContent = text;
+  window.print();
+}
+
+const KEYS = [
+  ["↑ ↓ Page Home End", "go through the list"],
+  ["→ ←", "open a node, close it, go to the one above"],
+  ["Enter Space", "open or close"],
+  ["1 2", "measurements, dark matter"],
+  ["/", "filter; Esc clears it"],
+  ["m", "measure again, look again"],
+  ["v", "verbose: bytes to the last, and nothing hidden"],
+  ["[ ]", "the list before, the list after"],
+  ["c", "copy as text"],
+  ["s", "save as a file"],
+  ["o", "load files"],
+  ["d", "compare with the one before"],
+  ["a", "the allocator's own figures"],
+  ["t", "light or dark"],
+];
+export function help() {
+  const table = element("table");
+  for (const [keys, what] of KEYS) {
+    const line = table.insertRow();
+    const cell = line.insertCell();
+    for (const key of keys.split(" ")) cell.append(element("kbd", "", key), " ");
+    line.insertCell().textContent = what;
+  }
+  open("Keys", table);
+}
+
+// ----------------------------------------------------------------------------------------------------------- colours
+
+const THEMES = ["auto", "light", "dark"];
+let theme = "auto";
+try {
+  theme = localStorage.getItem("theme") ?? "auto";
+} catch {
+  // Nothing may be kept here: the system decides each time.
+}
+const paint = () => (document.documentElement.dataset.theme = theme);
+export function nextTheme() {
+  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    // As above.
+  }
+  paint();
+  say(theme === "auto" ? "Colours as the system has them." : `Colours: ${theme}.`);
+}
+paint();
+
+$("theme").addEventListener("click", nextTheme);
+$("help").addEventListener("click", help);
+$("dialog").addEventListener("click", (event) => {
+  if (event.target === $("dialog")) $("dialog").close();
+});

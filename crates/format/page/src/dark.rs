@@ -1,0 +1,490 @@
+//! What somebody looks at of a log: one of its lists, put together and sorted as they want it.
+
+mod figures;
+mod lists;
+mod whole;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use heapledger_dmd::{Analysis, Flaw, KindName, Log, Mode, Options, Sort, Step, TextOptions};
+use serde::{Deserialize, Serialize};
+
+use self::figures::{bytes, counted, number, percent};
+use self::lists::{By, Choice, List, Read, Row};
+use self::whole::Whole;
+use crate::handler::gone;
+use crate::http::Response;
+use crate::shelf::Shelf;
+
+/// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Wanted {
+    #[serde(flatten)]
+    view: View,
+    #[serde(default)]
+    from: usize,
+    #[serde(default)]
+    count: usize,
+}
+
+/// What can be kept to be shown again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct View {
+    log: u64,
+    /// What it is compared with: this is subtracted.
+    #[serde(default)]
+    base: Option<u64>,
+    /// By default the first that the log has.
+    #[serde(default)]
+    list: Option<List>,
+    #[serde(default)]
+    by: By,
+    #[serde(default)]
+    within: Option<Within>,
+    #[serde(default)]
+    sort: SortBy,
+    #[serde(default)]
+    filter: String,
+}
+
+/// By what rows are sorted, called as the command calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SortBy {
+    #[default]
+    Usable,
+    Req,
+    Slop,
+    NumBlocks,
+}
+
+/// Only what is of one group of another grouping.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Within {
+    by: By,
+    name: String,
+}
+
+/// The logs and the list that were looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    read: VecDeque<(Compared, Arc<Read>)>,
+    kept: Option<Kept>,
+}
+
+/// A log, what it is compared with, and how its records are sorted.
+type Compared = (u64, Option<u64>, SortBy);
+
+#[derive(Debug)]
+struct Kept {
+    view: View,
+    list: List,
+    log: Arc<Log>,
+    read: Arc<Read>,
+    lines: Lines,
+}
+
+/// What a list is of.
+#[derive(Debug)]
+enum Lines {
+    Blocks(Vec<Row>),
+    /// Numbers of steps of a plan, first those about what nobody reports, then those about what two do.
+    Steps(Vec<usize>),
+    /// Numbers of defects.
+    Defects(Vec<usize>),
+}
+
+/// What is looked at, and what was before.
+const READ_MAX: usize = 2;
+/// Rows in one answer, whatever was asked for.
+const COUNT_MAX: usize = 2_000;
+/// A browser's element can be some 16 million pixels high.
+const SEEN_MAX: usize = crate::rows::SEEN_MAX;
+
+/// A row as the browser gets it.
+#[derive(Debug, Default, Serialize)]
+struct Shown {
+    row: usize,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<List>,
+    amount: i64,
+    value: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    percent: String,
+    /// With the rows above.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cumulative: String,
+    /// Of the largest row, from -1 to 1.
+    share: f64,
+    count: String,
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+    exactly: String,
+}
+
+/// A list, to be chosen.
+#[derive(Debug, Serialize)]
+struct Tab {
+    list: List,
+    name: &'static str,
+    figure: String,
+    value: String,
+    exactly: String,
+    /// Of all blocks.
+    share: f64,
+}
+
+/// The log as a whole.
+#[derive(Debug, Serialize)]
+struct About {
+    list: List,
+    lists: Vec<Tab>,
+    /// Figures, and what they are of.
+    figures: Vec<(String, &'static str)>,
+    is_estimated: bool,
+}
+
+impl Wanted {
+    pub(crate) fn parse(body: &[u8]) -> Result<Wanted, Response> {
+        serde_json::from_slice(body).map_err(|error| Response::text(400, format!("no view of a log: {error}")))
+    }
+}
+
+impl Views {
+    pub(crate) fn clear(&mut self) {
+        *self = Views::default();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read.is_empty()
+    }
+
+    /// About how much memory they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.read.iter().map(|(_, read)| read.bytes()).sum()
+    }
+
+    /// The rows that are wanted, as JSON.
+    pub(crate) fn rows(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
+        #[derive(Serialize)]
+        struct Answer {
+            seen: usize,
+            is_cut: bool,
+            rows: Vec<Shown>,
+            /// Rows are below nothing here.
+            above: [(); 0],
+            about: About,
+        }
+        let kept = self.keep(shelf, &wanted.view)?;
+        let length = kept.lines.len();
+        let answer = Answer {
+            seen: length.min(SEEN_MAX),
+            is_cut: length > SEEN_MAX,
+            rows: kept.show(wanted.from, wanted.count.min(COUNT_MAX)),
+            above: [],
+            about: kept.about(),
+        };
+        json(&answer)
+    }
+
+    /// All that is known of the row that is wanted, as JSON.
+    pub(crate) fn row(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
+        let kept = self.keep(shelf, &wanted.view)?;
+        json(&kept.whole(wanted.from).ok_or_else(|| Response::text(422, "there is no such row"))?)
+    }
+
+    /// What is looked at as text: as the command prints it.
+    pub(crate) fn text(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<String, Response> {
+        let View { log, base, by, sort, filter, .. } = &wanted.view;
+        let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
+        let filters = (!filter.is_empty()).then(|| filter.clone()).into_iter().collect();
+        let by = match by {
+            By::Site | By::Owner => heapledger_dmd::By::Stack,
+            By::Type => heapledger_dmd::By::Type,
+            By::Module => heapledger_dmd::By::Module,
+            By::Context => heapledger_dmd::By::Context,
+        };
+        let options = Options { sort: (*sort).into(), filters, by, ..Options::default() };
+        let analysis = match base {
+            None => Analysis::of(get(*log)?, &options),
+            Some(base) => Analysis::difference(get(*base)?, get(*log)?, &options).map_err(different)?,
+        };
+        let mut text = analysis.text("about:memory", &TextOptions { details: true, defects: true });
+        let plan = &self.keep(shelf, &wanted.view)?.read.plan;
+        if analysis.mode == Mode::DarkMatter && base.is_none() {
+            text.push_str(&plan.to_string());
+        }
+        Ok(text)
+    }
+
+    fn keep(&mut self, shelf: &Shelf<Log>, view: &View) -> Result<&Kept, Response> {
+        let is_kept = |id: u64| shelf.get(id).is_some();
+        // What was kept of a log that is gone is gone with it.
+        self.read.retain(|((log, base, _), _)| is_kept(*log) && base.is_none_or(is_kept));
+        let log = shelf.get(view.log).ok_or_else(gone)?.content.clone();
+        let read = self.read(shelf, (view.log, view.base, view.sort))?;
+        if self.kept.as_ref().is_none_or(|kept| kept.view != *view) {
+            self.kept = Some(Kept::new(view.clone(), log, read));
+        }
+        self.kept.as_ref().ok_or_else(gone)
+    }
+
+    fn read(&mut self, shelf: &Shelf<Log>, compared: Compared) -> Result<Arc<Read>, Response> {
+        let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
+        let (log, base, sort) = compared;
+        let read = match self.read.iter().position(|(other, _)| *other == compared) {
+            Some(at) => self.read.remove(at).ok_or_else(gone)?.1,
+            None => {
+                let base = base.map(get).transpose()?;
+                Arc::new(Read::new(get(log)?, base, sort.into()).map_err(different)?)
+            }
+        };
+        self.read.truncate(READ_MAX - 1);
+        self.read.push_front((compared, read.clone()));
+        Ok(read)
+    }
+}
+
+fn different(error: heapledger_dmd::DifferentModes) -> Response {
+    Response::text(422, error.to_string())
+}
+
+impl From<SortBy> for Sort {
+    fn from(sort: SortBy) -> Sort {
+        match sort {
+            SortBy::Usable => Sort::Usable,
+            SortBy::Req => Sort::Requested,
+            SortBy::Slop => Sort::Slop,
+            SortBy::NumBlocks => Sort::Blocks,
+        }
+    }
+}
+
+impl Lines {
+    fn len(&self) -> usize {
+        match self {
+            Lines::Blocks(rows) => rows.len(),
+            Lines::Steps(numbers) | Lines::Defects(numbers) => numbers.len(),
+        }
+    }
+}
+
+impl Kept {
+    fn new(view: View, log: Arc<Log>, read: Arc<Read>) -> Kept {
+        let lists = read.lists();
+        // One that this log does not have is of another log that was shown before.
+        let list = view.list.filter(|list| lists.contains(list)).unwrap_or(lists[0]);
+        let has = |text: &str| match view.filter.strip_prefix('!') {
+            Some(unwanted) => !text.contains(unwanted),
+            None => text.contains(view.filter.strip_prefix('\\').unwrap_or(&view.filter)),
+        };
+        let lines = match list {
+            List::Advice => {
+                let steps = read.plan.unreported.iter().chain(&read.plan.twice).enumerate();
+                Lines::Steps(
+                    steps.filter(|(_, step)| has(&step.advice.to_string())).map(|(number, _)| number).collect(),
+                )
+            }
+            List::Defects => {
+                let flaws = read.analysis.defects.iter().enumerate();
+                Lines::Defects(flaws.filter(|(_, flaw)| has(&flaw_name(flaw))).map(|(number, _)| number).collect())
+            }
+            List::Unreported | List::Twice | List::Once | List::Live => {
+                let within = view.within.as_ref().map(|within| (within.by, &*within.name));
+                let (by, sort) = (view.by, view.sort.into());
+                Lines::Blocks(read.rows(&Choice { list, by, within, filter: &view.filter, sort }))
+            }
+        };
+        Kept { view, list, log, read, lines }
+    }
+
+    fn show(&self, from: usize, count: usize) -> Vec<Shown> {
+        match &self.lines {
+            Lines::Blocks(rows) => self.show_blocks(rows, from, count),
+            Lines::Steps(steps) => {
+                let shown = steps.iter().enumerate().skip(from).take(count);
+                shown.filter_map(|(row, &number)| self.show_step(row, number)).collect()
+            }
+            Lines::Defects(defects) => {
+                let shown = defects.iter().enumerate().skip(from).take(count);
+                shown.filter_map(|(row, &number)| self.show_defect(row, number)).collect()
+            }
+        }
+    }
+
+    fn show_blocks(&self, rows: &[Row], from: usize, count: usize) -> Vec<Shown> {
+        let total = self.read.total(self.list).bytes as f64;
+        let largest = rows.iter().map(|row| row.amount.by(self.view.sort.into()).abs()).fold(0.0, f64::max);
+        let mut cumulative: i64 = rows.iter().take(from).map(|row| row.amount.usable).sum();
+        let is_site = self.view.by == By::Site;
+        let shown = rows.iter().enumerate().skip(from).take(count);
+        shown
+            .map(|(at, row)| {
+                let amount = &row.amount;
+                cumulative += amount.usable;
+                let (usable, error) = (amount.usable as f64, amount.error());
+                Shown {
+                    row: at,
+                    kind: if is_site { "record" } else { "group" },
+                    list: Some(self.list),
+                    amount: amount.usable,
+                    value: bytes(usable),
+                    error: if error >= 1.0 { bytes(error) } else { String::new() },
+                    percent: percent(usable, total),
+                    cumulative: percent(cumulative as f64, total),
+                    share: if largest == 0.0 { 0.0 } else { amount.by(self.view.sort.into()) / largest },
+                    count: times(amount.blocks),
+                    name: row.name.to_string(),
+                    detail: if is_site { self.types(row) } else { String::new() },
+                    exactly: whole::figures(amount, true),
+                }
+            })
+            .collect()
+    }
+
+    /// The types of a row's blocks: that of the most bytes, and how many others.
+    fn types(&self, row: &Row) -> String {
+        let record = row.records.first().and_then(|&at| self.read.records(self.list).get(at));
+        let types: Vec<&str> =
+            record.iter().flat_map(|record| &record.types).filter_map(|of| of.name.as_deref()).collect();
+        match &types[..] {
+            [] => String::new(),
+            [one] => (*one).to_owned(),
+            [one, others @ ..] => format!("{one} and {}", counted(others.len() as f64, "other")),
+        }
+    }
+
+    fn show_step(&self, row: usize, of_plan: usize) -> Option<Shown> {
+        let (step, list) = self.step(of_plan)?;
+        let firsts = [self.read.plan.unreported.first(), self.read.plan.twice.first()];
+        let largest = firsts.into_iter().flatten().map(|step| step.bytes).max().unwrap_or_default();
+        let usable = step.bytes as f64;
+        Some(Shown {
+            row,
+            kind: "advice",
+            list: Some(list),
+            amount: step.bytes,
+            value: bytes(usable),
+            percent: percent(usable, self.read.total(list).bytes as f64),
+            share: if largest == 0 { 0.0 } else { usable / largest as f64 },
+            count: times(step.blocks),
+            name: step.advice.to_string(),
+            exactly: format!("{} in {}", counted(usable, "byte"), counted(step.blocks as f64, "block")),
+            ..Shown::default()
+        })
+    }
+
+    fn show_defect(&self, row: usize, at: usize) -> Option<Shown> {
+        let flaw = self.read.analysis.defects.get(at)?;
+        Some(Shown {
+            row,
+            kind: "defect",
+            list: Some(List::Defects),
+            value: times(flaw.count.min(i64::MAX as u64) as i64),
+            name: flaw_name(flaw),
+            exactly: counted(flaw.count as f64, "time"),
+            ..Shown::default()
+        })
+    }
+
+    fn whole(&self, row: usize) -> Option<Whole> {
+        let read = &*self.read;
+        Some(match &self.lines {
+            Lines::Blocks(rows) => {
+                let row = rows.get(row)?;
+                match self.view.by {
+                    By::Site => {
+                        let record = read.records(self.list).get(*row.records.first()?)?;
+                        whole::site(read, record, &row.amount, self.list)
+                    }
+                    by => whole::group(read, row, by, self.list),
+                }
+            }
+            Lines::Steps(steps) => {
+                let (step, list) = self.step(*steps.get(row)?)?;
+                whole::step(step, list, read.total(list).bytes)
+            }
+            Lines::Defects(flaws) => whole::defect(read, read.analysis.defects.get(*flaws.get(row)?)?),
+        })
+    }
+
+    fn step(&self, number: usize) -> Option<(&Step, List)> {
+        let plan = &self.read.plan;
+        match number.checked_sub(plan.unreported.len()) {
+            None => Some((plan.unreported.get(number)?, List::Unreported)),
+            Some(number) => Some((plan.twice.get(number)?, List::Twice)),
+        }
+    }
+
+    fn about(&self) -> About {
+        let heap = self.read.analysis.heap.bytes as f64;
+        let tab = |list: List| {
+            let total = self.read.total(list);
+            let usable = total.bytes as f64;
+            let (name, figure) = match list {
+                List::Unreported => ("Unreported", percent(usable, heap)),
+                List::Twice => ("Reported twice", percent(usable, heap)),
+                List::Once => ("Reported once", percent(usable, heap)),
+                List::Live if self.read.kind_name(list) == Some(KindName::Cumulative) => {
+                    ("Blocks, freed ones too", String::new())
+                }
+                List::Live => ("Blocks", String::new()),
+                List::Advice => {
+                    ("Advice", number((self.read.plan.unreported.len() + self.read.plan.twice.len()) as f64))
+                }
+                List::Defects => ("Defects", number(self.read.analysis.defects_count as f64)),
+            };
+            let exactly = format!("{} in {}", counted(usable, "byte"), counted(total.blocks as f64, "block"));
+            Tab {
+                list,
+                name,
+                figure,
+                value: bytes(usable),
+                exactly,
+                share: if heap > 0.0 { usable / heap } else { 0.0 },
+            }
+        };
+        let lists = self.read.lists().into_iter().map(tab).collect();
+        let is_estimated = self.read.analysis.is_estimated;
+        About { list: self.list, lists, figures: self.figures(), is_estimated }
+    }
+
+    /// What there is to say of the log as a whole.
+    fn figures(&self) -> Vec<(String, &'static str)> {
+        let (analysis, about) = (&self.read.analysis, &self.log.about);
+        let what = match analysis.mode {
+            Mode::Cumulative => "allocated",
+            Mode::Live | Mode::Scan | Mode::DarkMatter => "in the heap",
+        };
+        let what = if self.view.base.is_some() { "more" } else { what };
+        let heap = [(bytes(analysis.heap.bytes as f64), what), (number(analysis.heap.blocks as f64), "blocks")];
+        let pause =
+            (about.pause_ns > 0 && self.view.base.is_none()).then(|| (pause(about.pause_ns), "held up to be copied"));
+        let sampled = about
+            .sampling
+            .map(|sampling| (format!("p = {:.4}", sampling.probability), "per byte that a block's stack was recorded"));
+        heap.into_iter().chain(pause).chain(sampled).collect()
+    }
+}
+
+fn flaw_name(flaw: &Flaw) -> String {
+    format!("{} {}", flaw.reporter.as_deref().unwrap_or(whole::NAMELESS), flaw.what())
+}
+
+fn times(count: i64) -> String {
+    format!("{}×", number(count as f64))
+}
+
+/// How long something took: `1.25 ms`.
+pub(crate) fn pause(nanoseconds: u64) -> String {
+    format!("{:.2} ms", nanoseconds as f64 / 1e6)
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, Response> {
+    serde_json::to_vec(value).map_err(|error| Response::text(500, error.to_string()))
+}

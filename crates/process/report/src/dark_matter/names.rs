@@ -1,0 +1,29 @@
+//! Names of frames, from the program's own debug information.
+
+use heapledger_dmd::{Log, Unresolved};
+use heapledger_inspect::Frame;
+
+use super::modules::Modules;
+
+/// Gives the frames of a log of this program, made in this process, the names of their functions with files and lines, and
+/// those that were inlined their own frames. What is not known stays as it is.
+///
+/// The first call reads the program's debug information, which takes time and memory; neither is counted in the ledger.
+/// `heapledger dmd` does the same outside of the program.
+pub fn name_frames(log: &mut Log) {
+    let modules = Modules::of_this_process();
+    log.map_frames(|text| {
+        let Some(frame) = Unresolved::parse(text) else { return Vec::new() };
+        let Some(address) = modules.address(frame.path, frame.offset) else { return Vec::new() };
+        // Frames in a log are where calls return to.
+        let symbols = Frame { address: address.wrapping_sub(1) }.symbols();
+        let named = symbols.into_iter().filter_map(|symbol| {
+            let function = symbol.function?;
+            Some(match (symbol.file, symbol.line) {
+                (Some(file), Some(line)) => format!("{function} ({}:{line})", file.display()),
+                _ => format!("{function}[{} +0x{:x}]", frame.path, frame.offset),
+            })
+        });
+        named.collect()
+    });
+}

@@ -1,0 +1,51 @@
+//! The log of a running process: it asks its reporters, and makes one of its ledger.
+
+use heapledger_dmd::Mode;
+use heapledger_dmd::request::{Answer, Request};
+
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
+
+/// The longest answer that is taken, compressed.
+const FILE_BYTES_MAX: usize = 1 << 30;
+
+/// What a process has of its heap.
+pub(super) enum Told {
+    /// A log, as a file.
+    Log(Vec<u8>),
+    /// The program is recorded: its reporters have been asked, and the recorder knows what they said.
+    Recorded,
+}
+
+/// Asks a process for a log.
+pub(super) fn ask(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Told> {
+    let request = Request {
+        mode,
+        report: mode == Mode::DarkMatter,
+        anonymous: is_anonymous,
+        reporter_deadline: REPORTER_DEADLINE,
+        deadline: DEADLINE,
+    };
+    let mut bytes = process::ask(pid, &request.to_line(), "the heap", FILE_BYTES_MAX)?;
+    match Answer::parse(&bytes) {
+        Some(Answer::Log(file)) => {
+            let start = bytes.len() - file.len();
+            bytes.drain(..start);
+            Ok(Told::Log(bytes))
+        }
+        Some(Answer::Recorded) => Ok(Told::Recorded),
+        Some(Answer::Refused(reason)) => {
+            let failure = Failure::new(Exit::Unreadable, format_args!("process {pid} has no log: {reason}"));
+            Err(failure.hint(match mode {
+                Mode::Cumulative => "the program has to start its ledger with `Options { keep_freed: true, .. }`",
+                _ => {
+                    "the program has to hold a ledger: in Rust `heapledger::Ledger::start(Options::EXACT)`, in C\n\
+                     `heapledger_start(NULL)`; or to run under `heapledger record`: see docs/reporters.md"
+                }
+            }))
+        }
+        None => Err(Failure::new(Exit::Unreadable, format_args!("process {pid} gives no log"))
+            .hint("it has been built with a version of Heapledger that has none; see docs/reporters.md")),
+    }
+}
