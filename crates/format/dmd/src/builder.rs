@@ -40,6 +40,8 @@ pub(crate) struct Groups {
     next: Vec<u32>,
     /// Those of stacks that have many.
     others: Map<Key, u32>,
+    /// Whether blocks of the same usable size count as of one size.
+    pub(crate) is_merging: bool,
 }
 
 type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>);
@@ -57,17 +59,19 @@ impl Groups {
         let number = self.group(block);
         let Block { requested, slop, count, .. } = *block;
         let (weight, variance) = (count as f64 * block.weight, count as f64 * block.variance);
+        let added = Size { requested, slop, count, rest: 0, weight, variance };
+        let key = sizes_key(self.is_merging);
         let sizes = &mut self.groups[number as usize].sizes;
         if sizes.len() <= SIZES_FEW
-            && let Some(size) = sizes.iter_mut().find(|size| (size.requested, size.slop) == (requested, slop))
+            && let Some(size) = sizes.iter_mut().find(|size| key(size) == key(&added))
         {
-            size.add(count, weight, variance);
+            size.add(&added);
             return number;
         }
         if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
-            merge(sizes);
+            merge(sizes, key);
         }
-        sizes.push(Size { requested, slop, count, weight, variance });
+        sizes.push(added);
         number
     }
 
@@ -104,28 +108,39 @@ impl Groups {
 
     /// The groups, with each size once.
     pub(crate) fn finish(mut self) -> Vec<Group> {
+        let key = sizes_key(self.is_merging);
         for group in self.groups.iter_mut().filter(|group| group.sizes.len() > SIZES_FEW) {
-            merge(&mut group.sizes);
+            merge(&mut group.sizes, key);
         }
         self.groups
     }
 }
 
 impl Size {
-    fn add(&mut self, count: u64, weight: f64, variance: f64) {
-        self.count = self.count.saturating_add(count);
-        self.weight += weight;
-        self.variance += variance;
+    fn add(&mut self, other: &Size) {
+        let more = (i128::from(other.requested) - i128::from(self.requested)) * i128::from(other.count);
+        let more = more.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        self.rest = self.rest.saturating_add(more).saturating_add(other.rest);
+        self.count = self.count.saturating_add(other.count);
+        self.weight += other.weight;
+        self.variance += other.variance;
     }
 }
 
+type SizeKey = fn(&Size) -> (u64, u64);
+
+/// What makes sizes one.
+fn sizes_key(is_merging: bool) -> SizeKey {
+    if is_merging { |size| (size.requested.saturating_add(size.slop), 0) } else { |size| (size.requested, size.slop) }
+}
+
 /// Leaves each size once.
-fn merge(sizes: &mut Vec<Size>) {
-    sizes.sort_by_key(|size| (size.requested, size.slop));
+fn merge(sizes: &mut Vec<Size>, key: SizeKey) {
+    sizes.sort_by_key(key);
     sizes.dedup_by(|size, kept| {
-        let is_same = (size.requested, size.slop) == (kept.requested, kept.slop);
+        let is_same = key(size) == key(kept);
         if is_same {
-            kept.add(size.count, size.weight, size.variance);
+            kept.add(size);
         }
         is_same
     });

@@ -239,7 +239,8 @@ struct Weighed {
 impl Weighed {
     fn counted(size: &Size) -> Weighed {
         let Size { requested, slop, weight, variance, .. } = *size;
-        Weighed { requested: requested as f64, slop: slop as f64, weight, variance, size: *size }
+        let rest = if size.count == 0 { 0.0 } else { size.rest as f64 / size.count as f64 };
+        Weighed { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
     }
 
     /// Of blocks whose stacks are known, which they are of each byte's block with this probability.
@@ -287,10 +288,12 @@ impl Moments {
     }
 
     fn add(&mut self, blocks: &Weighed) {
-        let Size { requested, slop, count, .. } = blocks.size;
+        let Size { requested, slop, count, rest, .. } = blocks.size;
         for (sum, each) in self.counted.iter_mut().zip([requested, slop, 1]) {
             *sum = sum.saturating_add(i128::from(each) * i128::from(count));
         }
+        self.counted[0] = self.counted[0].saturating_add(rest.into());
+        self.counted[1] = self.counted[1].saturating_sub(rest.into());
         self.requested += blocks.weight * blocks.requested;
         self.slop += blocks.weight * blocks.slop;
         self.blocks += blocks.weight;

@@ -45,7 +45,7 @@ impl<R: Read> Lexer<R> {
     fn fill(&mut self) -> Result<bool> {
         self.base += self.end as u64;
         (self.at, self.end) = (0, 0);
-        if self.base >= self.bytes_max {
+        if self.base > self.bytes_max {
             return Err(self.wrong(format!("it has more than the {} bytes that are read of one", self.bytes_max)));
         }
         loop {
@@ -72,6 +72,19 @@ impl<R: Read> Lexer<R> {
     /// The next byte that is no white space.
     #[inline]
     pub(crate) fn token(&mut self) -> Result<u8> {
+        // Nearly always the next byte, or the one after a space.
+        match self.buffer[self.at..self.end] {
+            [byte @ b'!'..=b'~', ..] => Ok(byte),
+            [b' ', byte @ b'!'..=b'~', ..] => {
+                self.at += 1;
+                Ok(byte)
+            }
+            _ => self.token_after_space(),
+        }
+    }
+
+    #[cold]
+    fn token_after_space(&mut self) -> Result<u8> {
         loop {
             match self.peek()? {
                 Some(b' ' | b'\t' | b'\r' | b'\n') => self.at += 1,
@@ -132,16 +145,12 @@ impl<R: Read> Lexer<R> {
     pub(crate) fn string(&mut self) -> Result<Span> {
         self.expect(b'"')?;
         let from = self.at;
-        while self.at < self.end {
-            match self.buffer[self.at] {
-                b'"' => {
-                    self.at += 1;
-                    return Ok(Span::Buffer(from, self.at - 1));
-                }
-                b'\\' => break,
-                0..0x20 => return Err(self.wrong("a control character in a string")),
-                _ => self.at += 1,
-            }
+        let rest = &self.buffer[from..self.end];
+        let length = rest.iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20)).unwrap_or(rest.len());
+        self.at += length;
+        if rest.get(length) == Some(&b'"') {
+            self.at += 1;
+            return Ok(Span::Buffer(from, from + length));
         }
         self.string_in_pieces(from)
     }
@@ -243,6 +252,15 @@ impl<R: Read> Lexer<R> {
             return Err(self.wrong("a whole number was expected"));
         }
         let mut value: u64 = 0;
+        // Up to 18 digits fit, whatever they are.
+        for &byte in self.buffer[self.at..self.end].iter().take(18) {
+            match byte {
+                b'0'..=b'9' => value = value * 10 + u64::from(byte - b'0'),
+                b',' | b'}' => return Ok(value),
+                _ => break,
+            }
+            self.at += 1;
+        }
         while let Some(byte @ b'0'..=b'9') = self.peek()? {
             let next = value.checked_mul(10).and_then(|value| value.checked_add(u64::from(byte - b'0')));
             let Some(next) = next else { return Err(self.wrong("a number of more than 64 bits")) };

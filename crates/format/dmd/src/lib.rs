@@ -9,6 +9,8 @@ mod analysis;
 mod builder;
 mod digest;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hash;
 mod json;
 mod lexer;

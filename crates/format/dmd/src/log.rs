@@ -154,6 +154,9 @@ pub struct Size {
     pub slop: u64,
     /// How many of them are in the log.
     pub count: u64,
+    /// What was asked for all of them, in bytes, beyond `count` times `requested`: blocks of one usable size may have been
+    /// [read as one](Log::read_merged). 0 otherwise.
+    pub rest: i64,
     /// For how many blocks these stand: [`count`](Size::count), unless they are a sample.
     pub weight: f64,
     /// The variance of [`weight`](Size::weight): 0 for what is no sample.

@@ -55,23 +55,38 @@ impl Log {
     ///
     /// The stream fails, or is no such file.
     pub fn read(input: impl Read) -> Result<Log> {
-        Log::read_at_most(input, u64::MAX)
+        Log::read_as(input, u64::MAX, false)
     }
 
-    /// The same, of a file whose text has at most so many bytes when it is unpacked.
+    /// The same, for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size become one. That takes a
+    /// fraction of the memory, and answers are the same; but such a log is not to be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::read`].
+    pub fn read_merged(input: impl Read) -> Result<Log> {
+        Log::read_as(input, u64::MAX, true)
+    }
+
+    /// The same as [`Log::read`], of a file whose text has about so many bytes at most when it is unpacked: it is looked
+    /// at every 256 KiB.
     ///
     /// # Errors
     ///
     /// As [`Log::read`], or it has more.
-    pub fn read_at_most(mut input: impl Read, bytes_max: u64) -> Result<Log> {
+    pub fn read_at_most(input: impl Read, bytes_max: u64) -> Result<Log> {
+        Log::read_as(input, bytes_max, false)
+    }
+
+    fn read_as(mut input: impl Read, bytes_max: u64, is_merging: bool) -> Result<Log> {
         let mut magic = Vec::new();
         (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
         let is_packed = magic == [0x1f, 0x8b];
         let input = Cursor::new(magic).chain(input);
         if is_packed {
-            Reader::new(MultiGzDecoder::new(input), bytes_max).read()
+            Reader::new(MultiGzDecoder::new(input), bytes_max, is_merging).read()
         } else {
-            Reader::new(input, bytes_max).read()
+            Reader::new(input, bytes_max, is_merging).read()
         }
     }
 }
@@ -106,10 +121,12 @@ struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    fn new(input: R, bytes_max: u64) -> Reader<R> {
+    fn new(input: R, bytes_max: u64, is_merging: bool) -> Reader<R> {
         let (keys, traces, frames, names) = <(Keys, Numbers, Numbers, Numbers)>::default();
         let lexer = Lexer::new(input, bytes_max);
-        Reader { lexer, log: Log::empty(Mode::Live), groups: Groups::default(), keys, traces, frames, names }
+        let mut groups = Groups::default();
+        groups.is_merging = is_merging;
+        Reader { lexer, log: Log::empty(Mode::Live), groups, keys, traces, frames, names }
     }
 
     fn read(mut self) -> Result<Log> {

@@ -64,7 +64,7 @@ impl<W: Write> Writer<'_, W> {
                     ..size
                 });
                 let (requested, slop) = (block.requested, block.slop);
-                let alone = Size { requested, slop, count: 1, weight: 1.0, variance: 0.0 };
+                let alone = Size { requested, slop, count: 1, rest: 0, weight: 1.0, variance: 0.0 };
                 self.output.write_all(b", ")?;
                 self.block(&log.groups[block.group as usize], &size.unwrap_or(alone))?;
                 separator = ",\n  ";

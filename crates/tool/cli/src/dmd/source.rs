@@ -44,7 +44,7 @@ impl<'a> Source<'a> {
     /// The log; of a process or a recording one such as is asked for.
     pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
-            Source::Stdin => parse("-", io::stdin().lock()),
+            Source::Stdin => parse("-", io::stdin().lock(), arguments),
             Source::Process(pid) => of_process(pid, arguments),
             Source::Recording(path) => recording::log(path, arguments),
             Source::File(path) => {
@@ -52,7 +52,7 @@ impl<'a> Source<'a> {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
                         .hint("`heapledger dmd --help` says what can be read")
                 })?;
-                parse(path, file)
+                parse(path, file, arguments)
             }
         }
     }
@@ -61,7 +61,7 @@ impl<'a> Source<'a> {
 fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
     match process::ask(pid, mode(arguments), arguments.process.anonymize)? {
         Told::Log(file) => {
-            let log = parse(&pid.to_string(), &file[..])?;
+            let log = parse(&pid.to_string(), &file[..], arguments)?;
             let pause = duration(Duration::from_nanos(log.about.pause_ns));
             tell(format_args!("heapledger: process {pid} was held up for {pause}"));
             Ok(log)
@@ -70,8 +70,10 @@ fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
     }
 }
 
-fn parse(name: &str, input: impl Read) -> Result<Log> {
-    Log::read(input).map_err(|error| {
+fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
+    // What is written again keeps each size of blocks as it is there.
+    let log = if arguments.beyond.save.is_some() { Log::read(input) } else { Log::read_merged(input) };
+    log.map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{name}` is no log of the dark matter detector"), error)
             .hint("`heapledger dmd --help` says what can be read")
     })

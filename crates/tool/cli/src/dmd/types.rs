@@ -16,7 +16,8 @@ pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
         let sum = sizes.entry(trace).or_default();
         for size in &group.sizes {
             sum.blocks = sum.blocks.saturating_add(size.count);
-            sum.bytes = sum.bytes.saturating_add(size.count.saturating_mul(size.requested));
+            let bytes = size.count.saturating_mul(size.requested).saturating_add_signed(size.rest);
+            sum.bytes = sum.bytes.saturating_add(bytes);
         }
     }
     let mut found: HashMap<TraceId, String> = HashMap::new();

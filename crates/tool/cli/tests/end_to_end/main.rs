@@ -15,6 +15,7 @@ mod chromium_dark;
 mod command;
 mod contexts;
 mod diff;
+mod dmd;
 mod dmd_process;
 mod export;
 mod firefox;
