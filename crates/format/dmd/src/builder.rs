@@ -60,18 +60,12 @@ impl Groups {
         let Block { requested, slop, count, .. } = *block;
         let (weight, variance) = (count as f64 * block.weight, count as f64 * block.variance);
         let added = Size { requested, slop, count, rest: 0, weight, variance };
-        let key = sizes_key(self.is_merging);
         let sizes = &mut self.groups[number as usize].sizes;
-        if sizes.len() <= SIZES_FEW
-            && let Some(size) = sizes.iter_mut().find(|size| key(size) == key(&added))
-        {
-            size.add(&added);
-            return number;
+        if self.is_merging {
+            put(sizes, added, usable)
+        } else {
+            put(sizes, added, both)
         }
-        if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
-            merge(sizes, key);
-        }
-        sizes.push(added);
         number
     }
 
@@ -108,9 +102,8 @@ impl Groups {
 
     /// The groups, with each size once.
     pub(crate) fn finish(mut self) -> Vec<Group> {
-        let key = sizes_key(self.is_merging);
         for group in self.groups.iter_mut().filter(|group| group.sizes.len() > SIZES_FEW) {
-            merge(&mut group.sizes, key);
+            if self.is_merging { merge(&mut group.sizes, usable) } else { merge(&mut group.sizes, both) }
         }
         self.groups
     }
@@ -127,15 +120,34 @@ impl Size {
     }
 }
 
-type SizeKey = fn(&Size) -> (u64, u64);
+// What makes sizes one.
 
-/// What makes sizes one.
-fn sizes_key(is_merging: bool) -> SizeKey {
-    if is_merging { |size| (size.requested.saturating_add(size.slop), 0) } else { |size| (size.requested, size.slop) }
+#[inline]
+fn usable(size: &Size) -> u64 {
+    size.requested.saturating_add(size.slop)
+}
+
+#[inline]
+fn both(size: &Size) -> (u64, u64) {
+    (size.requested, size.slop)
+}
+
+/// Adds to those of the same size.
+#[inline]
+fn put<K: Ord>(sizes: &mut Vec<Size>, added: Size, key: impl Fn(&Size) -> K + Copy) {
+    if sizes.len() <= SIZES_FEW
+        && let Some(size) = sizes.iter_mut().find(|size| key(size) == key(&added))
+    {
+        return size.add(&added);
+    }
+    if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
+        merge(sizes, key);
+    }
+    sizes.push(added);
 }
 
 /// Leaves each size once.
-fn merge(sizes: &mut Vec<Size>, key: SizeKey) {
+fn merge<K: Ord>(sizes: &mut Vec<Size>, key: impl Fn(&Size) -> K + Copy) {
     sizes.sort_by_key(key);
     sizes.dedup_by(|size, kept| {
         let is_same = key(size) == key(kept);

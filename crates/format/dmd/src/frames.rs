@@ -52,6 +52,23 @@ impl Log {
         }
         (self.frames, self.libraries) = (texts, libraries);
     }
+
+    /// Takes functions that only pass something on off the beginning of each stack, with what is between them, but for what
+    /// would be left of nothing.
+    pub fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
+        let passing: Vec<bool> = self.frames.iter().map(|frame| is_passing(frame)).collect();
+        let between: Vec<bool> = self.frames.iter().map(|frame| is_between(frame)).collect();
+        for trace in &mut self.traces {
+            let is = |set: &[bool], frame: &FrameId| set[frame.0 as usize];
+            let leading = trace.iter().take_while(|frame| is(&passing, frame) || is(&between, frame)).count();
+            let last = trace[..leading].iter().rposition(|frame| is(&passing, frame));
+            if let Some(last) = last
+                && last + 1 < trace.len()
+            {
+                trace.drain(..=last);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +84,20 @@ mod tests {
         for text in ["", "main (a.c:3)", "f[a +0x]", "f[a +0xg]", "f[a+0x1]", "f +0x1]", "f[a +0x11112222333344445]"] {
             assert_eq!(Unresolved::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_passes_on_is_left_out() {
+        let mut builder = Builder::new(Mode::Live);
+        let frames = ["std::a", "pass", "std::b", "main", "pass"].map(|text| builder.frame(text));
+        let traces = [&frames[..], &frames[..2], &frames[2..], &frames[1..3]].map(|frames| builder.trace(frames));
+        let mut log = builder.finish();
+        log.leave_out_leading(|frame| frame == "pass", |frame| frame.starts_with("std"));
+        let left = traces.map(|trace| log.trace(trace).iter().map(|frame| log.frame(*frame)).collect::<Vec<_>>());
+        assert_eq!(
+            left,
+            [&["std::b", "main", "pass"][..], &["std::a", "pass"], &["std::b", "main", "pass"], &["std::b"]]
+        );
     }
 
     #[test]

@@ -26,4 +26,18 @@ pub fn name_frames(log: &mut Log) {
         });
         named.collect()
     });
+    log.leave_out_leading(of_ours, |frame| frame.contains("/rustc/") || frame.contains("/rustlib/src/"));
+}
+
+/// Whether a frame only passes something on: a request to the allocator, or a report to the ledger.
+fn of_ours(frame: &str) -> bool {
+    const FILES: [&str; 6] = [
+        "process/allocator/src/",
+        "heapledger-allocator-",
+        "process/measure/src/",
+        "heapledger-measure-",
+        "/library/alloc/src/alloc.rs:",
+        "/library/alloc/src/raw_vec/",
+    ];
+    frame.starts_with("heapledger_") || FILES.iter().any(|file| frame.contains(file))
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use heapledger_analysis::is_allocator;
-use heapledger_dmd::{FrameId, Log};
+use heapledger_dmd::Log;
 use heapledger_symbols::Frame;
 
 /// Frames that have been resolved to such functions, by their texts.
@@ -32,17 +32,6 @@ impl Passing {
 
     /// Takes them off the beginning of each stack, but for what would be left of nothing.
     pub(super) fn leave_out(&self, log: &mut Log) {
-        let is_of = |set: &HashSet<String>| log.frames.iter().map(|text| set.contains(text)).collect::<Vec<bool>>();
-        let (passing, between) = (is_of(&self.passing), is_of(&self.between));
-        let is = |set: &[bool], frame: &FrameId| set[frame.0 as usize];
-        for trace in &mut log.traces {
-            let leading = trace.iter().take_while(|frame| is(&passing, frame) || is(&between, frame)).count();
-            let last = trace[..leading].iter().rposition(|frame| is(&passing, frame));
-            if let Some(last) = last
-                && last + 1 < trace.len()
-            {
-                trace.drain(..=last);
-            }
-        }
+        log.leave_out_leading(|frame| self.passing.contains(frame), |frame| self.between.contains(frame));
     }
 }
