@@ -664,12 +664,16 @@ HEAPLEDGER_INLINE int heapledger_get_reported(heapledger_reported *reported) {
     return ledger->reported(reported);
 }
 
-/* Takes the marks off all blocks, but for those that are to be kept. A collection with HEAPLEDGER_MARK begins with it. */
+/* Takes the marks off all blocks, but for those that are to be kept: also of a program that is recorded. A collection with
+ * HEAPLEDGER_MARK begins with it. */
 HEAPLEDGER_INLINE int heapledger_clear_marks(void) {
+    const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(clear_marks);
     const heapledger_calls *ledger = heapledger_ledger();
-    if (ledger == NULL || ledger->size < offsetof(heapledger_calls, clear_marks) + sizeof(void (*)(void)))
-        return HEAPLEDGER_ELSEWHERE;
-    return ledger->clear_marks();
+    if (ledger != NULL && ledger->size >= offsetof(heapledger_calls, clear_marks) + sizeof(void (*)(void)))
+        return ledger->clear_marks();
+    if (bridge == NULL) return HEAPLEDGER_ELSEWHERE;
+    bridge->clear_marks();
+    return HEAPLEDGER_OK;
 }
 
 /* Prints to a descriptor, without allocating: also in a signal handler (not HEAPLEDGER_DYNAMIC_TYPES and HEAPLEDGER_MISUSES, which allocate).
