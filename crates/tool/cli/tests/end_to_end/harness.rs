@@ -392,7 +392,9 @@ impl Job {
     fn command(&self, line: &[OsString]) -> Command {
         let mut command = Command::new(program("fresh"));
         // No names from earlier runs, and none for later ones.
-        command.args(line).env("XDG_CACHE_HOME", "/dev/null").envs(self.environment.iter().cloned());
+        // And no libraries that Cargo has left in the directories that it names to tests.
+        command.args(line).env("XDG_CACHE_HOME", "/dev/null").env_remove("LD_LIBRARY_PATH");
+        command.envs(self.environment.iter().cloned());
         // So that the whole family can be ended when it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {
