@@ -92,7 +92,7 @@ pub struct Marking {
     pub reporter: *const u8,
     /// Bytes of the name.
     pub reporter_length: u32,
-    /// [`mark::KEEP`], or 0.
+    /// [`mark::KEEP`] and [`mark::AROUND`], or 0.
     pub flags: u32,
     /// As how many bytes it counts the block. 0: as all that may be used of it.
     pub measured: u64,
@@ -112,6 +112,8 @@ pub mod mark {
 
     /// The mark stays when marks are cleared: it is made once, when the block is allocated.
     pub const KEEP: u32 = 1;
+    /// The address may be anywhere in the block: whoever measures does not know where it begins. No defect, wherever it is.
+    pub const AROUND: u32 = 2;
 
     /// Nobody keeps marks, or not of this block: the ledger samples.
     pub const UNKNOWN: c_int = 0;
@@ -141,6 +143,11 @@ pub struct Extent {
 
 // SAFETY: functions, which may be called in any thread, and numbers.
 unsafe impl Sync for Bridge {}
+
+/// The bridge to the ledger of this program itself, if it has started one, whoever observes it.
+pub fn own() -> Option<Found> {
+    NonNull::new(OWN.load(Ordering::Acquire)).map(Found)
+}
 
 /// The bridge of whoever observes this process.
 #[derive(Clone, Copy, Debug)]

@@ -409,6 +409,7 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
         stack,
         is_kept: marking.flags & answer::KEEP != 0,
         is_on_stack: block.walker.is_own_stack(caller.slot, address),
+        is_around: marking.flags & answer::AROUND != 0,
         measured: marking.measured,
     };
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };

@@ -72,11 +72,23 @@ pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_
     let answer = match LEDGER.mark(Key(address), mark, measured) {
         Ok(Marked::Once) => answer::ONCE,
         Ok(Marked::Again) => answer::AGAIN,
+        Ok(Marked::NoBlock) if flags & answer::AROUND != 0 => around(address, mark, measured),
         Ok(Marked::NoBlock) => no_block(address, mark, measured),
         Err(OutOfMemory) => answer::UNKNOWN,
     };
     state.head.leave();
     answer
+}
+
+/// A mark of the block around an address.
+#[cold]
+fn around(address: u64, mark: Mark, measured: u64) -> c_int {
+    let block = LEDGER.block_at(address).filter(|block| block.backs.is_none());
+    match block.map(|block| LEDGER.mark(block.key, mark, measured)) {
+        Some(Ok(Marked::Once)) => answer::ONCE,
+        Some(Ok(Marked::Again)) => answer::AGAIN,
+        _ => answer::UNKNOWN,
+    }
 }
 
 /// A mark of what is no block of the program's main heap.

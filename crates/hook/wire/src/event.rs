@@ -327,6 +327,8 @@ pub enum Extended<'words> {
         is_kept: bool,
         /// Whether the address is on the stack of the thread that reports it.
         is_on_stack: bool,
+        /// Whether the address may be anywhere in the block.
+        is_around: bool,
         /// As how many bytes it counts the block. 0: as all that may be used of it.
         measured: u64,
     },
@@ -457,8 +459,8 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[address, stamp])?;
             code::STAMPED
         }
-        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured } => {
-            let flags = u64::from(is_kept) << 32 | u64::from(is_on_stack) << 33;
+        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured } => {
+            let flags = u64::from(is_kept) << 32 | u64::from(is_on_stack) << 33 | u64::from(is_around) << 34;
             writer.put(&[address, reporter, u64::from(stack.0) | flags, measured])?;
             code::MARKED
         }
@@ -736,6 +738,7 @@ impl<'words> Extended<'words> {
                 stack: stack(2)?,
                 is_kept: word(2)? >> 32 & 1 != 0,
                 is_on_stack: word(2)? >> 33 & 1 != 0,
+                is_around: word(2)? >> 34 & 1 != 0,
                 measured: word(3)?,
             },
             code::UNMARKED => Extended::Unmarked { address: word(0)?, reporter: word(1)? },

@@ -180,8 +180,9 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
         Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
         Owned::Marked(address, reporter, stack, is_kept) => {
-            let (stack, measured, is_on_stack) = (StackId(stack), address ^ 9, address & 1 == 0);
-            Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured })
+            let (stack, measured) = (StackId(stack), address ^ 9);
+            let (is_on_stack, is_around) = (address & 1 == 0, address & 2 == 0);
+            Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured })
         }
         Owned::Unmarked(address, reporter) => Whole::Extended(Extended::Unmarked { address, reporter }),
         Owned::Marks(true) => Whole::Extended(Extended::MarksComplete),

@@ -33,9 +33,10 @@ pub(crate) fn table<T>(element: Option<*const u8>, capacity: usize, value: &impl
         None if capacity > 0 => meter.extent_in_words(value, |extent| is_table(extent.bytes, bytes, size_of::<T>())),
         None => return Bytes(0),
     };
-    match known {
-        Some(extent) => meter.known(extent),
-        None => meter.computed(bytes),
+    match (known, element) {
+        (Some(extent), _) => meter.known(extent),
+        (None, Some(element)) if size_of::<T>() > 0 => meter.computed_around(element, bytes),
+        _ => meter.computed(bytes),
     }
 }
 

@@ -37,6 +37,8 @@ use heapledger_core::{Bytes, sys};
 pub struct Meter {
     usable_size: Option<UsableSize>,
     observer: Option<Found>,
+    /// The program's own ledger, where that is not the observer.
+    own: Option<Found>,
     telling: Telling,
     seen: HashSet<usize, BuildHasherDefault<AddressHasher>>,
     computed: Bytes,
@@ -73,6 +75,7 @@ impl Meter {
         Meter {
             usable_size: usable_size(),
             observer: bridge::find(),
+            own: bridge::own(),
             telling: Telling::Nothing,
             seen: HashSet::default(),
             computed: Bytes(0),
@@ -132,7 +135,7 @@ impl Meter {
             None => self.block_unasked(start.addr(), requested),
         };
         if self.telling != Telling::Nothing {
-            self.tell(start.addr() as u64, bytes);
+            self.tell(start.addr() as u64, bytes, 0);
         }
         bytes
     }
@@ -146,7 +149,7 @@ impl Meter {
             return Bytes(0);
         }
         let bytes = Bytes(bytes as u64);
-        self.tell(start.addr() as u64, bytes);
+        self.tell(start.addr() as u64, bytes, 0);
         bytes
     }
 
@@ -215,7 +218,7 @@ impl Meter {
     /// Counts a block that the ledger knows.
     pub(crate) fn known(&mut self, extent: Extent) -> Bytes {
         let bytes = Bytes(extent.bytes_usable);
-        self.tell(extent.address, bytes);
+        self.tell(extent.address, bytes, 0);
         bytes
     }
 
@@ -223,8 +226,15 @@ impl Meter {
     pub(crate) fn block_around_or<T: ?Sized>(&mut self, inside: *const T, requested: usize) -> Bytes {
         match self.block_around(inside) {
             Some(bytes) => bytes,
-            None => self.computed(requested),
+            None => self.computed_around(inside, requested),
         }
+    }
+
+    /// What nobody can be asked about is computed, and the block around an address marked all the same: a recorder finds out
+    /// later which that is.
+    pub(crate) fn computed_around<T: ?Sized>(&mut self, inside: *const T, bytes: usize) -> Bytes {
+        self.tell(inside.cast::<u8>().addr() as u64, Bytes(0), mark::AROUND);
+        self.computed(bytes)
     }
 
     /// A block that a word of the value is the address of, or one inside, if the ledger knows one that is looked for: of
@@ -245,19 +255,22 @@ impl Meter {
     }
 
     fn extent(&self, address: usize) -> Option<Extent> {
-        let block_around = self.observer?.block_around()?;
-        let mut extent = Extent::default();
-        // SAFETY: the extent may be written; of the address nothing is asked.
-        (unsafe { block_around(address as u64, &mut extent) } == 1).then_some(extent)
+        // A recorder does not know, but the program's own ledger may, if it runs as well.
+        [self.observer, self.own].into_iter().flatten().find_map(|bridge| {
+            let block_around = bridge.block_around()?;
+            let mut extent = Extent::default();
+            // SAFETY: the extent may be written; of the address nothing is asked.
+            (unsafe { block_around(address as u64, &mut extent) } == 1).then_some(extent)
+        })
     }
 
     #[inline(never)]
-    fn tell(&mut self, start: u64, measured: Bytes) {
+    fn tell(&mut self, start: u64, measured: Bytes, more: u32) {
         let Some(observer) = self.observer else { return };
         match self.telling {
             Telling::Nothing => {}
             Telling::Mark(reporter, flags) => {
-                let marking = Marking::new(reporter, flags, measured.0);
+                let marking = Marking::new(reporter, flags | more, measured.0);
                 // SAFETY: the name is static.
                 let answer = observer.mark().map(|mark| unsafe { mark(start, &raw const marking) });
                 self.count(answer.unwrap_or(mark::UNKNOWN));

@@ -91,7 +91,7 @@ impl Walk {
                 (extent.address as usize, extent.bytes_usable as usize)
             }
             None => {
-                self.bytes += meter.computed(self.internal_bytes);
+                self.bytes += meter.computed_around(inside, self.internal_bytes);
                 // It is the node's first; the others are not further away than this.
                 (element, (ROOM - 1) * self.stride + 1)
             }

@@ -7,8 +7,8 @@ use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pendi
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
     EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live, LiveBlock,
-    Mapping, Mark, ModuleId, Node, NodesEncoder, Record, Site, StackCounts, TextId, Thread as ThreadRecord, Time,
-    Timeline,
+    Mapping, Mark, ModuleId, Node, NodesEncoder, Record, Reported, Site, StackCounts, TextId, Thread as ThreadRecord,
+    Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
@@ -301,10 +301,15 @@ impl Image {
                 let moment = self.moment(line, time);
                 self.stamp(shared, moment, address, stamp);
             }
-            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured } => {
+            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured } => {
                 let moment = self.moment(line, time);
                 let Some(by) = self.reporter(shared, stack, reporter) else { return Ok(()) };
-                if let Some(what) = self.reported(shared, address, is_on_stack, by) {
+                let what = if is_around {
+                    self.block_of(address).map(Reported::Block)
+                } else {
+                    self.reported(shared, address, is_on_stack, by)
+                };
+                if let Some(what) = what {
                     let measured = Bytes(measured);
                     self.push_mark(shared, moment.time, &Mark::Reported { what, by, is_kept, measured });
                 }

@@ -62,7 +62,7 @@ fn all<T>(
         }
     }
     if first.is_none() && room > 0 && (is_owned || !meter.has_ledger()) && is_wanted(meter, start.addr()) {
-        bytes += meter.computed(room);
+        bytes += meter.computed_around(start, room);
     }
     bytes
 }

@@ -17,9 +17,10 @@ fn table(element: Option<*const u8>, bytes: usize, value: &impl Sized, meter: &m
         Some(element) => meter.extent_around(element),
         None => meter.extent_in_words(value, |extent| extent.bytes == bytes as u64),
     };
-    match known {
-        Some(extent) => meter.known(extent),
-        None => meter.computed(bytes),
+    match (known, element) {
+        (Some(extent), _) => meter.known(extent),
+        (None, Some(element)) => meter.computed_around(element, bytes),
+        (None, None) => meter.computed(bytes),
     }
 }
 

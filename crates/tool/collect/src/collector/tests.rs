@@ -1169,8 +1169,8 @@ fn reports_name_blocks_by_serial() {
     let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
     let FakeImage { id, own: mut line, .. } = bench.image(100, None);
     let marked = |address, reporter, is_kept| {
-        let (stack, measured, is_on_stack) = (StackId(2), 5, address == 0x7_0000);
-        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured }
+        let (stack, measured, is_on_stack, is_around) = (StackId(2), 5, address == 0x7_0000, false);
+        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured }
     };
     line.thread(0, TID, "main");
     line.node(1, 0, NodeKind::Epoch, 0);
@@ -1190,6 +1190,14 @@ fn reports_name_blocks_by_serial() {
     line.extended(11, &marked(0x1000, 0x7777, false));
     line.extended(12, &marked(0x3000, 0x7000, true));
     line.extended(13, &marked(0x3000, 0x7100, true));
+    let around = |address| match marked(address, 0x7100, false) {
+        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured, .. } => {
+            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around: true, measured }
+        }
+        other => other,
+    };
+    line.extended(13, &around(0x2000 + 9_999));
+    line.extended(13, &around(0x2000 + 10_000));
     line.extended(14, &Extended::Unmarked { address: 0x3000, reporter: 0x7000 });
     line.free(15, 0x1000);
     line.extended(16, &Extended::MarksComplete);
@@ -1241,9 +1249,11 @@ fn reports_name_blocks_by_serial() {
         format!("3 {:?} index under 2 false", Reported::NotHeap { address: 0x7_0000 }),
         format!("3 {} cache under 2 true", block(2)),
         format!("3 {} index under 2 true", block(2)),
+        format!("3 {} index under 2 false", block(1)),
         format!("3 {:?} not cache under 0", heapledger_core::Serial(2)),
         "4 complete".to_owned(),
     ];
     assert_eq!(marks_of(&file), expected);
-    assert_eq!(marks_of(&next), [format!("0 {} index under 2 true", block(2))]);
+    let still = [format!("0 {} index under 2 false", block(1)), format!("0 {} index under 2 true", block(2))];
+    assert_eq!(marks_of(&next), still);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use heapledger_core::StackId;
+use heapledger_core::{Serial, StackId};
 use heapledger_ledger::{Block, Key};
 use heapledger_recording::{EventKind, FreedBlock, Mark, Marked, Reported, TextId, Time};
 
@@ -49,11 +49,16 @@ impl Image {
     /// A reporter does not report a block any more.
     pub(super) fn take_report_back(&mut self, shared: &mut Shared, moment: Moment, address: u64, reporter: u64) {
         let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
-        let mut in_pool = || self.finder.find(&self.ledger, address).filter(|(key, _)| key.address() == address);
-        let block = self.ledger.get(Key(address)).or_else(|| in_pool().map(|(_, block)| block));
-        if let Some(block) = block.filter(|block| !block.inherited).map(|block| block.serial) {
+        if let Some(block) = self.block_of(address) {
             self.push_mark(shared, moment.time, &Mark::TakenBack { block, by });
         }
+    }
+
+    /// The block at, or around, an address, if the recording has it.
+    pub(super) fn block_of(&mut self, address: u64) -> Option<Serial> {
+        let in_finder = || self.finder.find(&self.ledger, address).map(|(_, block)| block);
+        let block = self.ledger.get(Key(address)).or_else(in_finder)?;
+        (!block.inherited).then_some(block.serial)
     }
 
     /// A leaf of the stack that says who it is. `None`: nobody has told of that name, or needs to know.
