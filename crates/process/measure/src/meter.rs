@@ -99,7 +99,7 @@ impl Meter {
     /// let page = String::from("it comes");
     /// let mut bytes = page.heap_size(&mut Meter::marking_and_keeping("explicit/pages"));
     /// // … it is counted for as long as it stays …
-    /// bytes -= page.heap_size(&mut Meter::unmarking("explicit/pages"));
+    /// bytes.0 -= page.heap_size(&mut Meter::unmarking("explicit/pages")).0;
     /// drop(page);
     /// assert_eq!(bytes.0, 0);
     /// ```
