@@ -143,6 +143,10 @@ fn put<K: Ord>(sizes: &mut Vec<Size>, added: Size, key: impl Fn(&Size) -> K + Co
     if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
         merge(sizes, key);
     }
+    // Most have one or two, and there are millions of lists.
+    if sizes.len() < 2 {
+        sizes.reserve_exact(1);
+    }
     sizes.push(added);
 }
 
