@@ -110,10 +110,15 @@ enum Member {
     Other,
 }
 
+/// How many blocks are added together.
+const WAITING: usize = 64;
+
 struct Reader<R> {
     lexer: Lexer<R>,
     log: Log,
     groups: Groups,
+    /// Blocks that are added together.
+    waiting: Vec<Block>,
     keys: Keys,
     traces: Numbers,
     frames: Numbers,
@@ -126,7 +131,7 @@ impl<R: Read> Reader<R> {
         let lexer = Lexer::new(input, bytes_max);
         let mut groups = Groups::default();
         groups.is_merging = is_merging;
-        Reader { lexer, log: Log::empty(Mode::Live), groups, keys, traces, frames, names }
+        Reader { lexer, log: Log::empty(Mode::Live), groups, waiting: Vec::new(), keys, traces, frames, names }
     }
 
     fn read(mut self) -> Result<Log> {
@@ -207,6 +212,7 @@ impl<R: Read> Reader<R> {
         while self.lexer.item(&mut first, b']')? {
             self.block(&mut contents)?;
         }
+        self.add_waiting();
         Ok(())
     }
 
@@ -270,11 +276,25 @@ impl<R: Read> Reader<R> {
             type_name,
             context,
         };
-        let group = self.groups.add(&block);
-        if let Some(address) = address {
-            self.log.scanned.push(&block, group, address, contents);
+        match address {
+            Some(address) => {
+                self.add_waiting();
+                let group = self.groups.add(&block);
+                self.log.scanned.push(&block, group, address, contents);
+            }
+            None => {
+                self.waiting.push(block);
+                if self.waiting.len() == WAITING {
+                    self.add_waiting();
+                }
+            }
         }
         Ok(())
+    }
+
+    fn add_waiting(&mut self) {
+        self.groups.add_all(&self.waiting);
+        self.waiting.clear();
     }
 
     /// A list of which the first two count.
