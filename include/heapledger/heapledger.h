@@ -446,6 +446,13 @@ typedef struct heapledger_options {
 } heapledger_options;
 
 /* Since the start. Bytes are requested bytes. */
+/* By how much an estimate is off, give or take: two thirds lie within one standard error of the truth, 95 of 100 within two.
+   0: exact, as everything is unless the ledger samples. */
+typedef struct heapledger_standard_error {
+    uint64_t bytes;
+    uint64_t blocks;
+} heapledger_standard_error;
+
 typedef struct heapledger_totals {
     uint32_t size;
     uint32_t is_estimate; /* not 0: the ledger has sampled */
@@ -453,7 +460,7 @@ typedef struct heapledger_totals {
     uint64_t bytes_allocated;
     uint64_t frees;
     uint64_t reallocations;
-    uint64_t temporaries; /* blocks freed by their thread before it allocated or freed anything else */
+    uint64_t temporaries; /* blocks freed by their thread before it allocated or freed anything else; of a sample: allocated */
     uint64_t failed;
     uint64_t frees_unknown; /* of blocks that are not in the ledger: from before its start */
     uint64_t blocks_live;
@@ -461,6 +468,9 @@ typedef struct heapledger_totals {
     uint64_t blocks_live_max;
     uint64_t bytes_live_max;
     uint64_t refused; /* allocations that were not recorded for want of memory */
+    heapledger_standard_error allocated_standard_error; /* of bytes_allocated and allocations */
+    heapledger_standard_error live_standard_error;      /* of bytes_live and blocks_live */
+    heapledger_standard_error peak_standard_error;      /* of bytes_live_max */
 } heapledger_totals;
 
 /* Where something was allocated. */
@@ -493,6 +503,8 @@ typedef struct heapledger_site {
     uint64_t bytes_live;
     uint64_t temporaries;
     heapledger_where at;
+    heapledger_standard_error allocated_standard_error;
+    heapledger_standard_error live_standard_error;
 } heapledger_site;
 
 /* Called with one after the other, until it returns something else than 0. May allocate. */

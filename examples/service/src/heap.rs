@@ -3,20 +3,38 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use axum::extract::Path;
+use axum::extract::{Path, Request};
 use axum::http::StatusCode;
-use heapledger::{Bytes, Ledger, Options, Order, Site, Symbol};
+use axum::response::{IntoResponse, Response};
+use heapledger::profile::{self, Endpoint, Responder};
+use heapledger::{Ledger, Options, Order, Site, Symbol};
 
-/// Starts the ledger before anything worth recording happens: `exact`, `sampled`, or not at all.
+/// Starts the ledger before anything worth recording happens: `exact`, `sampled` as in production, or not at all.
 pub fn start(how: &str) {
-    let sample_every = match how {
-        "exact" => None,
-        "sampled" => Some(Bytes(512 << 10)),
+    let started = match how {
+        "exact" => Ledger::start(Options::EXACT).map(drop),
+        "sampled" => profile::start(profile::Options::default()),
         _ => return,
     };
-    if let Err(error) = Ledger::start(Options { sample_every, ..Options::default() }) {
+    if let Err(error) = started {
         eprintln!("no ledger: {error}");
     }
+}
+
+/// What `go tool pprof` and scrapers ask for. An answer may take as long as they want it to (`?seconds=30`).
+pub async fn pprof(endpoint: Endpoint, request: Request) -> Response {
+    let answer = tokio::task::spawn_blocking(move || {
+        let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers: Vec<(&str, &[u8])> = headers.collect();
+        let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+        endpoint.answer(&profile::Request { method: request.method().as_str(), target, headers: &headers, body: &[] })
+    });
+    let Ok(answer) = answer.await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let mut response = Response::builder().status(answer.status);
+    for (name, value) in &answer.headers {
+        response = response.header(*name, &**value);
+    }
+    response.body(answer.body.into_owned().into()).unwrap_or_default()
 }
 
 /// Totals, contexts and sites, from the running ledger.
@@ -27,8 +45,7 @@ pub async fn report() -> String {
     let mut page = format!("{}\n\n", ledger.totals());
 
     let mut contexts: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
-    // All of them: `sites` has no estimates, should the ledger sample.
-    for site in ledger.top_sites(usize::MAX, Order::Allocations) {
+    for site in ledger.sites() {
         let mut scopes: Vec<_> = site.stack.context().map(|scope| scope.name).collect();
         scopes.reverse();
         let (live, blocks, allocations) = contexts.entry(scopes.join(" > ")).or_default();

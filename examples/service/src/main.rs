@@ -5,15 +5,17 @@
 //! cargo run --release --bin service -- 127.0.0.1:8080 [exact|sampled|off] &
 //! cargo run --release --bin load -- 127.0.0.1:8080 20000 16
 //! curl 127.0.0.1:8080/heap
+//! go tool pprof http://127.0.0.1:8080/debug/pprof/heap
 //! ```
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{get, put};
+use heapledger::profile::{Endpoint, EndpointOptions};
 use heapledger::serve;
 use serde::Deserialize;
 use tracing_subscriber::prelude::*;
@@ -44,11 +46,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Who knows this path sees about:memory, like who knows a password.
     let page = format!("/about-memory/{}", serve::random_token()?);
     let about_memory = serve::Mount::new(serve::PageOptions { base: page.clone(), ..Default::default() })?;
+    // For whoever is on this machine.
+    let endpoint = Endpoint::new(EndpointOptions::default());
     let service = Router::new()
         .route("/documents/{id}", put(store).get(render).delete(remove))
         .route("/search", get(search))
         .route("/heap", get(heap::report))
         .route("/heap/block/{address}", get(heap::block))
+        .route("/debug/pprof/{*what}", get(move |request: Request| heap::pprof(endpoint.clone(), request)))
         .route_service(&format!("{page}/"), about_memory.clone())
         .route_service(&format!("{page}/{{*rest}}"), about_memory)
         .with_state(library);

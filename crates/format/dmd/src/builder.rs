@@ -41,7 +41,7 @@ pub(crate) struct Groups {
     /// Those of stacks that have many.
     others: Map<Key, u32>,
     /// Whether blocks of the same usable size count as of one size.
-    pub(crate) is_merging: bool,
+    is_merging: bool,
 }
 
 type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>);
@@ -54,6 +54,10 @@ const GROUPS_FEW: usize = 16;
 const SIZES_FEW: usize = 16;
 
 impl Groups {
+    pub(crate) fn new(is_merging: bool) -> Groups {
+        Groups { is_merging, ..Groups::default() }
+    }
+
     /// Adds blocks, and says to which group.
     pub(crate) fn add(&mut self, block: &Block) -> u32 {
         let number = self.group(block);
@@ -69,10 +73,10 @@ impl Groups {
         number
     }
 
-    /// Adds many blocks. What each of them needs is looked at before, for all at once: where there is much, the time goes into
-    /// waiting for memory, and so the waits are together.
-    pub(crate) fn add_all(&mut self, blocks: &[Block]) {
-        let mut groups: Vec<u32> = blocks.iter().map(|block| self.first_of(block)).collect();
+    /// Looks at what is needed to add these blocks, for all at once: where there is much, the time goes into waiting for
+    /// memory, and so the waits are together.
+    pub(crate) fn await_memory<'a>(&self, blocks: impl Iterator<Item = &'a Block>) {
+        let mut groups: Vec<u32> = blocks.map(|block| self.first_of(block)).collect();
         let mut seen = 0;
         for _ in 0..2 {
             for &group in &groups {
@@ -85,9 +89,6 @@ impl Groups {
             }
         }
         std::hint::black_box(seen);
-        for block in blocks {
-            self.add(block);
-        }
     }
 
     fn first_of(&self, block: &Block) -> u32 {
@@ -169,8 +170,8 @@ fn put<K: Ord>(sizes: &mut Vec<Size>, added: Size, key: impl Fn(&Size) -> K + Co
     if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
         merge(sizes, key);
     }
-    // Most have one or two, and there are millions of lists.
-    if sizes.len() < 2 {
+    // Many have one, and there are millions of lists.
+    if sizes.is_empty() {
         sizes.reserve_exact(1);
     }
     sizes.push(added);

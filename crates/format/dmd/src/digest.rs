@@ -1,19 +1,20 @@
 //! A log's blocks, added up in records.
 
+mod difference;
+mod texts;
+
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use crate::analysis::{
-    Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total, is_alloc_fn,
-};
-use crate::hash::{Map, Seeded};
-use crate::log::{FrameId, Group, Log, Mode, NameId, Size, TraceId};
+use heapledger_reports::escape;
 
-/// What stands for the stack of blocks that have none.
-const NO_STACK: &str = "(no stack trace recorded due to --stacks=partial)";
-/// What stands for a stack through the detector itself.
-const DETECTOR: &str = "... DMD.cpp ...";
+use self::difference::difference;
+use self::texts::{Texts, passes};
+use crate::analysis::{
+    Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total,
+};
+use crate::hash::Map;
+use crate::log::{Group, Log, Mode, NameId, Size, TraceId};
 
 /// A log, added up; or what two differ in.
 pub(crate) struct Digest {
@@ -58,30 +59,30 @@ impl Digest {
         let mut totals = [const { Moments::ZERO }; KindName::COUNT];
         let mut heap = Moments::ZERO;
         let mut is_sample = false;
-        for group in &log.groups {
-            let kind = kind_of(mode, group);
-            let total = &mut totals[kind as usize];
-            for size in &group.sizes {
-                let counted = Weighed::counted(size);
-                is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
-                total.add(&counted);
-                heap.add(&counted);
+        // Sizes are all over the memory: looked at together, they are waited for together.
+        for groups in log.groups.chunks(64) {
+            std::hint::black_box(
+                groups.iter().fold(0, |sum, group| sum ^ group.sizes.first().map_or(0, |it| it.count)),
+            );
+            for group in groups {
+                let kind = kind_of(mode, group);
+                let total = &mut totals[kind as usize];
+                for size in &group.sizes {
+                    let counted = Weighed::counted(size);
+                    is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
+                    total.add(&counted);
+                    heap.add(&counted);
+                }
+                // What has no stack is represented by what has.
+                let is_left_out = probability.is_some() && group.alloc.is_none();
+                let passes = options.by == By::Stack || passes(&texts.alloc(group.alloc), &options.filters);
+                let place = if is_left_out || !passes { NOWHERE } else { sums.place(group, kind, &texts, options.by) };
+                if let Some(sum) = sums.list.get_mut(place as usize) {
+                    sum.add(group, probability);
+                }
+                places.push(place);
             }
-            // What has no stack is represented by what has.
-            let is_left_out = probability.is_some() && group.alloc.is_none();
-            let passes = options.by == By::Stack || passes(&texts.alloc(group.alloc), &options.filters);
-            places.push(if is_left_out || !passes { NOWHERE } else { sums.place(group, kind, &texts, options.by) });
         }
-        for (group, &place) in log.groups.iter().zip(&places) {
-            if let Some(sum) = sums.list.get_mut(place as usize) {
-                sum.add(group, probability);
-            }
-        }
-        let kinds: &[KindName] = match mode {
-            Mode::Live | Mode::Scan => &[KindName::Live],
-            Mode::Cumulative => &[KindName::Cumulative],
-            Mode::DarkMatter => &[KindName::TwiceReported, KindName::Unreported, KindName::OnceReported],
-        };
         let is_estimated = probability.is_some() || is_sample;
         let members = Members::of(&places, sums.list.len());
         let mut addresses: Map<u32, Vec<u64>> = Map::default();
@@ -91,7 +92,7 @@ impl Digest {
                 addresses.entry(place).or_default().push(block.address);
             }
         }
-        let kinds = kinds.iter().map(|&kind| {
+        let kinds = kinds_of(mode).iter().map(|&kind| {
             let mut wanted: Vec<u32> =
                 (0..sums.list.len() as u32).filter(|&at| sums.list[at as usize].kind == kind).collect();
             let records_count = wanted.len();
@@ -105,11 +106,9 @@ impl Digest {
                     wanted.iter().for_each(|&at| moments.add_sums(&sums.list[at as usize].moments));
                     total = moments.total(is_estimated);
                 }
-                // Stable: what is equal stays in the order in which it came first.
-                wanted.sort_by_key(|&at| {
-                    std::cmp::Reverse(sums.list[at as usize].moments.order(options.sort, is_estimated))
+                wanted = largest(&wanted, records_max, |at| {
+                    sums.list[at as usize].moments.order(options.sort, is_estimated)
                 });
-                wanted.truncate(records_max);
             }
             let record = |at: u32| {
                 let groups = members.of_record(at).iter().map(|&group| &log.groups[group as usize]);
@@ -122,7 +121,7 @@ impl Digest {
         let kinds = kinds.collect();
         Digest {
             mode,
-            variables: vec![log.variable.as_deref().map(|variable| printable(variable).to_string())],
+            variables: vec![log.variable.as_deref().map(|variable| escape(variable).into_owned())],
             heap: heap.total(is_sample),
             is_estimated,
             kinds,
@@ -175,6 +174,15 @@ impl Digest {
             defects: self.defects,
             defects_count: self.defects_count,
         }
+    }
+}
+
+/// The kinds that a log of this mode has, in the order in which they are shown.
+fn kinds_of(mode: Mode) -> &'static [KindName] {
+    match mode {
+        Mode::Live | Mode::Scan => &[KindName::Live],
+        Mode::Cumulative => &[KindName::Cumulative],
+        Mode::DarkMatter => &[KindName::TwiceReported, KindName::Unreported, KindName::OnceReported],
     }
 }
 
@@ -320,6 +328,17 @@ impl Moments {
 /// To the nearest whole number.
 fn whole(number: f64) -> i64 {
     number.round() as i64
+}
+
+/// The `count` records with the largest keys, the largest first; those with equal ones in the order in which they came first.
+fn largest(records: &[u32], count: usize, key: impl Fn(u32) -> (u64, u64, u64)) -> Vec<u32> {
+    let mut keyed: Vec<_> = records.iter().map(|&record| (std::cmp::Reverse(key(record)), record)).collect();
+    if count < keyed.len() {
+        keyed.select_nth_unstable(count);
+        keyed.truncate(count);
+    }
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, record)| record).collect()
 }
 
 /// The record of a group that is in none.
@@ -501,224 +520,6 @@ impl Sum {
 fn sorted(mut shares: Vec<Share>) -> Vec<Share> {
     shares.sort_by(|a, b| b.bytes.unsigned_abs().cmp(&a.bytes.unsigned_abs()).then_with(|| a.name.cmp(&b.name)));
     shares
-}
-
-/// Records of the first log come first, in its order; then those that only the second has.
-fn difference(before: Keyed, after: Keyed) -> Keyed {
-    let mut after: Vec<Option<(Key, Record)>> = after.into_iter().map(Some).collect();
-    let numbers: Map<Key, usize> = after.iter().flatten().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
-    let mut differences = Vec::new();
-    for (key, record) in before {
-        match numbers.get(&key).and_then(|at| after[*at].take()) {
-            Some((_, now)) => {
-                differences.extend(Some(now.minus(&record)).filter(|it| !it.is_nothing()).map(|it| (key, it)))
-            }
-            None => differences.push((key, record.negated())),
-        }
-    }
-    differences.extend(after.into_iter().flatten());
-    differences
-}
-
-impl Record {
-    fn is_nothing(&self) -> bool {
-        [self.blocks, self.requested, self.slop, self.usable] == [0; 4] && self.sizes.is_empty()
-    }
-
-    fn negated(mut self) -> Record {
-        for number in [&mut self.blocks, &mut self.requested, &mut self.slop, &mut self.usable] {
-            *number = number.saturating_neg();
-        }
-        for (size, _) in &mut self.sizes {
-            *size = -*size;
-        }
-        for share in self.types.iter_mut().chain(&mut self.contexts) {
-            (share.bytes, share.blocks) = (share.bytes.saturating_neg(), share.blocks.saturating_neg());
-        }
-        self
-    }
-
-    fn minus(mut self, before: &Record) -> Record {
-        let numbers = [&mut self.blocks, &mut self.requested, &mut self.slop, &mut self.usable];
-        let were = [before.blocks, before.requested, before.slop, before.usable];
-        for (number, was) in numbers.into_iter().zip(were) {
-            *number = number.saturating_sub(was);
-        }
-        let mut counts: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();
-        for (size, count) in &self.sizes {
-            counts.entry(*size).or_default().0 = Some(*count);
-        }
-        for (size, count) in &before.sizes {
-            counts.entry(*size).or_default().1 = Some(*count);
-        }
-        let changes = counts.into_iter().rev().filter_map(|(size, counts)| match counts {
-            (Some(now), Some(was)) if now == was => None,
-            (Some(now), Some(was)) if now < was => Some((-size, was - now)),
-            (Some(now), was) => Some((size, now - was.unwrap_or(0))),
-            (None, was) => Some((-size, was.unwrap_or(0))),
-        });
-        self.sizes = changes.collect();
-        self.estimate = match (self.estimate, before.estimate) {
-            (None, None) => None,
-            (now, was) => {
-                let (now, was) = (now.unwrap_or_default(), was.unwrap_or_default());
-                Some(Estimate {
-                    bytes_error: now.bytes_error.hypot(was.bytes_error),
-                    blocks_error: now.blocks_error.hypot(was.blocks_error),
-                    sampled_blocks: now.sampled_blocks.saturating_add(was.sampled_blocks),
-                })
-            }
-        };
-        self.types = shares_minus(std::mem::take(&mut self.types), &before.types);
-        self.contexts = shares_minus(std::mem::take(&mut self.contexts), &before.contexts);
-        for (report, was) in self.reports.iter_mut().zip(&before.reports) {
-            let others = was.reporters.iter().filter(|name| !report.reporters.contains(name)).cloned();
-            let others: Vec<_> = others.collect();
-            report.reporters.extend(others);
-        }
-        self
-    }
-}
-
-fn shares_minus(now: Vec<Share>, before: &[Share]) -> Vec<Share> {
-    let mut shares: BTreeMap<Option<Arc<str>>, [i64; 2]> =
-        now.into_iter().map(|share| (share.name, [share.bytes, share.blocks])).collect();
-    for was in before {
-        let share = shares.entry(was.name.clone()).or_default();
-        *share = [share[0].saturating_sub(was.bytes), share[1].saturating_sub(was.blocks)];
-    }
-    let changed = shares.into_iter().filter(|(_, numbers)| *numbers != [0, 0]);
-    sorted(changed.map(|(name, [bytes, blocks])| Share { name, bytes, blocks }).collect())
-}
-
-/// The texts of a log, each once; stacks as they count: without what is left out.
-struct Texts {
-    names: Vec<Arc<str>>,
-    frames: Vec<Arc<str>>,
-    /// The stack of each trace.
-    stack_of: Vec<u32>,
-    /// Where the frames of each stack begin in `stack_frames`, and of each but the last end.
-    stack_first: Vec<u32>,
-    stack_frames: Vec<FrameId>,
-    /// That of blocks without one.
-    none: u32,
-    /// The library of the innermost frame that does not allocate, of each trace.
-    modules: Vec<Option<NameId>>,
-}
-
-impl Texts {
-    fn of(log: &Log, options: &Options) -> Texts {
-        let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| printable(frame)).collect();
-        let allocates: Vec<bool> = log.frames.iter().map(|frame| is_alloc_fn(frame)).collect();
-        // The same text may be there under two numbers.
-        let mut firsts: Map<&str, FrameId> = Map::default();
-        let first_of: Vec<FrameId> = log
-            .frames
-            .iter()
-            .enumerate()
-            .map(|(at, frame)| *firsts.entry(frame).or_insert(FrameId(at as u32)))
-            .collect();
-        let mut texts = Texts {
-            names: log.names.iter().map(|name| printable(name)).collect(),
-            frames,
-            stack_of: Vec::with_capacity(log.traces.len()),
-            stack_first: Vec::new(),
-            stack_frames: Vec::new(),
-            none: 0,
-            modules: Vec::with_capacity(log.traces.len()),
-        };
-        // By their hashes; those with equal ones in a chain.
-        let seed = Seeded::default();
-        let mut numbers: Map<u64, u32> = Map::default();
-        let mut next: Vec<u32> = Vec::new();
-        let mut stack = Vec::new();
-        for trace in &log.traces {
-            let at = |frame: &FrameId| frame.0 as usize;
-            let innermost = trace.iter().find(|frame| !allocates[at(frame)]);
-            texts.modules.push(innermost.and_then(|frame| log.libraries.get(at(frame)).copied().flatten()));
-            let is_ignored = |frame: &FrameId| {
-                options.ignore_alloc_fns && (allocates[at(frame)] || texts.frames[at(frame)].contains("???"))
-            };
-            let counted = trace.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
-            stack.clear();
-            stack.extend(counted.map(|frame| first_of[at(frame)]));
-            let new = texts.stack_first.len() as u32;
-            let mut number = *numbers.entry(seed.hash_one(&stack)).or_insert(new);
-            while number != new && texts.stack_frames(number) != stack {
-                if next[number as usize] == NOWHERE {
-                    next[number as usize] = new;
-                }
-                number = next[number as usize];
-            }
-            if number == new {
-                next.push(NOWHERE);
-                texts.stack_first.push(texts.stack_frames.len() as u32);
-                texts.stack_frames.extend_from_slice(&stack);
-            }
-            texts.stack_of.push(number);
-        }
-        texts.none = texts.stack_first.len() as u32;
-        texts
-    }
-
-    fn stack_frames(&self, stack: u32) -> &[FrameId] {
-        let at = stack as usize;
-        let end = self.stack_first.get(at + 1).map_or(self.stack_frames.len(), |end| *end as usize);
-        &self.stack_frames[self.stack_first[at] as usize..end]
-    }
-
-    fn stack(&self, stack: u32) -> Stack {
-        if stack == self.none {
-            return vec![Arc::from(NO_STACK)];
-        }
-        self.stack_frames(stack).iter().map(|frame| self.frames[frame.0 as usize].clone()).collect()
-    }
-
-    fn module(&self, trace: Option<TraceId>) -> Option<NameId> {
-        self.modules[trace?.0 as usize]
-    }
-
-    /// Whether a record of stacks passes the filters.
-    fn sum_passes(&self, sum: &Sum, options: &Options) -> bool {
-        let shown = sum.stacks[0].map(|stack| self.shown(stack, options.filter_stacks_for_testing));
-        passes(&shown.unwrap_or_default(), &options.filters)
-    }
-
-    fn alloc(&self, trace: Option<TraceId>) -> Stack {
-        self.stack(trace.map_or(self.none, |trace| self.stack_of[trace.0 as usize]))
-    }
-
-    fn shown(&self, stack: u32, is_for_testing: bool) -> Stack {
-        let stack = self.stack(stack);
-        if is_for_testing && stack.iter().filter(|frame| frame.contains("DMD")).count() >= 3 {
-            return vec![Arc::from(DETECTOR)];
-        }
-        stack
-    }
-}
-
-/// A text that cannot control the terminal.
-fn printable(text: &str) -> Arc<str> {
-    if !text.chars().any(char::is_control) {
-        return Arc::from(text);
-    }
-    let escaped = text.chars().map(|it| if it.is_control() { it.escape_default().to_string() } else { it.to_string() });
-    Arc::from(escaped.collect::<String>())
-}
-
-/// Whether a stack passes all filters, which look at frames as they are printed.
-fn passes(stack: &Stack, filters: &[String]) -> bool {
-    if filters.is_empty() {
-        return true;
-    }
-    let shown: Vec<String> =
-        stack.iter().enumerate().map(|(at, frame)| format!("    #{:02}: {frame}", at + 1)).collect();
-    let has = |part: &str| shown.iter().any(|frame| frame.contains(part));
-    filters.iter().all(|filter| match (filter.strip_prefix('\\'), filter.strip_prefix('!')) {
-        (Some(part), _) => has(part),
-        (None, Some(part)) => !has(part),
-        (None, None) => has(filter),
-    })
 }
 
 fn flaws(log: &Log, texts: &Texts) -> Vec<Flaw> {

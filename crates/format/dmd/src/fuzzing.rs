@@ -1,6 +1,8 @@
 //! The body of the fuzz target, shared with a property test.
 
-use crate::{Analysis, By, Log, Mode, Options, Referrers, Sort, TextOptions};
+use std::io::Cursor;
+
+use crate::{Added, Analysis, By, Log, Mode, Options, Referrers, Sort, TextOptions};
 
 /// Reads the data as a log, and makes of it all that can be made. Panics if that does, or if what is made does not hold
 /// together.
@@ -25,6 +27,13 @@ pub fn log(data: &[u8]) {
             let analysis = Analysis::of(&log, &options);
             assert_eq!(analysis.heap, Analysis::of(&merged, &options).heap);
             let texts = TextOptions { details: true, defects: true };
+            let frames_max = if options.ignore_alloc_fns { usize::MAX } else { max_frames };
+            let by_frames =
+                Log::read_by_frames(Cursor::new(data), frames_max, Added::default()).expect("it could be read");
+            let by_frames = Analysis::of(&by_frames, &options);
+            if !analysis.is_estimated {
+                assert_eq!(analysis.text("dmd", &texts), by_frames.text("dmd", &texts));
+            }
             assert!(analysis.text("dmd", &texts).contains("Summary {"));
             assert!(analysis.to_json().is_object());
             if estimate.is_none() && !analysis.is_estimated {

@@ -19,6 +19,7 @@ mod read;
 mod referrers;
 pub mod request;
 mod scan;
+mod stacks;
 mod text;
 mod write;
 
@@ -33,7 +34,7 @@ pub use log::{
     About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
     Size, TraceId,
 };
-pub use read::ReadError;
+pub use read::{Added, Adder, Blocks, ReadError};
 pub use referrers::{Chains, Link, Referrers};
 pub use scan::{ClampStats, Overlap};
 pub use text::{RECORDS_MAX, TextOptions};

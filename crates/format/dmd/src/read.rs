@@ -1,15 +1,23 @@
-//! Reading a log: the stream is gone through once, and blocks are added up as they come.
+//! Reading a log: blocks are added up as they come. A stream is gone through once; of a file the tables can be read first,
+//! though they come last, so that blocks are added up by what counts of their stacks.
 
 use std::fmt;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use flate2::read::MultiGzDecoder;
 
-use crate::builder::{Block, Groups};
+use self::adder::Adding;
+pub use self::adder::{Added, Adder, Blocks};
+use self::keys::{Keys, Numbers, place};
+use crate::builder::Block;
 use crate::frames::Unresolved;
 use crate::hash::Map;
 use crate::lexer::Lexer;
 use crate::log::{Defect, DefectKind, FrameId, Log, Mode, Module, NameId, Report, Sampling, TraceId};
+use crate::stacks::Stacks;
+
+mod adder;
+mod keys;
 
 /// Why a log cannot be read.
 #[derive(Debug)]
@@ -55,7 +63,7 @@ impl Log {
     ///
     /// The stream fails, or is no such file.
     pub fn read(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, false)
+        Log::read_as(input, u64::MAX, Added::new(false))
     }
 
     /// The same, for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size become one. That takes a
@@ -65,7 +73,26 @@ impl Log {
     ///
     /// As [`Log::read`].
     pub fn read_merged(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, true)
+        Log::read_as(input, u64::MAX, Added::new(true))
+    }
+
+    /// The same as [`Log::read_merged`], of a file, for analyses by no more than the first `frames_max` frames of each stack:
+    /// stacks that are the same in those become one. That is quicker, and memory is needed for what differs in this. Where
+    /// frames have yet to be resolved, all of them count; a packed file is read as a stream. It is quicker still with an `adder`
+    /// that adds in another thread, and simpler with `Added::default()`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::read`].
+    pub fn read_by_frames(mut input: impl Read + Seek, frames_max: usize, adder: impl Adder) -> Result<Log> {
+        let start = input.stream_position().map_err(ReadError::Io)?;
+        let mut magic = Vec::new();
+        (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
+        input.seek(SeekFrom::Start(start)).map_err(ReadError::Io)?;
+        if magic == PACKED {
+            return Log::read_merged(input);
+        }
+        Reader::new(input, u64::MAX, adder).read_parts(start, frames_max)
     }
 
     /// The same as [`Log::read`], of a file whose text has about so many bytes at most when it is unpacked: it is looked
@@ -75,18 +102,53 @@ impl Log {
     ///
     /// As [`Log::read`], or it has more.
     pub fn read_at_most(input: impl Read, bytes_max: u64) -> Result<Log> {
-        Log::read_as(input, bytes_max, false)
+        Log::read_as(input, bytes_max, Added::new(false))
     }
 
-    fn read_as(mut input: impl Read, bytes_max: u64, is_merging: bool) -> Result<Log> {
+    fn read_as(mut input: impl Read, bytes_max: u64, adder: Added) -> Result<Log> {
         let mut magic = Vec::new();
         (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
-        let is_packed = magic == [0x1f, 0x8b];
+        let is_packed = magic == PACKED;
         let input = Cursor::new(magic).chain(input);
         if is_packed {
-            Reader::new(MultiGzDecoder::new(input), bytes_max, is_merging).read()
+            Reader::new(MultiGzDecoder::new(input), bytes_max, adder).read()
         } else {
-            Reader::new(input, bytes_max, is_merging).read()
+            Reader::new(input, bytes_max, adder).read()
+        }
+    }
+}
+
+/// How a packed file begins.
+const PACKED: [u8; 2] = [0x1f, 0x8b];
+
+/// What a file consists of.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Version,
+    Invocation,
+    Frames,
+    Names,
+    Traces,
+    Blocks,
+    About,
+}
+
+impl Part {
+    /// Each after what it refers to.
+    const ALL: [Part; 7] =
+        [Part::Version, Part::Invocation, Part::Frames, Part::Names, Part::Traces, Part::Blocks, Part::About];
+    /// Those without which there is no log.
+    const NEEDED: [Part; 5] = [Part::Version, Part::Invocation, Part::Blocks, Part::Traces, Part::Frames];
+
+    fn key(self) -> &'static str {
+        match self {
+            Part::Version => "version",
+            Part::Invocation => "invocation",
+            Part::Frames => "frameTable",
+            Part::Names => "nameTable",
+            Part::Traces => "traceTable",
+            Part::Blocks => "blockList",
+            Part::About => "heapledger",
         }
     }
 }
@@ -110,71 +172,98 @@ enum Member {
     Other,
 }
 
-/// How many blocks are added together.
-const WAITING: usize = 64;
-
-struct Reader<R> {
+struct Reader<R, A> {
     lexer: Lexer<R>,
     log: Log,
-    groups: Groups,
-    /// Blocks that are added together.
-    waiting: Vec<Block>,
+    adding: Adding<A>,
     keys: Keys,
     traces: Numbers,
     frames: Numbers,
     names: Numbers,
+    /// If those are one that are the same in their first frames.
+    merged: Option<Merged>,
 }
 
-impl<R: Read> Reader<R> {
-    fn new(input: R, bytes_max: u64, is_merging: bool) -> Reader<R> {
-        let (keys, traces, frames, names) = <(Keys, Numbers, Numbers, Numbers)>::default();
-        let lexer = Lexer::new(input, bytes_max);
-        let mut groups = Groups::default();
-        groups.is_merging = is_merging;
-        Reader { lexer, log: Log::empty(Mode::Live), groups, waiting: Vec::new(), keys, traces, frames, names }
-    }
+/// Stacks that are the same in so many frames are one.
+struct Merged {
+    frames_max: usize,
+    stacks: Stacks,
+}
 
-    fn read(mut self) -> Result<Log> {
-        let mut found = [false; 5];
-        self.lexer.expect(b'{')?;
-        let mut first = true;
-        while let Some(key) = self.lexer.key(&mut first)? {
-            let part = match self.lexer.bytes(key) {
-                b"version" => 0,
-                b"invocation" => 1,
-                b"blockList" => 2,
-                b"traceTable" => 3,
-                b"frameTable" => 4,
-                b"nameTable" => 5,
-                b"heapledger" => 6,
-                _ => {
-                    self.lexer.skip()?;
-                    continue;
+impl<R: Read + Seek, A: Adder> Reader<R, A> {
+    /// Finds the parts of a file that begins at `start`, and reads each after what it refers to.
+    fn read_parts(mut self, start: u64, frames_max: usize) -> Result<Log> {
+        let mut places = Vec::new();
+        self.parts(|reader, part| {
+            places.push((part, reader.lexer.offset()));
+            reader.lexer.pass_over()
+        })?;
+        for wanted in Part::ALL {
+            let Some((_, offset)) = places.iter().find(|(part, _)| *part == wanted) else { continue };
+            if wanted == Part::Traces {
+                let is_resolved = self.log.frames.iter().all(|frame| Unresolved::parse(frame).is_none());
+                let frames_max = if is_resolved { frames_max } else { usize::MAX };
+                self.merged = Some(Merged { frames_max, stacks: Stacks::default() });
+            }
+            self.lexer.go_to(start, *offset)?;
+            self.part(wanted)?;
+            if let Some(Merged { stacks, .. }) = self.merged.take() {
+                self.log.traces = (0..stacks.count()).map(|stack| stacks.frames(stack).to_vec()).collect();
+                if self.frames.count() > self.log.frames.len() {
+                    return Err(self.lexer.wrong("a stack's frame is not in `frameTable`"));
                 }
-            };
-            if found.get(part) == Some(&true) {
-                return Err(self.lexer.wrong("the same part twice"));
-            }
-            if let Some(found) = found.get_mut(part) {
-                *found = true;
-            }
-            match part {
-                0 => self.version()?,
-                1 => self.invocation()?,
-                2 => self.blocks()?,
-                3 => self.trace_table()?,
-                4 => self.frame_table()?,
-                5 => self.name_table()?,
-                _ => self.about()?,
-            }
-        }
-        self.lexer.finish()?;
-        for (part, name) in ["version", "invocation", "blockList", "traceTable", "frameTable"].iter().enumerate() {
-            if !found[part] {
-                return Err(self.lexer.wrong(format!("it has no `{name}`")));
             }
         }
         self.whole()
+    }
+}
+
+impl<R: Read, A: Adder> Reader<R, A> {
+    fn new(input: R, bytes_max: u64, adder: A) -> Reader<R, A> {
+        let (keys, traces, frames, names) = <(Keys, Numbers, Numbers, Numbers)>::default();
+        let (lexer, adding) = (Lexer::new(input, bytes_max), Adding::new(adder));
+        Reader { lexer, log: Log::empty(Mode::Live), adding, keys, traces, frames, names, merged: None }
+    }
+
+    fn read(mut self) -> Result<Log> {
+        self.parts(Reader::part)?;
+        self.whole()
+    }
+
+    fn part(&mut self, part: Part) -> Result<()> {
+        match part {
+            Part::Version => self.version(),
+            Part::Invocation => self.invocation(),
+            Part::Frames => self.frame_table(),
+            Part::Names => self.name_table(),
+            Part::Traces => self.trace_table(),
+            Part::Blocks => self.blocks(),
+            Part::About => self.about(),
+        }
+    }
+
+    /// Goes through the file, and has `take` take each part from the lexer.
+    fn parts(&mut self, mut take: impl FnMut(&mut Self, Part) -> Result<()>) -> Result<()> {
+        let mut found: Vec<Part> = Vec::new();
+        self.lexer.expect(b'{')?;
+        let mut first = true;
+        while let Some(key) = self.lexer.key(&mut first)? {
+            let key = self.lexer.bytes(key);
+            let Some(part) = Part::ALL.into_iter().find(|part| part.key().as_bytes() == key) else {
+                self.lexer.skip()?;
+                continue;
+            };
+            if found.contains(&part) {
+                return Err(self.lexer.wrong("the same part twice"));
+            }
+            found.push(part);
+            take(self, part)?;
+        }
+        self.lexer.finish()?;
+        match Part::NEEDED.iter().find(|part| !found.contains(part)) {
+            Some(part) => Err(self.lexer.wrong(format!("it has no `{}`", part.key()))),
+            None => Ok(()),
+        }
     }
 
     fn version(&mut self) -> Result<()> {
@@ -207,16 +296,16 @@ impl<R: Read> Reader<R> {
 
     fn blocks(&mut self) -> Result<()> {
         self.lexer.expect(b'[')?;
-        let mut first = true;
-        let mut contents = Vec::new();
+        let (mut first, mut contents) = (true, Vec::new());
         while self.lexer.item(&mut first, b']')? {
-            self.block(&mut contents)?;
+            let (block, is_known) = self.block(&mut contents)?;
+            self.adding.add(block, is_known);
         }
-        self.add_waiting();
         Ok(())
     }
 
-    fn block(&mut self, contents: &mut Vec<u64>) -> Result<()> {
+    /// Also whether its group is to be known.
+    fn block(&mut self, contents: &mut Vec<u64>) -> Result<(Block, bool)> {
         let (mut requested, mut slop, mut count, mut address) = (None, 0, 1, None);
         let (mut alloc, mut traces, mut reporters) = (None, [None; 2], [None; 2]);
         let (mut type_name, mut context) = (None, None);
@@ -276,25 +365,11 @@ impl<R: Read> Reader<R> {
             type_name,
             context,
         };
-        match address {
-            Some(address) => {
-                self.add_waiting();
-                let group = self.groups.add(&block);
-                self.log.scanned.push(&block, group, address, contents);
-            }
-            None => {
-                self.waiting.push(block);
-                if self.waiting.len() == WAITING {
-                    self.add_waiting();
-                }
-            }
+        if let Some(address) = address {
+            // Its group is known when all blocks have been added.
+            self.log.scanned.push(&block, 0, address, contents);
         }
-        Ok(())
-    }
-
-    fn add_waiting(&mut self) {
-        self.groups.add_all(&self.waiting);
-        self.waiting.clear();
+        Ok((block, address.is_some()))
     }
 
     /// A list of which the first two count.
@@ -356,11 +431,10 @@ impl<R: Read> Reader<R> {
 
     fn trace_table(&mut self) -> Result<()> {
         self.lexer.expect(b'{')?;
-        let mut first = true;
+        let (mut first, mut frames) = (true, Vec::new());
         while let Some(key) = self.lexer.key(&mut first)? {
             let key = self.keys.key(self.lexer.bytes(key));
-            let trace = self.traces.number(key);
-            let mut frames = Vec::new();
+            frames.clear();
             self.lexer.expect(b'[')?;
             let mut first = true;
             while self.lexer.item(&mut first, b']')? {
@@ -368,8 +442,18 @@ impl<R: Read> Reader<R> {
                 let key = self.keys.key(self.lexer.bytes(span));
                 frames.push(FrameId(self.frames.number(key)));
             }
-            frames.shrink_to_fit();
-            place(&mut self.log.traces, trace, frames);
+            let trace = match &mut self.merged {
+                None => {
+                    let trace = self.traces.number(key);
+                    place(&mut self.log.traces, trace, frames.clone());
+                    trace
+                }
+                Some(merged) => {
+                    let trace = merged.stacks.number(&frames[..frames.len().min(merged.frames_max)]);
+                    self.traces.set(key, trace);
+                    trace
+                }
+            };
             self.traces.define(trace);
         }
         Ok(())
@@ -503,35 +587,31 @@ impl<R: Read> Reader<R> {
     }
 
     /// What blocks refer to must be there.
-    fn whole(mut self) -> Result<Log> {
-        let mut groups = std::mem::take(&mut self.groups).finish();
+    fn whole(self) -> Result<Log> {
+        let Reader { lexer, mut log, adding, traces, frames, names, .. } = self;
+        let Added { groups, known } = adding.finish();
+        for (block, group) in log.scanned.blocks.iter_mut().zip(known) {
+            block.group = group;
+        }
+        log.groups = groups.finish();
         // Programs that do not know names drop their table and keep the rest.
-        let names = &self.names;
         let known = |name: Option<NameId>| name.filter(|name| names.is_defined(name.0));
-        for group in &mut groups {
+        for group in &mut log.groups {
             (group.type_name, group.context) = (known(group.type_name), known(group.context));
             for report in group.reports.iter_mut().flatten() {
                 report.reporter = known(report.reporter);
             }
         }
-        for defect in &mut self.log.about.defects {
+        for defect in &mut log.about.defects {
             defect.reporter = known(defect.reporter);
         }
-        let reports = groups.iter().flat_map(|group| group.reports.iter().flatten());
-        let traces = groups.iter().filter_map(|group| group.alloc).chain(reports.map(|report| report.trace));
-        let defects = self.log.about.defects.iter();
-        let traces = traces.chain(defects.flat_map(|defect| [defect.trace, defect.alloc]).flatten());
-        for trace in traces {
-            if !self.traces.is_defined(trace.0) {
-                return Err(self.lexer.wrong("a block's stack is not in `traceTable`"));
-            }
+        if !used_traces(&log).all(|trace| traces.is_defined(trace.0)) {
+            return Err(lexer.wrong("a block's stack is not in `traceTable`"));
         }
-        if self.log.traces.iter().flatten().any(|frame| !self.frames.is_defined(frame.0)) {
-            return Err(self.lexer.wrong("a stack's frame is not in `frameTable`"));
+        if !log.traces.iter().flatten().all(|frame| frames.is_defined(frame.0)) {
+            return Err(lexer.wrong("a stack's frame is not in `frameTable`"));
         }
         // Numbers were given to all that was named, also to what nobody has defined or uses.
-        let Reader { mut log, .. } = self;
-        log.groups = groups;
         let mut numbers: Map<String, NameId> =
             log.names.iter().enumerate().map(|(at, name)| (name.clone(), NameId(at as u32))).collect();
         for frame in &log.frames {
@@ -547,94 +627,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Puts an item where its number says.
-fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
-    let at = number as usize;
-    if list.len() <= at {
-        list.resize_with(at + 1, T::default);
-    }
-    list[at] = item;
-}
-
-/// The numbers of keys, from 0, in the order in which they come first.
-#[derive(Default)]
-struct Numbers {
-    /// Of keys that are small, one more than the number; 0: it has none yet.
-    small: Vec<u32>,
-    others: Map<u64, u32>,
-    count: u32,
-    is_defined: Vec<bool>,
-}
-
-/// Keys below are looked up in a list. They are counted from 0 by who writes logs.
-const SMALL_END: u64 = 1 << 24;
-
-impl Numbers {
-    #[inline]
-    fn number(&mut self, key: u64) -> u32 {
-        match self.small.get(key as usize) {
-            Some(&number) if number > 0 => number - 1,
-            _ => self.other(key),
-        }
-    }
-
-    #[inline(never)]
-    fn other(&mut self, key: u64) -> u32 {
-        if key >= SMALL_END {
-            let next = self.count;
-            let number = *self.others.entry(key).or_insert(next);
-            self.count += u32::from(number == next);
-            return number;
-        }
-        let at = key as usize;
-        if self.small.len() <= at {
-            let length = (at + 1).next_power_of_two();
-            self.small.resize(length, 0);
-        }
-        self.count += 1;
-        self.small[at] = self.count;
-        self.count - 1
-    }
-
-    fn define(&mut self, number: u32) {
-        place(&mut self.is_defined, number, true);
-    }
-
-    fn is_defined(&self, number: u32) -> bool {
-        self.is_defined.get(number as usize).copied().unwrap_or(false)
-    }
-}
-
-/// Keys as numbers: the usual ones are short and of 32 digits.
-#[derive(Default)]
-struct Keys {
-    others: Map<Vec<u8>, u64>,
-}
-
-impl Keys {
-    #[inline]
-    fn key(&mut self, text: &[u8]) -> u64 {
-        // A digit that is zero in front would make another key of the same value.
-        if text.len() <= 12 && (text.len() == 1 || text.first() != Some(&b'A')) {
-            let mut key = 0;
-            for &byte in text {
-                let digit = match byte {
-                    b'A'..=b'Z' => byte - b'A',
-                    b'a'..=b'f' => byte - b'a' + 26,
-                    _ => return self.other(text),
-                };
-                key = key << 5 | u64::from(digit);
-            }
-            if !text.is_empty() {
-                return key;
-            }
-        }
-        self.other(text)
-    }
-
-    #[cold]
-    fn other(&mut self, text: &[u8]) -> u64 {
-        let next = 1 << 63 | self.others.len() as u64;
-        *self.others.entry(text.to_owned()).or_insert(next)
-    }
+fn used_traces(log: &Log) -> impl Iterator<Item = TraceId> {
+    let reports = log.groups.iter().flat_map(|group| group.reports.iter().flatten());
+    let traces = log.groups.iter().filter_map(|group| group.alloc).chain(reports.map(|report| report.trace));
+    traces.chain(log.about.defects.iter().flat_map(|defect| [defect.trace, defect.alloc]).flatten())
 }

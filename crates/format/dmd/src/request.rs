@@ -3,13 +3,11 @@
 //! The client connects, writes one line ([`Request::to_line`]), and reads until the end: a line that says what follows
 //! ([`Answer`]), and that. A program of a version without logs closes the connection.
 
-use std::fmt::Write;
 use std::time::Duration;
 
-use crate::Mode;
+use heapledger_reports::request::{Line, refusal, refused};
 
-/// No request is longer.
-pub const REQUEST_BYTES_MAX: usize = 256;
+use crate::Mode;
 
 const WORD: &str = "heapledger-dmd";
 
@@ -31,38 +29,18 @@ pub struct Request {
 impl Request {
     /// The line that says it.
     pub fn to_line(self) -> String {
-        let mut line = format!("{WORD} mode={}", self.mode.name());
-        for (is_set, word) in [(self.report, " report"), (self.anonymous, " anonymous")] {
-            if is_set {
-                line.push_str(word);
-            }
-        }
-        // A string takes everything.
-        let _ = writeln!(line, " each={} all={}", self.reporter_deadline.as_millis(), self.deadline.as_millis());
-        line
+        let mode = format!("mode={}", self.mode.name());
+        let words = [(true, &*mode), (self.report, "report"), (self.anonymous, "anonymous")];
+        Line::write(WORD, &words, [self.reporter_deadline, self.deadline])
     }
 
     /// What a line says; words of newer versions are passed over. `None`: it is no request.
     pub fn parse(line: &[u8]) -> Option<Request> {
-        let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
-        let mut words = line.split(' ');
-        if words.next() != Some(WORD) {
-            return None;
-        }
-        let (reporter_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
-        let mode = Mode::DarkMatter;
-        let mut request = Request { mode, report: false, anonymous: false, reporter_deadline, deadline };
-        for word in words {
-            match word.split_once('=') {
-                None if word == "report" => request.report = true,
-                None if word == "anonymous" => request.anonymous = true,
-                Some(("mode", name)) => request.mode = Mode::from_name(name)?,
-                Some(("each", number)) => request.reporter_deadline = Duration::from_millis(number.parse().ok()?),
-                Some(("all", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
-                _ => {}
-            }
-        }
-        Some(request)
+        let line = Line::parse(line, WORD)?;
+        let [reporter_deadline, deadline] = line.deadlines()?;
+        let mode = line.value("mode").map_or(Some(Mode::DarkMatter), Mode::from_name)?;
+        let [report, anonymous] = ["report", "anonymous"].map(|word| line.has(word));
+        Some(Request { mode, report, anonymous, reporter_deadline, deadline })
     }
 }
 
@@ -79,7 +57,6 @@ pub enum Answer<'a> {
 
 const LOG: &[u8] = b"log\n";
 const RECORDED: &[u8] = b"recorded\n";
-const REFUSED: &str = "refused ";
 
 impl<'a> Answer<'a> {
     /// What is sent, in two parts.
@@ -87,7 +64,7 @@ impl<'a> Answer<'a> {
         match *self {
             Answer::Log(file) => (LOG.to_vec(), file),
             Answer::Recorded => (RECORDED.to_vec(), &[]),
-            Answer::Refused(reason) => (format!("{REFUSED}{}\n", reason.replace('\n', " ")).into_bytes(), &[]),
+            Answer::Refused(reason) => (refusal(reason).into_bytes(), &[]),
         }
     }
 
@@ -99,13 +76,14 @@ impl<'a> Answer<'a> {
         if answer == RECORDED {
             return Some(Answer::Recorded);
         }
-        let line = std::str::from_utf8(answer).ok()?.strip_suffix('\n')?;
-        Some(Answer::Refused(line.strip_prefix(REFUSED)?))
+        refused(answer).map(Answer::Refused)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use heapledger_reports::request::REQUEST_BYTES_MAX;
+
     use super::*;
 
     #[test]

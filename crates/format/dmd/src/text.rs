@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use heapledger_reports::grouped;
+
 use crate::analysis::{Analysis, Flaw, Kind, KindName, Record, Share, Total};
 use crate::log::{DefectKind, Mode};
 
@@ -268,15 +270,8 @@ fn capitalized(name: &str) -> String {
 
 /// A whole number with its thousands separated.
 pub(crate) fn number(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = String::from(if number < 0 { "-" } else { "" });
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{}", grouped(&number.unsigned_abs().to_string()))
 }
 
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {

@@ -8,10 +8,13 @@
 //!
 //! The same with `HEAPLEDGER_DMD_GOLDEN=write` makes the kept texts anew.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heapledger_dmd::{Analysis, Block, Builder, Log, Mode, Options, Report, Sort, TextOptions, TraceId};
+use heapledger_dmd::{
+    Added, Analysis, Block, Builder, Log, Mode, Options, ReadError, Report, Sort, TextOptions, TraceId,
+};
 
 /// Numbers that look random and are the same each time.
 struct Random(u64);
@@ -169,9 +172,19 @@ impl Case {
         Case { logs, options, words }
     }
 
-    /// What we say, of the files: without the line that echoes the command.
+    /// What we say, of the files, however they are read: without the line that echoes the command.
     fn ours(&self, files: &[PathBuf]) -> String {
-        let logs: Vec<Log> = files.iter().map(|file| Log::read(std::fs::File::open(file).unwrap()).unwrap()).collect();
+        let whole = self.ours_of(files, Log::read);
+        if !self.options.ignore_alloc_fns {
+            let by_frames =
+                self.ours_of(files, |file| Log::read_by_frames(file, self.options.max_frames, Added::default()));
+            assert_eq!(by_frames, whole, "{files:?}");
+        }
+        whole
+    }
+
+    fn ours_of(&self, files: &[PathBuf], read: impl Fn(File) -> Result<Log, ReadError>) -> String {
+        let logs: Vec<Log> = files.iter().map(|file| read(File::open(file).unwrap()).unwrap()).collect();
         let analysis = match logs.as_slice() {
             [one] => Analysis::of(one, &self.options),
             [before, after] => Analysis::difference(before, after, &self.options).unwrap(),
@@ -268,7 +281,7 @@ fn contents_are_clamped_as_the_script_does() {
             continue;
         }
         let file = case.files(&directory).remove(0);
-        let mut ours = Log::read(std::fs::File::open(&file).unwrap()).unwrap();
+        let mut ours = Log::read(File::open(&file).unwrap()).unwrap();
         let stats = ours.clamp().unwrap();
         let mut command = Command::new("python3");
         command.arg(&script).args(["--no-fix-stacks", "--clamp-contents", "--print-clamp-stats"]).arg(&file);
@@ -277,7 +290,7 @@ fn contents_are_clamped_as_the_script_does() {
         assert!(output.status.success(), "{stderr}");
         assert!(stderr.contains(&stats.to_string()), "{seed}: {stats}\n{stderr}");
         // The script has rewritten the file.
-        let theirs = Log::read(std::fs::File::open(&file).unwrap()).unwrap();
+        let theirs = Log::read(File::open(&file).unwrap()).unwrap();
         let contents = |log: &Log| -> Vec<(u64, Vec<u64>)> {
             log.scanned.blocks.iter().map(|it| (it.address, log.scanned.contents(it).to_vec())).collect()
         };

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use heapledger_dmd::{Analysis, Flaw, KindName, Log, Mode, Options, Sort, Step, TextOptions};
+use heapledger_http::Response;
 use serde::{Deserialize, Serialize};
 
 use self::figures::{bytes, counted, number, percent};
 use self::lists::{By, Choice, List, Read, Row};
 use self::whole::Whole;
 use crate::handler::gone;
-use crate::http::Response;
 use crate::shelf::Shelf;
 
 /// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use heapledger_dmd::Log;
+use heapledger_http::{Hosts, Request, Responder, Response, below};
 use heapledger_reports::Reports;
 use serde::Serialize;
 
 use crate::dark;
 use crate::files::{is_log, read_log};
-use crate::http::{Request, Response};
 use crate::shelf::{Origin, Shelf};
 use crate::source::{Source, Wish};
 use crate::view::{Views, Wanted};
@@ -41,15 +41,6 @@ pub struct Options {
     pub kept_bytes_max: usize,
     /// A file that is loaded may have so many bytes.
     pub file_bytes_max: usize,
-}
-
-/// What the `Host` header may be. A page of somebody else's, whose name they made lead here, has another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hosts {
-    /// `localhost`, and numeric addresses of this machine's loopback, with any port.
-    Loopback,
-    /// One of these, with any port.
-    Named(Vec<String>),
 }
 
 impl Default for Options {
@@ -167,75 +158,10 @@ impl Handler {
         self.shelf().bytes() + lock(&self.views).bytes() + logs
     }
 
-    /// The largest body that is taken for such a request.
-    pub fn body_bytes_max(&self, request: &Request<'_>) -> usize {
-        if request.method != "POST" {
-            0
-        } else if self.route(request) == Some("load") {
-            self.options.file_bytes_max
-        } else {
-            BODY_BYTES_MAX
-        }
-    }
-
-    /// Whether the request may be made at all, which its body does not matter for.
-    ///
-    /// # Errors
-    ///
-    /// The answer for one that may not.
-    pub fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
-        let refuse = |status, why: &str| Err(secured(Response::text(status, why)));
-        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
-            return refuse(421, "this page is not known by that name; ask for the address that the program gave");
-        }
-        if self.route(request).is_none() {
-            return refuse(404, "not found");
-        }
-        let is_foreign = match (request.header("Sec-Fetch-Site"), request.header("Origin")) {
-            (Some(site), _) if request.method == "POST" => site != "same-origin",
-            // Following a link from elsewhere is no harm; being an image or a script there might be.
-            (Some(site), _) => {
-                !["same-origin", "none"].contains(&site) && request.header("Sec-Fetch-Mode") != Some("navigate")
-            }
-            (None, Some(origin)) => {
-                let host = origin.split_once("://").map(|(_, host)| host);
-                host.is_none() || host != request.header("Host")
-            }
-            (None, None) => false,
-        };
-        if is_foreign {
-            return refuse(403, "pages of others may not ask");
-        }
-        if !["GET", "HEAD", "POST"].contains(&request.method) {
-            return refuse(405, "GET and POST are all there is");
-        }
-        // What a form can send without asking first is no JSON and no file.
-        let content_type = request.header("Content-Type").unwrap_or_default();
-        if request.method == "POST" && ![JSON, GZIP, "application/octet-stream"].contains(&content_type) {
-            return refuse(415, "a POST has a body of application/json, or of application/octet-stream for a file");
-        }
-        Ok(())
-    }
-
-    /// The answer to a request.
-    pub fn answer(&self, request: &Request<'_>) -> Response {
-        secured(match self.admit(request) {
-            Ok(()) => self.dispatch(request).unwrap_or_else(|response| response),
-            Err(response) => return response,
-        })
-    }
-
     /// What is asked for: the path below the base, without a slash before it. `/` is the base itself.
     fn route<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
-        let path = request.path();
-        let (base, rest) = path.split_at_checked(self.options.base.len())?;
-        if !is_equal(base.as_bytes(), self.options.base.as_bytes()) {
-            return None;
-        }
-        match rest.strip_prefix('/') {
-            Some(name) => Some(name),
-            None => rest.is_empty().then_some("/"),
-        }
+        let rest = below(&self.options.base, request.path())?;
+        Some(rest.strip_prefix('/').unwrap_or("/"))
     }
 
     fn dispatch(&self, request: &Request<'_>) -> Result<Response, Response> {
@@ -455,21 +381,44 @@ impl Handler {
     }
 }
 
-impl Hosts {
-    fn allow(&self, host: &str) -> bool {
-        // `[::1]:80`: the colons in the brackets are not before a port.
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
-        match self {
-            Hosts::Loopback => {
-                let number = name.trim_start_matches('[').trim_end_matches(']');
-                let is_loopback = number.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-                is_loopback || name.eq_ignore_ascii_case("localhost")
-            }
-            Hosts::Named(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
+impl Responder for Handler {
+    fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
+        let refuse = |status, why: &str| Err(secured(Response::text(status, why)));
+        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
+            return refuse(421, "this page is not known by that name; ask for the address that the program gave");
         }
+        if self.route(request).is_none() {
+            return refuse(404, "not found");
+        }
+        if request.is_foreign() {
+            return refuse(403, "pages of others may not ask");
+        }
+        if !["GET", "HEAD", "POST"].contains(&request.method) {
+            return refuse(405, "GET and POST are all there is");
+        }
+        // What a form can send without asking first is no JSON and no file.
+        let content_type = request.header("Content-Type").unwrap_or_default();
+        if request.method == "POST" && ![JSON, GZIP, "application/octet-stream"].contains(&content_type) {
+            return refuse(415, "a POST has a body of application/json, or of application/octet-stream for a file");
+        }
+        Ok(())
+    }
+
+    fn body_bytes_max(&self, request: &Request<'_>) -> usize {
+        if request.method != "POST" {
+            0
+        } else if self.route(request) == Some("load") {
+            self.options.file_bytes_max
+        } else {
+            BODY_BYTES_MAX
+        }
+    }
+
+    fn answer(&self, request: &Request<'_>) -> Response {
+        secured(match self.admit(request) {
+            Ok(()) => self.dispatch(request).unwrap_or_else(|response| response),
+            Err(response) => return response,
+        })
     }
 }
 
@@ -496,11 +445,6 @@ fn secured(mut response: Response) -> Response {
 /// Text in an attribute of HTML.
 fn attribute(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;")
-}
-
-/// Takes as long whatever the difference: the time does not give the path away piece by piece.
-fn is_equal(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
 /// A panic of a source is no reason to show nothing from then on: what is behind the locks is whole at any time.

@@ -1,7 +1,7 @@
 //! The page of about:memory: requests in, responses out.
 //!
 //! - [`Source`]: what the page is of. A running program, or [`Files`].
-//! - [`Handler`]: the answer to a [`Request`], wherever it comes from.
+//! - [`Handler`]: the [`Responder`] to a [`Request`], wherever it comes from.
 //! - [`Connection`]: the same over HTTP/1.1, for who has a socket.
 //!
 //! The browser asks for the rows that it shows, and for no others: a page of 100,000 lines is as quick as one of a
@@ -13,12 +13,11 @@
 mod dark;
 mod files;
 mod handler;
-mod http;
 mod rows;
 mod shelf;
 mod source;
 mod view;
 
-pub use handler::{Handler, Hosts, Options};
-pub use http::{Connection, Request, Response};
+pub use handler::{Handler, Options};
+pub use heapledger_http::{Connection, Hosts, Request, Responder, Response};
 pub use source::{Abilities, Files, Source, Wish};

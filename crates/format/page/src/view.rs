@@ -3,12 +3,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use heapledger_http::Response;
 use heapledger_reports::Reports;
 use heapledger_reports::about::{self, Filter, Page};
 use serde::{Deserialize, Serialize};
 
 use crate::handler::gone;
-use crate::http::Response;
 use crate::rows::{Landmark, Overview, Rows, SEEN_MAX, Seen, Shown, key};
 use crate::shelf::Shelf;
 

@@ -1,24 +1,56 @@
 //! `profile.proto`, compressed with gzip: what `go tool pprof FILE` reads.
 //!
 //! The four kinds of samples are those of Go's own heap profiles, in their order: `alloc_objects`, `alloc_space`,
-//! `inuse_objects`, `inuse_space`. The last is what is shown unless another is asked for.
+//! `inuse_objects`, `inuse_space`. What is [shown](Profile::shown) is what readers begin with.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use crate::profile::{Frame, Module, Profile};
+mod read;
 
-/// The bytes of the file. Takes memory in proportion to the profile.
-pub fn encode(profile: &Profile) -> Vec<u8> {
-    let message = Builder::default().profile(profile).encode_to_vec();
-    let mut compressed = GzEncoder::new(Vec::new(), Compression::default());
-    // Writing to memory does not fail; if it did, the file would be cut short, which its own checksum tells.
-    let _ = compressed.write_all(&message);
-    compressed.finish().unwrap_or_default()
+use crate::holds::Holds;
+use crate::profile::{Figure, Frame, Known, Module, Profile, Sample};
+
+pub use read::{is_one, read};
+
+/// What is live at one moment, and what was allocated.
+pub const HOLDS: Holds = Holds {
+    amounts: AMOUNTS,
+    asks_for: AMOUNTS,
+    blocks: true,
+    labels: true,
+    names: true,
+    files: true,
+    lines: true,
+    modules: true,
+    ..Holds::STACKS
+};
+
+const AMOUNTS: Known = Known { allocated: true, live: true, ..Known::NONE };
+
+/// Writes the file. Takes memory in proportion to the profile.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    write_change(profile, &[], out)
+}
+
+/// The same, of what has changed since these samples, which may be negative. Their indices are of the same locations.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_change(profile: &Profile, before: &[Sample], out: &mut dyn Write) -> io::Result<()> {
+    let message = Builder::default().profile(profile, before).encode_to_vec();
+    let mut compressed = GzEncoder::new(out, Compression::default());
+    compressed.write_all(&message)?;
+    compressed.finish().map(drop)
 }
 
 /// Strings and functions that have a number already.
@@ -31,7 +63,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn profile(mut self, from: &Profile) -> proto::Profile {
+    fn profile(mut self, from: &Profile, before: &[Sample]) -> proto::Profile {
         // The empty string is always the first.
         self.string("");
         let sample_type = [
@@ -54,33 +86,27 @@ impl Builder {
                 line: location.frames.iter().map(|frame| self.line(frame)).collect(),
             })
             .collect();
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let sample = from.samples.iter().map(|sample| {
-            let amounts = sample.amounts;
-            proto::Sample {
-                location_id: sample
-                    .locations
-                    .iter()
-                    .filter(|&&at| at < location.len())
-                    .map(|&at| at as u64 + 1)
-                    .collect(),
-                value: [amounts.blocks_allocated, amounts.bytes_allocated, amounts.blocks_live, amounts.bytes_live]
-                    .map(signed)
-                    .to_vec(),
-                label: sample
-                    .labels
-                    .iter()
-                    .map(|(key, text)| proto::Label { key: self.string(key), text: self.string(text) })
-                    .collect(),
-            }
+        let changes = changes(&from.samples, before).into_iter().map(|(sample, value)| proto::Sample {
+            location_id: sample.locations.iter().filter(|&&at| at < location.len()).map(|&at| at as u64 + 1).collect(),
+            value: value.to_vec(),
+            label: sample
+                .labels
+                .iter()
+                .map(|(key, text)| proto::Label { key: self.string(key), text: self.string(text) })
+                .collect(),
         });
-        let sample = sample.collect();
+        let sample = changes.collect();
         let comment = from.comments.iter().map(|line| self.string(line)).collect();
-        let [.., default] = sample_type;
+        let default = match from.shown {
+            Figure::Allocations | Figure::Temporaries => sample_type[0],
+            Figure::AllocatedBytes => sample_type[1],
+            Figure::LiveBlocks => sample_type[2],
+            Figure::LiveBytes => sample_type[3],
+        };
         proto::Profile {
             period_type: Some(proto::ValueType { kind: self.string("space"), unit: self.string("bytes") }),
-            // Every allocation is there.
-            period: 1,
+            // 1: every allocation is there.
+            period: signed(from.sampling_bytes.unwrap_or(1)),
             default_sample_type: default.kind,
             sample_type: sample_type.to_vec(),
             sample,
@@ -99,7 +125,7 @@ impl Builder {
             id,
             memory_start: module.start,
             memory_limit: module.end,
-            file_offset: 0,
+            file_offset: module.file_offset,
             filename: self.string(&module.path),
             build_id: self.string(&module.build_id),
             has_functions: named.functions,
@@ -135,6 +161,37 @@ impl Builder {
         self.string_ids.insert(text.to_owned(), id);
         id
     }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The four values of a sample, in the file's order.
+fn values(sample: &Sample) -> [i64; 4] {
+    let amounts = &sample.amounts;
+    [amounts.allocated.blocks, amounts.allocated.bytes, amounts.live.blocks, amounts.live.bytes].map(signed)
+}
+
+/// What has become of each stack since `before`; without that, what it holds.
+fn changes<'a>(now: &'a [Sample], before: &'a [Sample]) -> Vec<(&'a Sample, [i64; 4])> {
+    if before.is_empty() {
+        return now.iter().map(|sample| (sample, values(sample))).collect();
+    }
+    let mut places = HashMap::new();
+    let mut changes: Vec<(&Sample, [i64; 4])> = Vec::new();
+    let signs = [(now, 1), (before, -1)];
+    for (sample, sign) in signs.into_iter().flat_map(|(samples, sign)| samples.iter().map(move |one| (one, sign))) {
+        let at = *places.entry((&sample.locations, &sample.labels)).or_insert_with(|| {
+            changes.push((sample, [0; 4]));
+            changes.len() - 1
+        });
+        for (sum, value) in changes[at].1.iter_mut().zip(values(sample)) {
+            *sum = sum.saturating_add(sign * value);
+        }
+    }
+    changes.retain(|(_, values)| *values != [0; 4]);
+    changes
 }
 
 /// What is known of a module's addresses: pprof looks the rest up itself, where it has the file.
@@ -277,11 +334,16 @@ mod tests {
     use std::io::Read;
 
     use super::*;
-    use crate::profile::{Amounts, Location, Sample};
+    use crate::profile::{Amount, Amounts, Location};
 
     fn decoded(profile: &Profile) -> proto::Profile {
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(&*encode(profile)).read_to_end(&mut bytes).unwrap();
+        decoded_change(profile, &[])
+    }
+
+    fn decoded_change(profile: &Profile, before: &[Sample]) -> proto::Profile {
+        let (mut file, mut bytes) = (Vec::new(), Vec::new());
+        write_change(profile, before, &mut file).unwrap();
+        flate2::read::GzDecoder::new(&*file).read_to_end(&mut bytes).unwrap();
         proto::Profile::decode(&*bytes).unwrap()
     }
 
@@ -290,6 +352,31 @@ mod tests {
         let profile = decoded(&Profile::default());
         assert_eq!((profile.sample_type.len(), profile.string_table[0].as_str()), (4, ""));
         assert_eq!(profile.string_table[profile.default_sample_type as usize], "inuse_space");
+    }
+
+    #[test]
+    fn a_difference_has_what_came_and_what_went() {
+        let sample = |location, allocated, live| Sample {
+            locations: vec![location],
+            labels: vec![],
+            amounts: Amounts {
+                allocated: Amount { blocks: 1, bytes: allocated },
+                live: Amount { blocks: 1, bytes: live },
+                ..Amounts::default()
+            },
+        };
+        let before = [sample(0, 10, 10), sample(1, 5, 5), sample(2, 7, 7)];
+        let from = Profile {
+            locations: vec![Location::default(); 3],
+            samples: vec![sample(0, 30, 4), sample(2, 7, 7)],
+            shown: Figure::AllocatedBytes,
+            ..Profile::default()
+        };
+        let profile = decoded_change(&from, &before);
+        let samples = profile.sample.iter().map(|sample| (sample.location_id[0], sample.value.clone()));
+        // What went altogether is there too; what stayed as it was is not.
+        assert_eq!(samples.collect::<Vec<_>>(), [(1, vec![0, 20, 0, -6]), (2, vec![-1, -5, -1, -5])]);
+        assert_eq!(profile.string_table[profile.default_sample_type as usize], "alloc_space");
     }
 
     #[test]
@@ -302,7 +389,13 @@ mod tests {
             line,
         };
         let from = Profile {
-            modules: vec![Module { path: "/bin/a".into(), build_id: "ab".into(), start: 4096, end: 8192 }],
+            modules: vec![Module {
+                path: "/bin/a".into(),
+                build_id: "ab".into(),
+                start: 4096,
+                end: 8192,
+                ..Module::default()
+            }],
             locations: vec![
                 Location { module: Some(0), address: 5000, frames: vec![frame("inner", 3), frame("outer", 7)] },
                 Location { module: Some(0), address: 6000, frames: vec![frame("outer", 9)] },
@@ -310,8 +403,12 @@ mod tests {
             ],
             samples: vec![Sample {
                 locations: vec![0, 1, 2, 77],
-                labels: vec![("context", "outer".into()), ("heap", "a.c".into())],
-                amounts: Amounts { blocks_allocated: 1, bytes_allocated: u64::MAX, blocks_live: 0, bytes_live: 3 },
+                labels: vec![("context".into(), "outer".into()), ("heap".into(), "a.c".into())],
+                amounts: Amounts {
+                    allocated: Amount { blocks: 1, bytes: u64::MAX },
+                    live: Amount { blocks: 0, bytes: 3 },
+                    ..Amounts::default()
+                },
             }],
             ..Profile::default()
         };

@@ -111,6 +111,12 @@ impl Program {
             let size = Bytes(16 << self.random(8) | (self.random(4) * 8));
             (Api::Malloc, EventKind::Alloc { serial, size, stack })
         };
-        Event { time: Time(self.time), thread: ThreadId(self.thread as u32), call: api.into(), kind }
+        Event {
+            time: Time(self.time),
+            thread: ThreadId(self.thread as u32),
+            call: api.into(),
+            sampled: Sampled::NOT,
+            kind,
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! What is live at a moment, so that opening there needs no replay from the start.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
 
-use crate::columns::{self, CODEC_DELTA, CODEC_VARINT, Spec};
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
 use crate::error::{Error, Reason};
 use crate::frame::{Compressor, EncodedChunk, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
@@ -20,6 +21,8 @@ pub struct LiveBlock {
     pub size: Bytes,
     /// Where it was allocated.
     pub stack: StackId,
+    /// At which rate it was sampled.
+    pub rate: Rate,
 }
 
 const COLUMNS: [Spec; 3] = [
@@ -27,6 +30,9 @@ const COLUMNS: [Spec; 3] = [
     Spec { id: 2, codec: CODEC_VARINT }, // size
     Spec { id: 3, codec: CODEC_DELTA },  // stack
 ];
+
+/// Rates, where blocks were sampled.
+const COLUMNS_OF_SAMPLE: [Spec; 1] = [Spec { id: 4, codec: CODEC_BYTES }];
 
 /// Turns the live blocks of an image into the chunks of one checkpoint.
 #[derive(Debug)]
@@ -59,7 +65,11 @@ impl CheckpointEncoder {
         for part in 0..parts {
             let blocks = &blocks[part * CHUNK_ROWS_MAX..blocks.len().min((part + 1) * CHUNK_ROWS_MAX)];
             let rows = blocks.iter().map(|block| [block.serial.0, block.size.0, u64::from(block.stack.0)]);
-            let contents = columns::encode_table(COLUMNS, rows);
+            let mut contents = columns::encode_table(COLUMNS, rows);
+            if blocks.iter().any(|block| block.rate != Rate::EXACT) {
+                let rates = blocks.iter().map(|block| [u64::from(block.rate.logarithm())]);
+                contents.extend(columns::encode_table(COLUMNS_OF_SAMPLE, rates));
+            }
             let head = ChunkHead { rows: blocks.len() as u32, part: part as u32, parts: parts as u32, ..self.head };
             chunks.push(compressor.encode_chunk(ChunkKind::Checkpoint, &head, &contents)?);
         }
@@ -69,13 +79,23 @@ impl CheckpointEncoder {
 
 /// Appends the blocks of a part.
 pub(crate) fn decode(contents: &[u8], head: &ChunkHead, blocks: &mut Vec<LiveBlock>) -> Result<(), Reason> {
+    let first = blocks.len();
     columns::decode_table(contents, COLUMNS, head.rows, |[serial, size, stack]| {
         if serial >= head.serial_first.0 {
             return Err(Reason::Invalid("a live block that is not allocated yet"));
         }
-        blocks.push(LiveBlock { serial: Serial(serial), size: Bytes(size), stack: sites::stack(stack)? });
+        let (serial, size, stack) = (Serial(serial), Bytes(size), sites::stack(stack)?);
+        blocks.push(LiveBlock { serial, size, stack, rate: Rate::EXACT });
         Ok(())
-    })
+    })?;
+    if columns::find_optional(contents, COLUMNS_OF_SAMPLE[0].id)?.is_some() {
+        let mut blocks = blocks.iter_mut().skip(first);
+        columns::decode_table(contents, COLUMNS_OF_SAMPLE, head.rows, |[rate]| {
+            blocks.next().into_iter().for_each(|block| block.rate = Rate::from_logarithm(rate));
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// A checkpoint of a recording, not yet unpacked.

@@ -1,6 +1,7 @@
 //! The calls of an image in order, as columns.
 
-use heapledger_core::{Bytes, Serial, StackId, ThreadId};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
 use crate::error::Reason;
 use crate::ids::{Call, Time};
@@ -24,8 +25,25 @@ pub struct Event {
     pub thread: ThreadId,
     /// The entry point.
     pub call: Call,
+    /// In a recording of a sample: how the event belongs to it.
+    pub sampled: Sampled,
     /// What happened.
     pub kind: EventKind,
+}
+
+/// What an event says of the sample that it is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// Of an allocation: at which rate it was sampled.
+    pub rate: Rate,
+    /// Of a release: the thread has made allocations that are not in the sample, since the latest of its own that is. So the
+    /// block is no temporary one.
+    pub after_others: bool,
+}
+
+impl Sampled {
+    /// All is recorded.
+    pub const NOT: Sampled = Sampled { rate: Rate::EXACT, after_others: false };
 }
 
 /// What a call did.
@@ -96,8 +114,8 @@ pub struct Extras {
     pub count: Option<u64>,
     /// The size that the allocator really provides.
     pub usable: Option<Bytes>,
-    /// The bytes that a sampled block stands for.
-    pub weight: Option<Bytes>,
+    /// Of a released block that is inherited, in a sample: how many it stands for.
+    pub stands_for: Option<Blocks>,
     /// Why a call failed.
     pub errno: Option<u32>,
     /// The size of a released block that is not [`FreedBlock::Known`], where it is known nevertheless.
@@ -112,7 +130,7 @@ impl Extras {
         alignment: None,
         count: None,
         usable: None,
-        weight: None,
+        stands_for: None,
         errno: None,
         freed_size: None,
         declared_size: None,
@@ -125,10 +143,12 @@ pub const TICK_NS: u32 = 500_000;
 const EXTRA_ALIGNMENT: u64 = 1;
 const EXTRA_COUNT: u64 = 2;
 const EXTRA_USABLE: u64 = 3;
-const EXTRA_WEIGHT: u64 = 4;
 const EXTRA_ERRNO: u64 = 5;
 const EXTRA_FREED_SIZE: u64 = 6;
 const EXTRA_DECLARED_SIZE: u64 = 7;
+const EXTRA_RATE: u64 = 8;
+const EXTRA_AFTER_OTHERS: u64 = 9;
+const EXTRA_STANDS_FOR: u64 = 10;
 
 impl Extras {
     fn tagged(&self) -> [(u64, Option<u64>); 7] {
@@ -136,7 +156,7 @@ impl Extras {
             (EXTRA_ALIGNMENT, self.alignment),
             (EXTRA_COUNT, self.count),
             (EXTRA_USABLE, self.usable.map(|bytes| bytes.0)),
-            (EXTRA_WEIGHT, self.weight.map(|bytes| bytes.0)),
+            (EXTRA_STANDS_FOR, self.stands_for.map(|blocks| blocks.0)),
             (EXTRA_ERRNO, self.errno.map(u64::from)),
             (EXTRA_FREED_SIZE, self.freed_size.map(|bytes| bytes.0)),
             (EXTRA_DECLARED_SIZE, self.declared_size.map(|bytes| bytes.0)),
@@ -149,7 +169,7 @@ impl Extras {
             EXTRA_ALIGNMENT => self.alignment.replace(value).is_some(),
             EXTRA_COUNT => self.count.replace(value).is_some(),
             EXTRA_USABLE => self.usable.replace(Bytes(value)).is_some(),
-            EXTRA_WEIGHT => self.weight.replace(Bytes(value)).is_some(),
+            EXTRA_STANDS_FOR => self.stands_for.replace(Blocks(value)).is_some(),
             EXTRA_ERRNO => {
                 let errno = u32::try_from(value).map_err(|_| Reason::Invalid("an error number"))?;
                 self.errno.replace(errno).is_some()

@@ -16,7 +16,7 @@ use crate::proto;
 /// The major version written, and the newest that is read.
 pub const VERSION_MAJOR: u8 = 2;
 /// The minor version written.
-pub const VERSION_MINOR: u8 = 3;
+pub const VERSION_MINOR: u8 = 4;
 /// The most bytes that a chunk's contents take uncompressed.
 pub const CHUNK_RAW_MAX: usize = 16 << 20;
 
@@ -43,13 +43,16 @@ const ZSTD_LEVEL_REPEATING: i32 = 5;
 
 /// Flags of these bits must be understood; a reader ignores the others.
 const FILE_FLAGS_REQUIRED: u16 = 0xff00;
+/// What is in the file is a sample: a reader that took it for everything would tell wrong figures.
+pub(crate) const FILE_FLAG_SAMPLE: u16 = 0x0100;
 const CHUNK_FLAGS_REQUIRED: u8 = 0xf0;
 
-pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+pub(crate) fn file_header(flags: u16) -> [u8; FILE_HEADER] {
     let mut header = [0; FILE_HEADER];
     header[..8].copy_from_slice(&FILE_MAGIC);
     header[8] = VERSION_MAJOR;
     header[9] = VERSION_MINOR;
+    header[10..12].copy_from_slice(&flags.to_le_bytes());
     let crc = crc32fast::hash(&header[..12]);
     header[12..].copy_from_slice(&crc.to_le_bytes());
     header
@@ -75,7 +78,7 @@ pub(crate) fn read_file_header(file: &[u8]) -> Result<(u8, u8), Error> {
         return Err(Error::UnsupportedVersion { major, minor });
     }
     let flags = u16::from_le_bytes([f0, f1]);
-    if flags & FILE_FLAGS_REQUIRED != 0 {
+    if flags & FILE_FLAGS_REQUIRED & !FILE_FLAG_SAMPLE != 0 {
         return Err(Error::UnsupportedFlags { flags });
     }
     Ok((major, minor))
@@ -407,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_file_sent_as_text_is_named_as_such() {
-        let header = file_header();
+        let header = file_header(0);
         let dos: Vec<u8> = header.iter().flat_map(|&b| if b == b'\n' { vec![b'\r', b'\n'] } else { vec![b] }).collect();
         let unix: Vec<u8> = header.iter().copied().filter(|&b| b != b'\r').collect();
         let seven_bits: Vec<u8> = header.iter().map(|&b| b & 0x7f).collect();
@@ -421,7 +424,7 @@ mod tests {
     #[test]
     fn newer_versions_and_required_flags_are_refused() {
         let with = |at: usize, value: u8| {
-            let mut header = file_header();
+            let mut header = file_header(0);
             header[at] = value;
             let crc = crc32fast::hash(&header[..12]);
             header[12..].copy_from_slice(&crc.to_le_bytes());
@@ -432,7 +435,8 @@ mod tests {
         }
         assert_eq!(with(9, 200), Ok((VERSION_MAJOR, 200)));
         assert_eq!(with(10, 1), Ok((VERSION_MAJOR, VERSION_MINOR)));
-        assert_eq!(with(11, 1), Err(Error::UnsupportedFlags { flags: 0x100 }));
+        assert_eq!(with(11, 1), Ok((VERSION_MAJOR, VERSION_MINOR)));
+        assert_eq!(with(11, 2), Err(Error::UnsupportedFlags { flags: 0x200 }));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 
 use crate::frame::{self, Frame, TRAILER, Trailer, Unpacker};
@@ -153,7 +154,7 @@ pub fn resealed(file: &[u8], mut change: impl FnMut(ChunkKind, &mut Vec<u8>, &mu
 }
 
 fn assemble(parts: &[(ChunkKind, Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let mut file = frame::file_header().to_vec();
+    let mut file = frame::file_header(0).to_vec();
     let mut trailer = Trailer { index: 0, footer: 0 };
     for (kind, head, contents) in parts {
         match kind {
@@ -194,6 +195,7 @@ pub fn sample() -> Vec<u8> {
             begins: Time(0),
             part: 1,
             totals_only: false,
+            samples: false,
         }),
         Record::Pause(Pause { from: Time(10), until: Some(Time(20)) }),
         Record::ImageStart(image(0, 100, ImageOrigin::Launched, None)),
@@ -226,7 +228,12 @@ pub fn sample() -> Vec<u8> {
     for id in 0..2 {
         chunks.extend(sample_image(ImageId(id), counts, &mut compressor));
     }
-    let blocks = [1, 2].map(|serial| LiveBlock { serial: Serial(serial), size: Bytes(300), stack: StackId(1) });
+    let blocks = [1, 2].map(|serial| LiveBlock {
+        serial: Serial(serial),
+        size: Bytes(300),
+        stack: StackId(1),
+        rate: Rate::EXACT,
+    });
     let checkpoint = CheckpointEncoder::new(ImageId(2), Time(0), Serial(3), counts);
     chunks.extend(checkpoint.encode(&blocks, &mut compressor).expect("a checkpoint"));
     let memory = [0, 70].map(|time| MemorySample {
@@ -300,7 +307,13 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
             Api::PosixMemalign => Extras { alignment: Some(64), errno: Some(12), ..Extras::NONE },
             _ => Extras::NONE,
         };
-        let event = Event { time: Time(1000 + index * 130), thread: ThreadId(thread), call: api.into(), kind };
+        let event = Event {
+            time: Time(1000 + index * 130),
+            thread: ThreadId(thread),
+            call: api.into(),
+            sampled: Sampled::NOT,
+            kind,
+        };
         let live = Live { bytes: Bytes(10 * index), blocks: Blocks(index) };
         events.push(&event, &extras, live).expect("an event");
         // The second block is reported, and what is inside of it, before it is freed.
@@ -325,7 +338,7 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
     annotations.push(&marker).expect("an annotation");
     chunks.extend(annotations.finish(compressor));
 
-    let blocks = [1, 2].map(|serial| LiveBlock { serial: Serial(serial), size: Bytes(300), stack });
+    let blocks = [1, 2].map(|serial| LiveBlock { serial: Serial(serial), size: Bytes(300), stack, rate: Rate::EXACT });
     let checkpoint = CheckpointEncoder::new(image, Time(2000), Serial(3), counts);
     chunks.extend(checkpoint.encode(&blocks, compressor).expect("a checkpoint"));
 

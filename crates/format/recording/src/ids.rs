@@ -39,6 +39,16 @@ pub struct Live {
     pub blocks: Blocks,
 }
 
+impl Live {
+    /// Of two standard errors the one of the sum: the root of the sum of their squares.
+    pub fn with_error(self, other: Live) -> Live {
+        let square = |error: u64| u128::from(error) * u128::from(error);
+        let root =
+            |one: u64, other: u64| u64::try_from(square(one).saturating_add(square(other)).isqrt()).unwrap_or(u64::MAX);
+        Live { bytes: Bytes(root(self.bytes.0, other.bytes.0)), blocks: Blocks(root(self.blocks.0, other.blocks.0)) }
+    }
+}
+
 /// The entry point of an event: the number of an [`Api`], possibly one that a newer version added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Call(u8);

@@ -46,19 +46,20 @@ pub use annotations::{Annotation, AnnotationsEncoder};
 pub use checkpoint::{Checkpoint, CheckpointEncoder, LiveBlock};
 pub use error::{Damage, Error, Reason};
 pub use events::{
-    Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Kept, Mark, Marked, Reported,
+    Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Kept, Mark, Marked, Reported, Sampled,
 };
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
-    Clock, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart, Mapping, Module,
-    Pause, ProcessCounts, Record, RunCosts, Session, StackCounts, Text, Thread,
+    Clock, CountErrors, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart,
+    Mapping, Module, NamedFunction, Pause, Place, ProcessCounts, Record, RunCosts, Sampling, Session, StackCounts,
+    Text, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};
-pub use sites::{Site, SitesEncoder};
+pub use sites::{Site, SiteErrors, SitesEncoder};
 pub use stamps::StampText;
 pub use timeline::{Sample, Timeline, TimelineEncoder};
 pub use writer::{RecordingWriter, encode_records};

@@ -1,8 +1,12 @@
 //! What a recording says besides events: the session, its images, modules, threads and totals.
 
+use std::borrow::Cow;
+
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
 
 use crate::ids::{ImageId, Live, ModuleId, TextId, Time};
+use crate::stamps::StampText;
 
 /// One piece of metadata, as it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,10 @@ pub enum Record {
     Pause(Pause),
     /// A text that nodes of stack trees refer to.
     Text(Text),
+    /// From here on blocks are sampled at this rate.
+    Sampling(Sampling),
+    /// What another tool has called a place in a module.
+    Place(Place),
 }
 
 /// One run of `heapledger record`.
@@ -53,6 +61,8 @@ pub struct Session {
     pub part: u32,
     /// Whether the recording has totals only, and no events.
     pub totals_only: bool,
+    /// Whether what is recorded is a sample of all blocks: totals are estimates then.
+    pub samples: bool,
 }
 
 /// What orders events across threads.
@@ -232,6 +242,15 @@ pub struct Pause {
     pub until: Option<Time>,
 }
 
+/// At which rate blocks were sampled from a moment on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// The moment; what names it.
+    pub from: Time,
+    /// The rate.
+    pub rate: Rate,
+}
+
 /// A text that a program gave: the name or the value of a scope, the name of a heap, or a [stamp](crate::StampText). Named once per session, however
 /// many images and nodes have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -244,6 +263,49 @@ pub struct Text {
     pub is_task: bool,
     /// The category that the program put it in; empty for none.
     pub category: Vec<u8>,
+}
+
+/// The functions at a place in a module, as somebody else has found them: of a recording that was made of another tool's file,
+/// where nobody can look them up any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The module.
+    pub module: ModuleId,
+    /// The place in it, as [nodes](crate::Node::offset) have it.
+    pub offset: u64,
+    /// Its functions, the innermost first: [texts](Place::functions) of their names, files and lines.
+    pub functions: Vec<Vec<u8>>,
+}
+
+/// A function at a [place](Place).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedFunction<'text> {
+    /// Its name, with what it may have of types and parameters.
+    pub name: Cow<'text, str>,
+    /// The source file; `None`: not known.
+    pub file: Option<Cow<'text, str>>,
+    /// The line in it; 0: not known.
+    pub line: u32,
+}
+
+impl NamedFunction<'_> {
+    /// The text that has it: that of a [stamp](StampText), whose type is the function.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let NamedFunction { name, file, line } = self;
+        // A name is one line.
+        let type_name = name.replace('\n', " ").into();
+        StampText { type_name, file: file.as_deref().map(Cow::Borrowed), line: *line, label: None }.to_bytes()
+    }
+}
+
+impl Place {
+    /// Its functions, the innermost first.
+    pub fn functions(&self) -> impl Iterator<Item = NamedFunction<'_>> {
+        self.functions.iter().map(|text| {
+            let StampText { type_name: name, file, line, .. } = StampText::parse(text);
+            NamedFunction { name, file, line }
+        })
+    }
 }
 
 /// Totals of an image, a process or a session, up to a moment.
@@ -305,6 +367,19 @@ pub struct Counts {
     pub frees_paused: Blocks,
     /// How well stacks could be captured.
     pub stacks: StackCounts,
+    /// How far the totals are off where blocks were sampled.
+    pub errors: Option<CountErrors>,
+}
+
+/// The standard errors of totals, which are estimates where blocks were sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountErrors {
+    /// Of the allocations and their bytes.
+    pub allocated: Live,
+    /// Of what was live at the end.
+    pub live_end: Live,
+    /// Of what was live at the peak.
+    pub live_at_peak: Live,
 }
 
 /// Stacks that are not whole; and how stacks compare with those of the C library, where that was asked for.

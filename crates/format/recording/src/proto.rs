@@ -1,5 +1,6 @@
 //! The messages of the file as protocol buffers: field numbers, and how each field becomes one of [`messages`].
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
 use crate::ids::{self, ImageId, ModuleId, TextId, Time};
@@ -40,6 +41,7 @@ messages! {
         8 begins [uint64]: u64,
         9 part [uint32]: u32,
         10 totals_only [bool]: bool,
+        11 samples [bool]: bool,
     }
     messages::ImageStart {
         1 image [uint32]: u32,
@@ -102,6 +104,11 @@ messages! {
         3 is_task [bool]: bool,
         4 category [bytes = "vec"]: Vec<u8>,
     }
+    messages::Place {
+        1 module [uint32]: u32,
+        2 offset [uint64]: u64,
+        3 functions [bytes = "vec", repeated]: Vec<Vec<u8>>,
+    }
     messages::Counts {
         1 allocations [uint64]: u64,
         2 reallocations [uint64]: u64,
@@ -130,6 +137,16 @@ messages! {
         25 stacks [message, optional]: Option<StackCounts>,
         26 events_lost_pools [uint64]: u64,
         27 stamps_unknown [uint64]: u64,
+        28 errors [message, optional]: Option<CountErrors>,
+    }
+    messages::CountErrors {
+        1 allocated [message, optional]: Option<Live>,
+        2 live_end [message, optional]: Option<Live>,
+        3 live_at_peak [message, optional]: Option<Live>,
+    }
+    messages::Sampling {
+        1 from [uint64]: u64,
+        2 rate [uint32]: u32,
     }
     messages::StackCounts {
         1 truncated [uint64]: u64,
@@ -188,7 +205,7 @@ messages! {
 /// A record of a metadata chunk. A kind that this version does not know reads as `None`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub(crate) kind: Option<RecordKind>,
 }
 
@@ -224,6 +241,8 @@ record_kinds! {
     8 ProcessCounts,
     9 Pause,
     10 Text,
+    11 Sampling,
+    12 Place,
 }
 
 /// How a process ended: one of the two.
@@ -293,6 +312,15 @@ newtypes!(
     TextId(u32)
 );
 
+impl Field<u32> for Rate {
+    fn into_wire(self) -> u32 {
+        self.logarithm().into()
+    }
+    fn from_wire(wire: u32) -> Rate {
+        Rate::from_logarithm(wire.into())
+    }
+}
+
 impl<Wire, T: Field<Wire>> Field<Option<Wire>> for Option<T> {
     fn into_wire(self) -> Option<Wire> {
         self.map(T::into_wire)
@@ -331,7 +359,7 @@ macro_rules! optional_nested {
     )*};
 }
 
-optional_nested!(messages::Counts, ids::Live);
+optional_nested!(messages::Counts, messages::CountErrors, ids::Live);
 
 impl Field<Option<ExitStatus>> for Option<messages::ExitStatus> {
     fn into_wire(self) -> Option<ExitStatus> {

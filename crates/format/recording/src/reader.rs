@@ -15,8 +15,8 @@ use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId, Time};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
-    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, ProcessCounts, Record,
-    Session, Text, Thread,
+    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, Place, ProcessCounts,
+    Record, Sampling, Session, Text, Thread,
 };
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
@@ -192,6 +192,16 @@ impl<'a> Recording<'a> {
         &self.metadata.pauses
     }
 
+    /// Whether what is recorded is a sample of all blocks.
+    pub fn is_sample(&self) -> bool {
+        self.session().is_some_and(|session| session.samples)
+    }
+
+    /// At which rates blocks were sampled, in the order of time; empty where all are recorded.
+    pub fn sampling(&self) -> &[Sampling] {
+        &self.metadata.sampling
+    }
+
     /// The modules in ascending order of ids.
     pub fn modules(&self) -> &[Module] {
         &self.metadata.modules
@@ -200,6 +210,16 @@ impl<'a> Recording<'a> {
     /// One module.
     pub fn module(&self, module: ModuleId) -> Option<&Module> {
         one(&self.metadata.modules, module, |named| named.module)
+    }
+
+    /// What another tool has called places, in ascending order of modules and offsets.
+    pub fn places(&self) -> &[Place] {
+        &self.metadata.places
+    }
+
+    /// What another tool has called this place.
+    pub fn place(&self, module: ModuleId, offset: u64) -> Option<&Place> {
+        one(&self.metadata.places, (module, offset), |place| (place.module, place.offset))
     }
 
     /// The texts in ascending order of ids.
@@ -578,7 +598,9 @@ struct Metadata {
     mappings: Vec<Mapping>,
     threads: Vec<Thread>,
     pauses: Vec<Pause>,
+    sampling: Vec<Sampling>,
     texts: Vec<Text>,
+    places: Vec<Place>,
     processes: Vec<Process>,
 }
 
@@ -630,7 +652,9 @@ impl Metadata {
                 Record::ImageCounts(counts) => self.image_counts.push(counts),
                 Record::ProcessCounts(counts) => self.process_counts.push(counts),
                 Record::Pause(pause) => self.pauses.push(pause),
+                Record::Sampling(sampling) => self.sampling.push(sampling),
                 Record::Text(text) => self.texts.push(text),
+                Record::Place(place) => self.places.push(place),
             }
         }
         if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
@@ -643,7 +667,9 @@ impl Metadata {
         keep_last(&mut self.image_counts, |counts| counts.image);
         keep_last(&mut self.process_counts, |counts| counts.first_image);
         keep_last(&mut self.pauses, |pause| pause.from);
+        keep_last(&mut self.sampling, |sampling| sampling.from);
         keep_last(&mut self.texts, |text| text.text);
+        keep_last(&mut self.places, |place| (place.module, place.offset));
         keep_last(&mut self.modules, |module| module.module);
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.mappings.sort_by_key(|mapping| mapping.image);
@@ -697,11 +723,13 @@ impl Record {
             Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
             Record::Thread(Thread { name, .. }) => name.len(),
             Record::Text(Text { bytes, category, .. }) => bytes.len() + category.len(),
+            Record::Place(Place { functions, .. }) => many(functions),
             Record::ImageEnd(_)
             | Record::Mapping(_)
             | Record::ImageCounts(_)
             | Record::ProcessCounts(_)
-            | Record::Pause(_) => 0,
+            | Record::Pause(_)
+            | Record::Sampling(_) => 0,
         };
         size_of::<Record>() + behind
     }
@@ -714,7 +742,7 @@ mod tests {
     /// Were each byte looked at again for each of the headers, this would take hours.
     #[test]
     fn a_file_full_of_misleading_headers_is_read_in_linear_time() {
-        let mut file = frame::file_header().to_vec();
+        let mut file = frame::file_header(0).to_vec();
         // Each header claims some megabytes, which fail the checksum and do not end where another chunk begins.
         let contents = vec![0; 8 << 20];
         let header = |at: usize| {

@@ -25,6 +25,21 @@ pub struct Site {
     pub live_at_image_peak: Live,
     /// What was live of them at the session's peak.
     pub live_at_session_peak: Live,
+    /// How far these are off: standard errors. 0 where all is recorded.
+    pub errors: SiteErrors,
+}
+
+/// The standard errors of a site's totals, which are estimates where blocks were sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteErrors {
+    /// Of the allocations and their bytes.
+    pub allocated: Live,
+    /// Of what was live at the end.
+    pub live_end: Live,
+    /// Of what was live at the image's peak.
+    pub live_at_image_peak: Live,
+    /// Of what was live at the session's peak.
+    pub live_at_session_peak: Live,
 }
 
 const COLUMNS: [Spec; 10] = [
@@ -38,6 +53,18 @@ const COLUMNS: [Spec; 10] = [
     Spec { id: 8, codec: CODEC_VARINT },  // live_at_image_peak.blocks
     Spec { id: 9, codec: CODEC_VARINT },  // live_at_session_peak.bytes
     Spec { id: 10, codec: CODEC_VARINT }, // live_at_session_peak.blocks
+];
+
+/// Standard errors, in bytes and blocks, where blocks were sampled.
+const COLUMNS_OF_SAMPLE: [Spec; 8] = [
+    Spec { id: 11, codec: CODEC_VARINT }, // allocated.bytes
+    Spec { id: 12, codec: CODEC_VARINT }, // allocated.blocks
+    Spec { id: 13, codec: CODEC_VARINT }, // live_end.bytes
+    Spec { id: 14, codec: CODEC_VARINT }, // live_end.blocks
+    Spec { id: 15, codec: CODEC_VARINT }, // live_at_image_peak.bytes
+    Spec { id: 16, codec: CODEC_VARINT }, // live_at_image_peak.blocks
+    Spec { id: 17, codec: CODEC_VARINT }, // live_at_session_peak.bytes
+    Spec { id: 18, codec: CODEC_VARINT }, // live_at_session_peak.blocks
 ];
 
 /// Turns the sites of an image into chunks.
@@ -69,7 +96,20 @@ impl SitesEncoder {
                     session_peak.blocks.0,
                 ]
             });
-            compressor.encode_chunk(ChunkKind::Sites, &head, &columns::encode_table(COLUMNS, rows))
+            let mut contents = columns::encode_table(COLUMNS, rows);
+            if part.iter().any(|site| site.errors != SiteErrors::default()) {
+                let errors = part.iter().map(|site| {
+                    let SiteErrors { allocated, live_end, live_at_image_peak, live_at_session_peak } = site.errors;
+                    let mut row = [0; 8];
+                    let amounts = [allocated, live_end, live_at_image_peak, live_at_session_peak];
+                    for (pair, amount) in row.chunks_exact_mut(2).zip(amounts) {
+                        pair.copy_from_slice(&[amount.bytes.0, amount.blocks.0]);
+                    }
+                    row
+                });
+                contents.extend(columns::encode_table(COLUMNS_OF_SAMPLE, errors));
+            }
+            compressor.encode_chunk(ChunkKind::Sites, &head, &contents)
         };
         sites.chunks(CHUNK_ROWS_MAX).map(encode_part).collect()
     }
@@ -77,19 +117,35 @@ impl SitesEncoder {
 
 /// Appends the sites of a chunk.
 pub(crate) fn decode(contents: &[u8], rows: u32, sites: &mut Vec<Site>) -> Result<(), Reason> {
+    let first = sites.len();
+    let live = |row: &[u64], at: usize| Live { bytes: Bytes(row[at]), blocks: Blocks(row[at + 1]) };
     columns::decode_table(contents, COLUMNS, rows, |row| {
-        let live = |at: usize| Live { bytes: Bytes(row[at]), blocks: Blocks(row[at + 1]) };
         sites.push(Site {
             stack: stack(row[0])?,
             allocations: Blocks(row[1]),
             bytes_allocated: Bytes(row[2]),
             temporaries: Blocks(row[3]),
-            live_end: live(4),
-            live_at_image_peak: live(6),
-            live_at_session_peak: live(8),
+            live_end: live(&row, 4),
+            live_at_image_peak: live(&row, 6),
+            live_at_session_peak: live(&row, 8),
+            errors: SiteErrors::default(),
         });
         Ok(())
-    })
+    })?;
+    if columns::find_optional(contents, COLUMNS_OF_SAMPLE[0].id)?.is_some() {
+        let mut sites = sites.iter_mut().skip(first);
+        columns::decode_table(contents, COLUMNS_OF_SAMPLE, rows, |row| {
+            let errors = SiteErrors {
+                allocated: live(&row, 0),
+                live_end: live(&row, 2),
+                live_at_image_peak: live(&row, 4),
+                live_at_session_peak: live(&row, 6),
+            };
+            sites.next().into_iter().for_each(|site| site.errors = errors);
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// A stack id of the file.

@@ -24,7 +24,13 @@ impl RecordingWriter {
     /// A writer whose pending bytes are the file header.
     #[expect(clippy::new_without_default, reason = "a writer with pending bytes is no default")]
     pub fn new() -> RecordingWriter {
-        RecordingWriter { pending: frame::file_header().to_vec(), written: 0, index: Batches::default() }
+        RecordingWriter { pending: frame::file_header(0).to_vec(), written: 0, index: Batches::default() }
+    }
+
+    /// The same of a recording of a sample, as its [`Session`](crate::Session) says too.
+    pub fn of_sample() -> RecordingWriter {
+        let pending = frame::file_header(frame::FILE_FLAG_SAMPLE).to_vec();
+        RecordingWriter { pending, ..RecordingWriter::new() }
     }
 
     /// Adds a chunk.

@@ -1,5 +1,6 @@
 //! What is written is read again: each kind of chunk, and whole files.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::*;
 use proptest::prelude::*;
@@ -50,6 +51,7 @@ const FOOTER: Footer = Footer {
         stamps_unknown: 32,
         frees_paused: Blocks(24),
         stacks: StackCounts { truncated: 25, dropped: 26, verified: 27, mismatched: 28, unasked: 29, outlasting: 30 },
+        errors: None,
     },
     exit: Some(ExitStatus::Code(-1)),
     costs: RunCosts {
@@ -120,6 +122,11 @@ fn counts() -> impl Strategy<Value = Counts> {
             unasked: n[28],
             outlasting: n[29],
         },
+        errors: n[29].is_multiple_of(2).then_some(CountErrors {
+            allocated: Live { bytes: Bytes(n[3]), blocks: Blocks(n[4]) },
+            live_end: Live { bytes: Bytes(n[5]), blocks: Blocks(n[6]) },
+            live_at_peak: Live { bytes: Bytes(n[7]), blocks: Blocks(n[8]) },
+        }),
     })
 }
 
@@ -138,6 +145,7 @@ fn session() -> impl Strategy<Value = Session> {
             begins: Time(span.0),
             part: span.1,
             totals_only: span.2,
+            samples: span.2,
         },
     )
 }
@@ -218,18 +226,31 @@ fn extras() -> impl Strategy<Value = Extras> {
     let option = || prop::option::weighted(0.2, number());
     let bytes = || option().prop_map(|bytes| bytes.map(Bytes));
     let errno = prop::option::weighted(0.2, any::<u32>());
-    let some = (option(), option(), bytes(), bytes(), errno, bytes(), bytes()).prop_map(
-        |(alignment, count, usable, weight, errno, freed_size, declared_size)| Extras {
+    let blocks = || option().prop_map(|blocks| blocks.map(Blocks));
+    let some = (option(), option(), bytes(), blocks(), errno, bytes(), bytes()).prop_map(
+        |(alignment, count, usable, stands_for, errno, freed_size, declared_size)| Extras {
             alignment,
             count,
             usable,
-            weight,
+            stands_for,
             errno,
             freed_size,
             declared_size,
         },
     );
     prop_oneof![3 => Just(Extras::NONE), 1 => some]
+}
+
+/// Of every other event, what it can say of a sample.
+fn sampled(kind: &EventKind, number: u64) -> Sampled {
+    let rate = Rate::from_logarithm(number % 82);
+    match kind {
+        _ if number.is_multiple_of(2) => Sampled::NOT,
+        EventKind::Alloc { .. } => Sampled { rate, after_others: false },
+        EventKind::Free { .. } => Sampled { rate: Rate::EXACT, after_others: true },
+        EventKind::Realloc { .. } => Sampled { rate, after_others: number.is_multiple_of(3) },
+        EventKind::Failed { .. } | EventKind::Move { .. } => Sampled::NOT,
+    }
 }
 
 /// An event whose serials are still to be made right: released blocks count back from the next serial.
@@ -270,7 +291,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         let is_row = !matches!(kind, EventKind::Move { .. });
         let (extras, live) = if is_row { (extras, live) } else { (Extras::NONE, last) };
         last = live;
-        (Event { time: Time(time), thread: ThreadId(thread), call, kind }, extras, live)
+        (Event { time: Time(time), thread: ThreadId(thread), call, sampled: sampled(&kind, time), kind }, extras, live)
     };
     drafts.iter().map(make).collect()
 }
@@ -432,6 +453,10 @@ proptest! {
             live_end,
             live_at_image_peak,
             live_at_session_peak,
+            errors: match allocations.is_multiple_of(4) {
+                true => SiteErrors { allocated: live_end, live_at_session_peak: live_at_image_peak, ..SiteErrors::default() },
+                false => SiteErrors::default(),
+            },
         };
         let sites: Vec<Site> = sites.into_iter().map(site).collect();
         let file = file(&SitesEncoder::encode(ImageId(3), &sites, &mut Compressor::new()).unwrap(), &FOOTER);
@@ -560,14 +585,24 @@ fn live_blocks(blocks: &[(u64, u64, StackId)]) -> Vec<LiveBlock> {
     let below_max = |serial: u64| Serial(serial & (u64::MAX >> 1));
     blocks
         .iter()
-        .map(|&(serial, size, stack)| LiveBlock { serial: below_max(serial), size: Bytes(size), stack })
+        .map(|&(serial, size, stack)| LiveBlock {
+            serial: below_max(serial),
+            size: Bytes(size),
+            stack,
+            rate: Rate::from_logarithm(size % 41),
+        })
         .collect()
 }
 
 #[test]
 fn large_checkpoints_come_in_parts() {
     let mut compressor = Compressor::new();
-    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(serial * 7 % 1000), stack: StackId(1) };
+    let block = |serial| LiveBlock {
+        serial: Serial(serial),
+        size: Bytes(serial * 7 % 1000),
+        stack: StackId(1),
+        rate: Rate::EXACT,
+    };
     let blocks: Vec<LiveBlock> = (0..2 * CHUNK_ROWS_MAX as u64 + 1).map(block).collect();
     let encode = |time, compressor: &mut Compressor| {
         let encoder = CheckpointEncoder::new(ImageId(0), Time(time), Serial(blocks.len() as u64), Counts::default());
@@ -602,7 +637,8 @@ fn replay_goes_on_with_the_chunks_after_a_checkpoint() {
     let mut chunks = Vec::new();
     for serial in 0..5 {
         let kind = EventKind::Alloc { serial: Serial(serial), size: Bytes(1), stack: StackId(1) };
-        let event = Event { time: Time(serial), thread: ThreadId(0), call: Api::Malloc.into(), kind };
+        let event =
+            Event { time: Time(serial), thread: ThreadId(0), call: Api::Malloc.into(), sampled: Sampled::NOT, kind };
         encoder.push(&event, &Extras::NONE, Live::default()).unwrap();
         chunks.extend(encoder.finish(&mut compressor));
         if serial == 2 {
@@ -622,7 +658,7 @@ fn replay_goes_on_with_the_chunks_after_a_checkpoint() {
 fn encoders_refuse_what_cannot_be_recorded() {
     let mut encoder = EventsEncoder::new(ImageId(0));
     let mut push = |kind| {
-        let event = Event { time: Time(0), thread: ThreadId(0), call: Api::Malloc.into(), kind };
+        let event = Event { time: Time(0), thread: ThreadId(0), call: Api::Malloc.into(), sampled: Sampled::NOT, kind };
         encoder.push(&event, &Extras::NONE, Live::default()).is_ok()
     };
     let alloc = |serial, stack| EventKind::Alloc { serial: Serial(serial), size: Bytes(1), stack: StackId(stack) };
@@ -655,7 +691,7 @@ fn carried_blocks_are_those_before_the_first_events() {
     let carried = Some(Live { bytes: Bytes(30), blocks: Blocks(2) });
     let start =
         |image, carried| Record::ImageStart(ImageStart { image: ImageId(image), carried, ..Default::default() });
-    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(15), stack: StackId(1) };
+    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(15), stack: StackId(1), rate: Rate::EXACT };
     let checkpoint = |image, compressor: &mut Compressor| {
         let counts = Counts { bytes_live_max: Bytes(30), ..Counts::default() };
         let checkpoint = CheckpointEncoder::new(ImageId(image), Time(500), Serial(1000), counts);
@@ -665,7 +701,8 @@ fn carried_blocks_are_those_before_the_first_events() {
         let live = Live { bytes: Bytes(30), blocks: Blocks(2) };
         let mut events = EventsEncoder::new(ImageId(image)).starting_at(Serial(1000), live);
         let freed = EventKind::Free { block: FreedBlock::Known(Serial(7)) };
-        let event = Event { time: Time(600), thread: ThreadId(0), call: Api::Free.into(), kind: freed };
+        let event =
+            Event { time: Time(600), thread: ThreadId(0), call: Api::Free.into(), sampled: Sampled::NOT, kind: freed };
         events.push(&event, &Extras::NONE, Live { bytes: Bytes(15), blocks: Blocks(1) }).unwrap();
         events.finish(compressor).unwrap()
     };
@@ -692,11 +729,21 @@ fn carried_blocks_are_those_before_the_first_events() {
 fn a_full_chunk_of_events_takes_no_more() {
     let mut encoder = EventsEncoder::new(ImageId(0));
     let kind = EventKind::Failed { size: Bytes(u64::MAX), stack: StackId(0) };
-    let event =
-        |thread| Event { time: Time(thread << 32), thread: ThreadId(thread as u32), call: Api::Malloc.into(), kind };
+    let event = |thread| Event {
+        time: Time(thread << 32),
+        thread: ThreadId(thread as u32),
+        call: Api::Malloc.into(),
+        sampled: Sampled::NOT,
+        kind,
+    };
     let most = Some(u64::MAX);
-    let extras =
-        Extras { alignment: most, count: most, usable: Some(Bytes(u64::MAX)), weight: Some(Bytes(0)), ..Extras::NONE };
+    let extras = Extras {
+        alignment: most,
+        count: most,
+        usable: Some(Bytes(u64::MAX)),
+        stands_for: Some(Blocks(0)),
+        ..Extras::NONE
+    };
     for extras in [Extras::NONE, extras] {
         let mut pushed = 0;
         while !encoder.is_full() {

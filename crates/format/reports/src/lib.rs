@@ -4,7 +4,7 @@
 //! - [`about`]: what Firefox's about:memory shows of them, as data and as text; [`Difference`]: of two sets of them.
 //! - [`request`]: how a running process is asked for them.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
-//! - [`escape`]: text that cannot control a terminal.
+//! - [`escape`]: text that cannot control a terminal. [`grouped`]: numbers that people can read.
 //!
 //! Pure: it writes to a [`fmt::Write`](std::fmt::Write) that the caller provides.
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod file;
 #[cfg(feature = "about")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grouped;
 mod openmetrics;
 mod report;
 pub mod request;
@@ -29,5 +30,6 @@ mod tree;
 pub use difference::{Change, Difference, Incomparable, Presence};
 pub use escape::{escape, is_harmless};
 pub use file::{FILE_BYTES_MAX, FileError};
+pub use grouped::grouped;
 pub use report::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
 pub use tree::{Layout, Line, Row, Tree};

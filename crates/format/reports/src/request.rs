@@ -3,6 +3,8 @@
 //! The client connects, writes one line ([`Request::to_line`]), and reads a report file until the end. Both sides ask the
 //! kernel for the other's user first.
 
+pub mod ledger;
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -31,38 +33,71 @@ pub struct Request {
 impl Request {
     /// The line that says it.
     pub fn to_line(self) -> String {
-        let mut line = WORD.to_owned();
-        for (is_set, word) in [(self.anonymous, " anonymous"), (self.mark, " mark"), (self.children, " children")] {
-            if is_set {
-                line.push_str(word);
-            }
-        }
-        // A string takes everything.
-        let _ = writeln!(line, " each={} all={}", self.reporter_deadline.as_millis(), self.deadline.as_millis());
-        line
+        let flags = [(self.anonymous, "anonymous"), (self.mark, "mark"), (self.children, "children")];
+        Line::write(WORD, &flags, [self.reporter_deadline, self.deadline])
     }
 
     /// What a line says; words of newer versions are passed over. `None`: it is no request.
     pub fn parse(line: &[u8]) -> Option<Request> {
-        let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
-        let mut words = line.split(' ');
-        if words.next() != Some(WORD) {
-            return None;
-        }
-        let (reporter_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
-        let mut request = Request { anonymous: false, mark: false, children: false, reporter_deadline, deadline };
-        for word in words {
-            match word.split_once('=') {
-                None if word == "anonymous" => request.anonymous = true,
-                None if word == "mark" => request.mark = true,
-                None if word == "children" => request.children = true,
-                Some(("each", number)) => request.reporter_deadline = Duration::from_millis(number.parse().ok()?),
-                Some(("all", number)) => request.deadline = Duration::from_millis(number.parse().ok()?),
-                _ => {}
-            }
-        }
-        Some(request)
+        let line = Line::parse(line, WORD)?;
+        let [reporter_deadline, deadline] = line.deadlines()?;
+        let [anonymous, mark, children] = ["anonymous", "mark", "children"].map(|word| line.has(word));
+        Some(Request { anonymous, mark, children, reporter_deadline, deadline })
     }
+}
+
+/// The line of a request, whatever is asked for: words, and words with values, separated by spaces, and a newline at the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'line>(&'line str);
+
+impl<'line> Line<'line> {
+    /// A line that begins so, with those of these words that are set, and with how long each reporter, and all of them, may
+    /// take.
+    pub fn write(first: &str, words: &[(bool, &str)], [each, all]: [Duration; 2]) -> String {
+        let mut line = first.to_owned();
+        for (_, word) in words.iter().filter(|(is_set, _)| *is_set) {
+            line.push(' ');
+            line.push_str(word);
+        }
+        // A string takes everything.
+        let _ = writeln!(line, " each={} all={}", each.as_millis(), all.as_millis());
+        line
+    }
+
+    /// A line whose first word is this one. `None`: it is another, or cut off.
+    pub fn parse(line: &'line [u8], first: &str) -> Option<Line<'line>> {
+        let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        (word == first).then_some(Line(rest))
+    }
+
+    /// Whether it has this word.
+    pub fn has(self, word: &str) -> bool {
+        self.0.split(' ').any(|one| one == word)
+    }
+
+    /// What it has for this word.
+    pub fn value(self, word: &str) -> Option<&'line str> {
+        self.0.split(' ').find_map(|one| one.strip_prefix(word)?.strip_prefix('='))
+    }
+
+    /// How long each reporter, and all of them, may take: not at all where it does not say. `None`: it says no number.
+    pub fn deadlines(self) -> Option<[Duration; 2]> {
+        let milliseconds = |word| self.value(word).map_or(Some(0), |number| number.parse().ok());
+        Some([milliseconds("each")?, milliseconds("all")?].map(Duration::from_millis))
+    }
+}
+
+const REFUSED: &str = "refused ";
+
+/// The line of a process that cannot do what it is asked, for this reason.
+pub fn refusal(reason: &str) -> String {
+    format!("{REFUSED}{}\n", reason.replace('\n', " "))
+}
+
+/// The reason in such a line. `None`: it is no refusal.
+pub fn refused(answer: &[u8]) -> Option<&str> {
+    std::str::from_utf8(answer).ok()?.strip_suffix('\n')?.strip_prefix(REFUSED)
 }
 
 /// The processes that can be asked, and their sockets' names: of the lines of `/proc/net/unix`.

@@ -4,6 +4,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
 use heapledger_resident::capture;
@@ -145,6 +146,7 @@ fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
     let block = LiveBlock {
         key: Key(new.address),
         size: Bytes(new.size),
+        rate: Rate::EXACT,
         usable: Bytes(new.usable),
         stack,
         serial: Serial(0),

@@ -25,16 +25,14 @@
 //! not, finds its way on: a process knows at most [`OBSERVERS_MAX`] and [`REPLACEMENTS_MAX`] different hooks in its life,
 //! and each may be installed and removed as often as one likes. What the table says is read the first time only.
 //!
-//! **Cost.** With no observer installed: a load and a branch per call. With one: a call through a pointer more. With no
-//! replacement: nothing, the calls go to the program's own allocator as before.
+//! **Cost.** With nothing installed, or one observer that samples, calls do not get here ([`way`]). Otherwise a call through a pointer
+//! per observer. With no replacement: nothing, the calls go to the program's own allocator as before.
 
 #![cfg_attr(all(test, loom), allow(dead_code, reason = "only the list is tried there"))]
 
 use core::ffi::c_void;
 
 mod caller;
-#[cfg(not(all(test, loom)))]
-mod idle;
 #[cfg(not(all(test, loom)))]
 mod interface;
 mod list;
@@ -49,10 +47,10 @@ pub mod serve;
 #[cfg(not(all(test, loom)))]
 pub mod tell;
 mod usable;
+#[cfg(not(all(test, loom)))]
+pub mod way;
 
 pub use caller::Caller;
-#[cfg(not(all(test, loom)))]
-pub use idle::{is_idle, is_settled, settle};
 #[cfg(not(all(test, loom)))]
 pub use interface::Hooks;
 pub use observer::Observer;

@@ -9,7 +9,8 @@
 //! - [`hooks`]: the hook table: who watches or replaces the malloc family.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
-//! - [`sample`]: random numbers, and which bytes are sampled.
+//! - [`sample`]: random numbers, and which bytes are sampled. [`countdown`]: a thread's way to its next sample point. [`filter`]: which
+//!   addresses may be of a sampled block.
 //! - [`print`]: text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
 //! - [`stamp`]: what a program says that its blocks are.
@@ -20,6 +21,8 @@ pub mod api;
 pub mod arch;
 pub mod bridge;
 pub mod context;
+pub mod countdown;
+pub mod filter;
 pub mod hooks;
 pub mod ids;
 pub mod lock;

@@ -5,6 +5,8 @@
 //! is exponentially distributed. A block is sampled if there is a point in it: with the probability
 //! `1 - exp(-size / mean)`, so that each sampled block stands for the inverse of that many blocks of its size.
 
+use crate::{Bytes, Serial};
+
 /// xorshift128+ (23, 17, 26): fast, and random enough for sampling. Never for secrets.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -65,6 +67,62 @@ impl Poisson {
         let distance = -ln(self.random.unit()) * mean as f64;
         // 1 to 53 × ln 2 × mean: far below 2^63 for any mean that makes sense.
         (distance as u64).saturating_add(1)
+    }
+}
+
+/// At which rate an allocation was sampled: the mean distance of sample points, as the power of two that it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Rate(u8);
+
+impl Rate {
+    /// Not sampled: every allocation is recorded.
+    pub const EXACT: Rate = Rate(0);
+    /// A sample point in 2⁴⁰ bytes.
+    pub const MAX: Rate = Rate(40);
+
+    /// The rate with this logarithm of its mean distance; 0 is [`Rate::EXACT`], and what is too large the largest.
+    #[inline(always)]
+    pub const fn from_logarithm(logarithm: u64) -> Rate {
+        if logarithm < Rate::MAX.0 as u64 { Rate(logarithm as u8) } else { Rate::MAX }
+    }
+
+    /// The rate whose mean distance is nearest to this, from 2 bytes on.
+    pub const fn nearest(mean: Bytes) -> Rate {
+        let mean = if mean.0 < 2 { 2 } else { mean.0 };
+        let below = mean.ilog2();
+        let is_above_half = mean - (1 << below) > 1 << (below - 1);
+        Rate::from_logarithm(below as u64 + is_above_half as u64)
+    }
+
+    /// The logarithm to the base 2 of the mean distance; 0: exact.
+    #[inline(always)]
+    pub const fn logarithm(self) -> u8 {
+        self.0
+    }
+
+    /// The mean distance of sample points; `None` where everything is recorded.
+    pub const fn mean(self) -> Option<Bytes> {
+        if self.0 == 0 { None } else { Some(Bytes(1 << self.0)) }
+    }
+
+    /// How many blocks of its size one stands for that was sampled at this rate: the inverse of its probability, rounded up
+    /// or down such that sums are unbiased. Always the same of the same block.
+    ///
+    /// Serials decide which way: their multiples of the golden ratio are spread as evenly as can be, also those of every
+    /// second or third one.
+    #[inline(always)]
+    pub fn stands_for(self, size: Bytes, serial: Serial) -> u64 {
+        if self.0 == 0 { 1 } else { self.estimate(size, serial) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn estimate(self, size: Bytes, serial: Serial) -> u64 {
+        let weight = 1.0 / probability(size.0, 1 << self.0);
+        let word = serial.0.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let unit = (word >> 11) as f64 * (1.0 / (1_u64 << 53) as f64);
+        (weight + unit) as u64
     }
 }
 
@@ -209,6 +267,30 @@ mod tests {
             // Of a binomial variable, scaled by what each sample stands for.
             let deviation = (blocks * (1.0 - p) / p).sqrt();
             assert!((n / p - blocks).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {blocks}", n / p);
+        }
+    }
+
+    #[test]
+    fn rates_are_powers_of_two() {
+        assert_eq!(Rate::nearest(Bytes(0)).mean(), Some(Bytes(2)));
+        assert_eq!(Rate::nearest(Bytes(524_288)).logarithm(), 19);
+        assert_eq!(Rate::nearest(Bytes(524_288 + 262_144)).logarithm(), 19);
+        assert_eq!(Rate::nearest(Bytes(524_288 + 262_145)).logarithm(), 20);
+        assert_eq!(Rate::nearest(Bytes(u64::MAX)), Rate::MAX);
+        assert_eq!((Rate::EXACT.mean(), Rate::EXACT.stands_for(Bytes(7), Serial(3))), (None, 1));
+    }
+
+    /// Whole numbers of blocks, whose mean is the weight: of all blocks, and of every other one.
+    #[test]
+    fn what_a_block_stands_for_is_rounded_without_bias() {
+        let rate = Rate::nearest(Bytes(4096));
+        for size in [0_u64, 1, 24, 1000, 3000, 8000, 100_000] {
+            let weight = 1.0 / probability(size, 4096);
+            for step in [1_u64, 2, 3] {
+                let count = 1000;
+                let sum: u64 = (0..count).map(|at| rate.stands_for(Bytes(size), Serial(at * step))).sum();
+                assert!((sum as f64 - weight * count as f64).abs() < 8.0, "{size} {step}: {sum}");
+            }
         }
     }
 

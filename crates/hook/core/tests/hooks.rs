@@ -8,10 +8,10 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use heapledger_core::Api;
 use heapledger_core::hooks::{
-    self, Caller, Error, Functions, OBSERVERS_MAX, Observer, Pointer, REPLACEMENTS_MAX, Replacement, serve, tell,
+    self, Caller, Error, Functions, OBSERVERS_MAX, Observer, Pointer, REPLACEMENTS_MAX, Replacement, serve, tell, way,
 };
+use heapledger_core::{Api, countdown, filter};
 
 unsafe extern "C" {
     fn malloc(size: usize) -> Pointer;
@@ -473,6 +473,50 @@ fn a_replacement_that_owns() {
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
 }
 
+// -------------------------------------------------------------------------------------------------------- ways
+
+/// Which way calls take past an observer that samples, and that they take it only where it is alone.
+fn ways() {
+    const RATE: u32 = 12;
+    let passes = || (way::passes_malloc(8), way::passes_free(address(16)));
+    way::watch(|way| note(format!("{way:?}")));
+    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (false, false)), "who is behind is not known");
+    way::settle();
+    assert_eq!(passes(), (true, true));
+
+    way::offer(&FULL, RATE);
+    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (true, true)));
+    assert_eq!(install_observer(&raw const FULL), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, true)), "nothing is drawn");
+    assert_eq!(countdown::draw(1, RATE, |_| 1000), None);
+    assert_eq!(passes(), (true, true));
+    filter::add(0x1200);
+    assert!(
+        !way::passes_free(address(0x1200)) && !way::passes_free(address(0x12ff)) && way::passes_free(address(0x1300))
+    );
+    filter::remove(0x1200);
+    assert!(way::passes_free(address(0x1200)));
+
+    assert_eq!(install_observer(&raw const LAST), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "another one wants all");
+    assert_eq!(hooks::remove_observer(&raw const LAST), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (true, true)));
+    assert_eq!(install(&raw const upper::TABLE), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "something is in the allocator's place");
+    assert_eq!(hooks::remove_replacement(&raw const upper::TABLE), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (true, true)));
+
+    way::offer(&FULL, RATE + 1);
+    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, true)), "drawn at another rate");
+    way::offer(&FULL, 0);
+    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "it wants all");
+    way::offer(&FULL, way::ELSEWHERE);
+    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, false)), "doors know the rate");
+    assert_eq!(hooks::remove_observer(&raw const FULL), Ok(()));
+    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (true, true)));
+    way::watch(|_| {});
+}
+
 fn replacements_that_are_none() {
     let malformed = [
         Replacement { version: 2, ..upper::TABLE },
@@ -495,6 +539,8 @@ fn the_hook_table() {
     observers();
     observers_that_are_none();
     replacements();
+    // One that owns blocks is never done with.
+    ways();
     a_replacement_that_owns();
     replacements_that_are_none();
 }

@@ -16,12 +16,14 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the thunks of the malloc family are written for x86-64 only");
 
+mod arch;
 mod bottom;
+mod doors;
 mod thunks;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use heapledger_core::hooks::{Functions, serve};
+use heapledger_core::hooks::{Functions, serve, way};
 use heapledger_core::lock::Lock;
 
 pub use heapledger_loader as next;
@@ -61,6 +63,7 @@ pub fn initialise() {
     }
     bottom::find_errno();
     heapledger_family_starts();
+    way::watch(doors::open);
     IS_DONE.store(1, Ordering::Release);
 }
 

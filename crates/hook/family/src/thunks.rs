@@ -4,7 +4,7 @@
 //! frame pointer to the arguments and jumps on: so the unwinder starts at the program's frame, and none of ours needs
 //! unwind information. The functions behind make the call through the hook table ([`serve`]), which leads to the next
 //! allocator in the program where nothing replaces it, and tell the observers ([`tell`]). `errno` and every result are
-//! those of whoever served the call.
+//! those of whoever served the call. `malloc`, `calloc`, `realloc` and `free` get here by the [doors](crate::doors).
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -14,6 +14,7 @@ use heapledger_core::Api;
 use heapledger_core::hooks::{Caller, Functions, Pointer, serve, tell};
 
 use crate::bottom::set_errno;
+use crate::doors::{calloc, free, malloc, realloc};
 
 const ENOMEM: c_int = 12;
 
@@ -68,16 +69,17 @@ macro_rules! export {
     };
 }
 
-export!(malloc, malloc_from, "rsi", "rdx", size: usize => Pointer);
-export!(calloc, calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
-export!(realloc, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
+thunk!(malloc_told, malloc_from, "rsi", "rdx", size: usize => Pointer);
+thunk!(calloc_told, calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
+thunk!(realloc_told, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
+thunk!(free_told, free_from, "rsi", "rdx", block: Pointer => ());
+
 export!(reallocarray, reallocarray_from, "rcx", "r8", old: Pointer, count: usize, each: usize => Pointer);
 export!(memalign, memalign_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
 export!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
 export!(posix_memalign, posix_memalign_from, "rcx", "r8", out: *mut Pointer, alignment: usize, size: usize => c_int);
 export!(valloc, valloc_from, "rsi", "rdx", size: usize => Pointer);
 export!(pvalloc, pvalloc_from, "rsi", "rdx", size: usize => Pointer);
-export!(free, free_from, "rsi", "rdx", block: Pointer => ());
 export!(cfree, cfree_from, "rsi", "rdx", block: Pointer => ());
 export!(free_sized, free_sized_from, "rdx", "rcx", block: Pointer, size: usize => ());
 export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer, alignment: usize, size: usize => ());
@@ -289,6 +291,26 @@ extern "C" fn arena_free_from(arena: usize, block: Pointer, sp: u64, rbp: u64) {
 
 extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
     aligned(Api::Memalign, call!(arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
+}
+
+/// `malloc(size)` returned no block, at a door. Here and below with the registers that a thunk adds.
+#[cold]
+pub(crate) extern "C" fn malloc_failed(size: usize, sp: u64, rbp: u64) -> Pointer {
+    failed(Api::Malloc, size, 0, 0, sp, rbp)
+}
+
+/// `calloc(count, each)` returned no block.
+#[cold]
+pub(crate) extern "C" fn calloc_failed(count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
+    failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp)
+}
+
+/// `realloc(old, size)` returned no block, of which nobody has been told that it began.
+#[cold]
+pub(crate) extern "C" fn realloc_failed(old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    // SAFETY: as in `malloc_from`.
+    unsafe { tell::realloc_ends(old, ptr::null_mut(), size, caller(sp, rbp)) };
+    ptr::null_mut()
 }
 
 /// A call returned no block. Returns null, for convenience.

@@ -11,6 +11,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::time::Instant;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{Block, Key, Ledger, Register, Session, Time};
 use multiply::Multiply;
@@ -174,6 +175,7 @@ fn block(event: &Event) -> Block {
         serial: Serial(1),
         inherited: false,
         set_aside: false,
+        rate: Rate::EXACT,
     }
 }
 

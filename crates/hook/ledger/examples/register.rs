@@ -13,6 +13,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::lock::Lock;
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Key, LiveBlock, SHARDS, SharedRegister, Time};
 use multiply::Multiply;
@@ -37,6 +38,7 @@ impl Table for Ours {
         let block = LiveBlock {
             key: Key(address),
             size: Bytes(size),
+            rate: Rate::EXACT,
             usable: Bytes(size + 8),
             stack: StackId(size as u32),
             serial: Serial(address),

@@ -3,9 +3,10 @@
 //! Whoever keeps them enters a block in this order: room in the register, [`Books::enter`], which may fail and then has
 //! changed nothing, and [`Books::allocate`] with what the register displaced, which cannot fail.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::live::{Live, Meter, Over, Time};
+use crate::live::{Live, Meter, Over, Time, Variance, Variances};
 use crate::mapped::{OutOfMemory, Vector};
 use crate::register::{Block, SERIAL_MAX};
 use crate::sites::{Epochs, Site, Sites};
@@ -79,6 +80,18 @@ impl Freed {
     }
 }
 
+/// What a block counts for, in bytes and blocks: itself, or what it stands for.
+#[inline(always)]
+fn amount(block: &Block) -> (Bytes, Blocks) {
+    match block.rate {
+        Rate::EXACT => (block.size, Blocks(1)),
+        _ => {
+            let blocks = block.stands_for();
+            (Bytes(block.size.0.wrapping_mul(blocks.0)), blocks)
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Books {
     sites: Sites,
@@ -92,6 +105,8 @@ pub(crate) struct Books {
     /// The latest peaks, the image's and the session's: their epochs, and the serial that came next.
     peaks: [(u64, u64); 2],
     counts: Counts,
+    /// Of the blocks allocated.
+    variance_allocated: Variance,
     /// When the image ended, in epochs of the session.
     ended: Option<u64>,
 }
@@ -106,44 +121,44 @@ impl Books {
             meter: Meter::new(),
             peaks: [(0, 0); 2],
             counts: Counts::NONE,
+            variance_allocated: Variance::NONE,
             ended: None,
         }
     }
 
     /// Makes sure that an allocation of this thread and stack can be counted. Returns the serial it will have.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, thread: ThreadId, stack: StackId) -> Result<Serial, OutOfMemory> {
+    pub(crate) fn enter(&mut self, thread: ThreadId, stack: StackId, rate: Rate) -> Result<Serial, OutOfMemory> {
         let serial = Serial(self.serials);
         if serial > SERIAL_MAX {
             return Err(OutOfMemory);
         }
         self.latest.grow_to(thread.0 as usize + 1)?;
-        self.sites.enter(stack)?;
+        self.sites.enter(stack, rate)?;
         Ok(serial)
     }
 
     /// How much more memory [`Books::enter`] would have mapped in the end.
     #[inline(always)]
-    pub(crate) fn bytes_to_enter(&self, thread: ThreadId, stack: StackId) -> usize {
+    pub(crate) fn bytes_to_enter(&self, thread: ThreadId, stack: StackId, rate: Rate) -> usize {
         let threads = thread.0 as usize + 1;
         let thread = if threads <= self.latest.len() { 0 } else { self.latest.bytes_to_grow(threads) };
-        thread + self.sites.bytes_to_enter(stack)
+        thread + self.sites.bytes_to_enter(stack, rate)
     }
 
     /// The same for [`Books::move_block`].
-    pub(crate) fn bytes_to_move(&self, to: StackId) -> usize {
-        self.sites.bytes_to_enter(to)
+    pub(crate) fn bytes_to_move(&self, to: StackId, rate: Rate) -> usize {
+        self.sites.bytes_to_enter(to, rate)
     }
 
-    /// Counts an allocation for which there was room. `displaced`: the block that was live under its key.
+    /// Counts an allocation for which there was room, of a block as the register keeps it. `displaced`: the block that was live under its key.
     #[inline(always)]
     pub(crate) fn allocate(
         &mut self,
         over: &mut impl Over,
         time: Time,
         thread: ThreadId,
-        size: Bytes,
-        stack: StackId,
+        block: Block,
         displaced: Option<Block>,
     ) {
         if let Some(block) = displaced {
@@ -154,19 +169,38 @@ impl Books {
         if let Some(latest) = self.latest.get_mut(thread.0 as usize) {
             *latest = self.serials;
         }
-        self.counts.allocations.0 += 1;
-        self.counts.bytes_allocated.0 = self.counts.bytes_allocated.0.wrapping_add(size.0);
-        self.sites.allocate(stack, size, &self.meter, over);
-        self.meter.rise(time, size);
+        let (bytes, blocks) = amount(&block);
+        self.counts.allocations.0 = self.counts.allocations.0.wrapping_add(blocks.0);
+        self.counts.bytes_allocated.0 = self.counts.bytes_allocated.0.wrapping_add(bytes.0);
+        if block.rate != Rate::EXACT {
+            let variance = Variance::of(block.size, blocks);
+            self.variance_allocated = self.variance_allocated.plus(variance);
+            self.vary(over, |live| live.plus(variance));
+            self.sites.vary(block.stack, &self.meter, over, |site| {
+                site.allocated = site.allocated.plus(variance);
+                site.live = site.live.plus(variance);
+            });
+        }
+        self.sites.allocate(block.stack, bytes, blocks, &self.meter, over);
+        self.meter.rise(time, bytes, blocks);
         if self.ended.is_none() {
-            over.rise(time, size);
+            over.rise(time, bytes, blocks);
         }
     }
 
-    /// The latest allocation was the end of a reallocation; none is counted of a block that was not.
+    /// What is live is about to change, by a sampled block.
+    #[cold]
+    fn vary(&mut self, over: &mut impl Over, change: impl Fn(Variance) -> Variance) {
+        self.meter.vary(&change);
+        if self.ended.is_none() {
+            over.vary(change);
+        }
+    }
+
+    /// The latest allocation was the end of a reallocation, and stands for so many; none is counted of a block that was not.
     #[inline(always)]
-    pub(crate) fn reallocated(&mut self, is_event: bool) {
-        self.counts.reallocations.0 += u64::from(is_event);
+    pub(crate) fn reallocated(&mut self, blocks: Blocks) {
+        self.counts.reallocations.0 = self.counts.reallocations.0.wrapping_add(blocks.0);
     }
 
     /// Counts what a call of this thread released.
@@ -190,7 +224,7 @@ impl Books {
     #[inline(always)]
     pub(crate) fn lose(&mut self, over: &mut impl Over, block: Block) {
         if !block.set_aside {
-            self.counts.frees_missing.0 += 1;
+            self.counts.frees_missing.0 = self.counts.frees_missing.0.wrapping_add(block.stands_for().0);
             self.release(over, block, None);
         }
     }
@@ -206,10 +240,20 @@ impl Books {
     /// what it was. On error nothing has changed.
     pub(crate) fn move_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
         if !block.set_aside && !block.inherited {
-            self.sites.enter(to)?;
+            self.sites.enter(to, block.rate)?;
             // A block from before a restart is no allocation of any site.
             let is_counted = block.serial.0 >= self.restarted;
-            self.sites.move_block(block.stack, to, block.size, is_counted, &self.meter, over);
+            self.sites.move_block(block.stack, to, amount(&block), is_counted, &self.meter, over);
+            if block.rate != Rate::EXACT {
+                let variance = Variance::of(block.size, block.stands_for());
+                let counted = if is_counted { variance } else { Variance::NONE };
+                self.sites.vary(to, &self.meter, over, |site| {
+                    (site.allocated, site.live) = (site.allocated.plus(counted), site.live.plus(variance));
+                });
+                self.sites.vary(block.stack, &self.meter, over, |site| {
+                    (site.allocated, site.live) = (site.allocated.minus(counted), site.live.minus(variance));
+                });
+            }
         }
         Ok(())
     }
@@ -222,7 +266,10 @@ impl Books {
             // Live now, it was live at a peak before which it was allocated.
             let was_live = self.peaks.map(|(_, next)| block.serial.0 < next);
             let shares = [was_live[0], was_live[1] && self.ended.is_none()];
-            self.sites.move_shares(block.stack, to, block.size, shares, &self.meter, over);
+            self.sites.move_shares(block.stack, to, amount(&block), shares, &self.meter, over);
+            if block.rate != Rate::EXACT {
+                self.sites.move_variances(block.stack, to, Variance::of(block.size, block.stands_for()), shares);
+            }
         }
         Ok(())
     }
@@ -245,8 +292,9 @@ impl Books {
     /// A block of the image that this one was forked from.
     pub(crate) fn inherit(&mut self, block: Block) {
         if !block.set_aside {
-            self.counts.blocks_inherited.0 += 1;
-            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_add(block.size.0);
+            let (bytes, blocks) = amount(&block);
+            self.counts.blocks_inherited.0 = self.counts.blocks_inherited.0.wrapping_add(blocks.0);
+            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_add(bytes.0);
         }
     }
 
@@ -259,6 +307,7 @@ impl Books {
     pub(crate) fn restart(&mut self, time: Time) {
         let Counts { blocks_inherited, bytes_inherited, .. } = self.counts;
         self.counts = Counts { blocks_inherited, bytes_inherited, ..Counts::NONE };
+        self.variance_allocated = Variance::NONE;
         for thread in 0..self.latest.len() {
             self.end_thread(ThreadId(thread as u32));
         }
@@ -270,6 +319,10 @@ impl Books {
     pub(crate) fn end(&mut self, over: &mut impl Over) {
         if self.ended.is_none() {
             self.ended = Some(over.epoch());
+            let [live, _] = self.meter.variances();
+            if live != Variance::NONE {
+                over.vary(|all| all.minus(live));
+            }
             over.fall(self.meter.live.bytes_live, self.meter.live.blocks_live);
         }
     }
@@ -286,6 +339,15 @@ impl Books {
 
     pub(crate) fn live(&self) -> Live {
         self.meter.live
+    }
+
+    pub(crate) fn totals(&self) -> (Counts, Live, Variances) {
+        (self.counts(), self.live(), self.variances())
+    }
+
+    pub(crate) fn variances(&self) -> Variances {
+        let [live, at_peak] = self.meter.variances();
+        Variances { allocated: self.variance_allocated, live, at_peak }
     }
 
     pub(crate) fn site(&self, over: &impl Over, stack: StackId) -> Option<Site> {
@@ -315,19 +377,25 @@ impl Books {
     /// thread, if a call freed the block.
     #[inline(always)]
     fn release(&mut self, over: &mut impl Over, block: Block, latest: Option<u64>) {
+        let (bytes, blocks) = amount(&block);
         if block.inherited {
-            self.counts.frees_inherited.0 += 1;
-            self.counts.blocks_inherited.0 = self.counts.blocks_inherited.0.wrapping_sub(1);
-            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_sub(block.size.0);
+            self.counts.frees_inherited.0 = self.counts.frees_inherited.0.wrapping_add(blocks.0);
+            self.counts.blocks_inherited.0 = self.counts.blocks_inherited.0.wrapping_sub(blocks.0);
+            self.counts.bytes_inherited.0 = self.counts.bytes_inherited.0.wrapping_sub(bytes.0);
             return;
         }
-        let temporary = latest == Some(block.serial.0 + 1);
-        self.counts.frees.0 += 1;
-        self.counts.temporaries.0 += u64::from(temporary);
-        self.sites.free(block.stack, block.size, temporary, &self.meter, over);
-        self.meter.fall(block.size, Blocks(1));
+        let temporary = if latest == Some(block.serial.0 + 1) { blocks } else { Blocks(0) };
+        self.counts.frees.0 = self.counts.frees.0.wrapping_add(blocks.0);
+        self.counts.temporaries.0 = self.counts.temporaries.0.wrapping_add(temporary.0);
+        if block.rate != Rate::EXACT {
+            let variance = Variance::of(block.size, blocks);
+            self.vary(over, |live| live.minus(variance));
+            self.sites.vary(block.stack, &self.meter, over, |site| site.live = site.live.minus(variance));
+        }
+        self.sites.free(block.stack, bytes, blocks, temporary, &self.meter, over);
+        self.meter.fall(bytes, blocks);
         if self.ended.is_none() {
-            over.fall(block.size, Blocks(1));
+            over.fall(bytes, blocks);
         }
     }
 }

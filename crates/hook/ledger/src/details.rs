@@ -1,6 +1,7 @@
 //! What a program's own ledger knows of a block beyond what a recording's does.
 
-use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
 use crate::live::Time;
 use crate::mapped::Zeroed;
@@ -13,6 +14,8 @@ pub struct LiveBlock {
     pub key: Key,
     /// Requested size.
     pub size: Bytes,
+    /// At which rate it was sampled.
+    pub rate: Rate,
     /// What of the block may be used: at least the requested size, and at most 4 GiB more.
     pub usable: Bytes,
     /// The site.
@@ -30,6 +33,12 @@ pub struct LiveBlock {
 }
 
 impl LiveBlock {
+    /// As [`Block::stands_for`].
+    #[inline(always)]
+    pub fn stands_for(&self) -> Blocks {
+        Blocks(self.rate.stands_for(self.size, self.serial))
+    }
+
     /// How finely times of blocks are kept: a quarter of a millisecond if the unit of [`Time`] is a nanosecond. Of
     /// times 58 bits are kept, nine years.
     pub const TIME_STEP: u64 = 1 << TIME_SHIFT;
@@ -46,6 +55,7 @@ impl LiveBlock {
         LiveBlock {
             key,
             size: block.size,
+            rate: block.rate,
             usable: details.usable(block),
             stack: block.stack,
             serial: block.serial,

@@ -10,7 +10,7 @@ use crate::shards::Budget;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Blocks of one site, size and stamp that have been freed.
+/// Blocks of one site, size, rate and stamp that have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedBlocks {
     /// Requested size of each.
@@ -23,6 +23,8 @@ pub struct FreedBlocks {
     pub stamp: TypeId,
     /// How many.
     pub blocks: Blocks,
+    /// How many all these stand for: as many, if they were not sampled.
+    pub stand_for: Blocks,
 }
 
 /// All of them.
@@ -39,32 +41,41 @@ impl FreedTable {
 
     /// A block has been freed. Where there is no room for another kind of block, it is counted as lost.
     pub(crate) fn add(&mut self, budget: &Budget, block: &LiveBlock) {
-        let freed =
-            Block { size: block.size, stack: block.stack, serial: Serial(0), inherited: false, set_aside: false };
+        let freed = Block {
+            size: block.size,
+            stack: block.stack,
+            serial: Serial(0),
+            inherited: false,
+            set_aside: false,
+            rate: block.rate,
+        };
         let slop = u32::try_from(block.usable.0.saturating_sub(block.size.0)).unwrap_or(u32::MAX);
         let mut key = key(freed, slop, block.stamp);
-        let mut count = 0;
+        let mut count = Count { slop, stamp: block.stamp.0, blocks: 0, stand_for: 0 };
         while let Some((known, more)) = self.register.at(key) {
             if known == freed && (more.slop, more.stamp) == (slop, block.stamp.0) {
-                count = more.count;
+                count = more;
                 break;
             }
             key.0 = key.0.wrapping_add(1);
         }
-        if count == 0 && self.register.is_full() && budget.grow(&mut self.register).is_err() {
+        if count.blocks == 0 && self.register.is_full() && budget.grow(&mut self.register).is_err() {
             self.lost += 1;
             return;
         }
-        self.register.replace(key, freed, Count { slop, stamp: block.stamp.0, count: count + 1 });
+        count.blocks += 1;
+        count.stand_for = count.stand_for.wrapping_add(block.stands_for().0);
+        self.register.replace(key, freed, count);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = FreedBlocks> {
-        self.register.entries().map(|(_, Block { size, stack, .. }, Count { slop, stamp, count })| FreedBlocks {
+        self.register.entries().map(|(_, Block { size, stack, .. }, count)| FreedBlocks {
             size,
-            usable: Bytes(size.0.saturating_add(slop.into())),
+            usable: Bytes(size.0.saturating_add(count.slop.into())),
             stack,
-            stamp: TypeId(stamp),
-            blocks: Blocks(count),
+            stamp: TypeId(count.stamp),
+            blocks: Blocks(count.blocks),
+            stand_for: Blocks(count.stand_for),
         })
     }
 
@@ -99,7 +110,8 @@ impl FreedTable {
 struct Count {
     slop: u32,
     stamp: u32,
-    count: u64,
+    blocks: u64,
+    stand_for: u64,
 }
 
 // SAFETY: integers only.
@@ -107,6 +119,7 @@ unsafe impl Zeroed for Count {}
 
 fn key(block: Block, slop: u32, stamp: TypeId) -> Key {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let words = [block.size.0, u64::from(block.stack.0), u64::from(slop) << 32 | u64::from(stamp.0)];
+    let stack = u64::from(block.rate.logarithm()) << 32 | u64::from(block.stack.0);
+    let words = [block.size.0, stack, u64::from(slop) << 32 | u64::from(stamp.0)];
     Key(words.into_iter().fold(0, mix))
 }

@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-use heapledger_core::{Bytes, Serial, StackId, ThreadId};
+use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
 use crate::books::{Books, Counts, Freed};
-use crate::live::{Live, Session, Time};
+use crate::live::{Live, Session, Time, Variances};
 use crate::mapped::OutOfMemory;
 use crate::pools::Pools;
-use crate::register::{Block, Key, Register, Taken};
+use crate::register::{Block, Key, Register, Sampled, Taken};
 use crate::sites::Site;
 
 #[cfg(all(test, not(loom)))]
@@ -69,12 +69,13 @@ impl Ledger {
         time: Time,
         thread: ThreadId,
         key: Key,
-        size: Bytes,
+        size: impl Into<Sampled>,
         stack: StackId,
     ) -> Result<Allocated, OutOfMemory> {
         let stack = stack.or_root();
-        let serial = self.books.enter(thread, stack)?;
-        let block = Block { size, stack, serial, inherited: false, set_aside: false };
+        let Sampled { size, rate } = size.into().kept();
+        let serial = self.books.enter(thread, stack, rate)?;
+        let block = Block { size, stack, serial, rate, inherited: false, set_aside: false };
         if key.pool() != 0 {
             self.pools.reserve(key)?;
         }
@@ -83,7 +84,7 @@ impl Ledger {
             let is_live = |key, serial| self.register.get(key).is_some_and(|block| block.serial.0 == serial);
             self.pools.enter(key, serial.0, displaced.is_some(), is_live);
         }
-        self.books.allocate(session, time, thread, size, stack, displaced);
+        self.books.allocate(session, time, thread, block, displaced);
         Ok(Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) })
     }
 
@@ -96,6 +97,14 @@ impl Ledger {
         }
         self.books.free(session, thread, freed);
         freed
+    }
+
+    /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
+    pub fn free_if_known(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
+        match self.register.get(key) {
+            Some(_) => self.free(session, thread, key),
+            None => Freed::Unknown,
+        }
     }
 
     /// A block becomes the memory of a user pool: it leaves the live totals, whose place the pool's blocks take, and is
@@ -148,13 +157,44 @@ impl Ledger {
         time: Time,
         pending: Pending,
         key: Key,
-        size: Bytes,
+        size: impl Into<Sampled>,
         stack: StackId,
     ) -> Result<Allocated, OutOfMemory> {
         let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
         self.finish_as_free(session, pending);
+        self.allocate_again(session, time, thread, key, size.into(), stack, is_event)
+    }
+
+    /// A reallocation of a block that is not in the sample returned one that is: that counts as one, and releases nothing.
+    pub fn reallocate_unsampled(
+        &mut self,
+        session: &mut Session,
+        time: Time,
+        thread: ThreadId,
+        key: Key,
+        size: Sampled,
+        stack: StackId,
+    ) -> Result<Allocated, OutOfMemory> {
+        self.allocate_again(session, time, thread, key, size, stack, true)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "what the callers have")]
+    fn allocate_again(
+        &mut self,
+        session: &mut Session,
+        time: Time,
+        thread: ThreadId,
+        key: Key,
+        size: Sampled,
+        stack: StackId,
+        is_event: bool,
+    ) -> Result<Allocated, OutOfMemory> {
         let allocated = self.allocate(session, time, thread, key, size, stack)?;
-        self.books.reallocated(is_event);
+        if is_event {
+            let Sampled { size, rate } = size.kept();
+            self.books.reallocated(Blocks(rate.stands_for(size, allocated.serial)));
+        }
         Ok(allocated)
     }
 
@@ -254,6 +294,12 @@ impl Ledger {
         self.books.prefetch_site(stack);
     }
 
+    /// The next allocation has this serial: where a recording is read, which has given it. By it, what a sampled block
+    /// stands for is always the same.
+    pub fn set_next_serial(&mut self, serial: Serial) {
+        self.books.serials = serial.0;
+    }
+
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.books.counts()
@@ -262,6 +308,11 @@ impl Ledger {
     /// What is live, and the image's own maxima.
     pub fn live(&self) -> Live {
         self.books.live()
+    }
+
+    /// How far the estimates are off where blocks are sampled.
+    pub fn variances(&self) -> Variances {
+        self.books.variances()
     }
 
     /// The live block with this key, inherited or not.

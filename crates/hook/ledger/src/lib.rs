@@ -38,6 +38,8 @@
 //!   that a peak never counts both blocks.
 //! - The session's live totals are the sums over the images that have not ended. When an image ends its live blocks
 //!   leave the session, but stay in the image's own totals.
+//! - A block that was [sampled](heapledger_core::sample) counts in all of these for as many as it [stands
+//!   for](Block::stands_for), which makes them estimates; how far they are off is summed up beside them ([`Variance`]).
 #![no_std]
 
 pub mod mapped;
@@ -68,11 +70,11 @@ pub use details::LiveBlock;
 pub use enumerate::Enumerate;
 pub use freed::FreedBlocks;
 pub use ledger::{Allocated, Ledger, Pending};
-pub use live::{Live, Session, Time};
+pub use live::{Live, Session, Time, Variance, Variances};
 pub use mapped::OutOfMemory;
 pub use marks::{Held, Mark, Marked, Marks, Reported};
-pub use register::{Block, Key, Register, SERIAL_MAX};
+pub use register::{Block, Key, Register, SERIAL_MAX, Sampled};
 pub use shards::{LiveBlocks, SHARDS, SharedRegister};
 pub use shared::{Allocation, SharedLedger, SharedPending, Sites};
-pub use sites::Site;
+pub use sites::{Site, SiteVariances};
 pub use snapshot::Snapshot;

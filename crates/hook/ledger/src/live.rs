@@ -24,12 +24,65 @@ pub struct Live {
     pub blocks_live_max: Blocks,
 }
 
+/// How far the estimates are off that samples give: the variance of each, the square of its standard error. Nothing where all
+/// is recorded. Unbiased itself: a block that stands for n adds n² − n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Variance {
+    /// Of bytes, in their square.
+    pub bytes: u128,
+    /// Of blocks.
+    pub blocks: u128,
+}
+
+impl Variance {
+    pub(crate) const NONE: Variance = Variance { bytes: 0, blocks: 0 };
+
+    /// What a block adds that stands for so many.
+    pub fn of(size: Bytes, stands_for: Blocks) -> Variance {
+        let blocks = u128::from(stands_for.0) * u128::from(stands_for.0.saturating_sub(1));
+        let size = u128::from(size.0);
+        // At most 2¹⁵⁴ of a damaged file.
+        Variance { bytes: blocks.wrapping_mul(size.wrapping_mul(size)), blocks }
+    }
+
+    /// The standard errors: what estimates are off by, give or take. Of a normal distribution two thirds lie within one of
+    /// the truth, 95 of 100 within two.
+    pub fn errors(self) -> (Bytes, Blocks) {
+        let root = |variance: u128| u64::try_from(variance.isqrt()).unwrap_or(u64::MAX);
+        (Bytes(root(self.bytes)), Blocks(root(self.blocks)))
+    }
+
+    /// The sum of two.
+    pub fn plus(self, other: Variance) -> Variance {
+        Variance { bytes: self.bytes.wrapping_add(other.bytes), blocks: self.blocks.wrapping_add(other.blocks) }
+    }
+
+    pub(crate) fn minus(self, other: Variance) -> Variance {
+        Variance { bytes: self.bytes.wrapping_sub(other.bytes), blocks: self.blocks.wrapping_sub(other.blocks) }
+    }
+}
+
+/// The variances of totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Variances {
+    /// Of all allocations.
+    pub allocated: Variance,
+    /// Of what is live.
+    pub live: Variance,
+    /// Of what was live at the peak.
+    pub at_peak: Variance,
+}
+
 /// Live totals, and the number of times the peak was raised. Sums wrap around rather than panic; real ones never get
 /// there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) live: Live,
     pub(crate) epoch: u64,
+    /// Of what is live; and what it was at the peak, if it has changed since: at this epoch.
+    variance: Variance,
+    variance_at_max: Variance,
+    variance_epoch: u64,
 }
 
 impl Meter {
@@ -42,14 +95,30 @@ impl Meter {
             blocks_at_bytes_max: Blocks(0),
             blocks_live_max: Blocks(0),
         };
-        Meter { live, epoch: 0 }
+        let (variance, variance_at_max) = (Variance::NONE, Variance::NONE);
+        Meter { live, epoch: 0, variance, variance_at_max, variance_epoch: 0 }
+    }
+
+    /// A sampled block is about to come or to go: the variance of what is live is another one then.
+    #[cold]
+    pub(crate) fn vary(&mut self, change: impl FnOnce(Variance) -> Variance) {
+        if self.variance_epoch != self.epoch {
+            (self.variance_at_max, self.variance_epoch) = (self.variance, self.epoch);
+        }
+        self.variance = change(self.variance);
+    }
+
+    /// Of what is live, and of the peak.
+    pub(crate) fn variances(&self) -> [Variance; 2] {
+        let is_settled = self.variance_epoch == self.epoch;
+        [self.variance, if is_settled { self.variance_at_max } else { self.variance }]
     }
 
     #[inline(always)]
-    pub(crate) fn rise(&mut self, time: Time, size: Bytes) {
+    pub(crate) fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
         let live = &mut self.live;
-        live.bytes_live.0 = live.bytes_live.0.wrapping_add(size.0);
-        live.blocks_live.0 = live.blocks_live.0.wrapping_add(1);
+        live.bytes_live.0 = live.bytes_live.0.wrapping_add(bytes.0);
+        live.blocks_live.0 = live.blocks_live.0.wrapping_add(blocks.0);
         live.blocks_live_max = live.blocks_live_max.max(live.blocks_live);
         if live.bytes_live > live.bytes_live_max {
             live.bytes_live_max = live.bytes_live;
@@ -98,13 +167,21 @@ impl Session {
     pub fn live(&self) -> Live {
         self.meter.live
     }
+
+    /// How far these are off where blocks are sampled. The session has no sum of all allocations.
+    pub fn variances(&self) -> Variances {
+        let [live, at_peak] = self.meter.variances();
+        Variances { allocated: Variance::NONE, live, at_peak }
+    }
 }
 
 /// What the totals of an image are part of.
 pub(crate) trait Over {
     fn epoch(&self) -> u64;
-    fn rise(&mut self, time: Time, size: Bytes);
+    fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks);
     fn fall(&mut self, bytes: Bytes, blocks: Blocks);
+    /// See [`Meter::vary`].
+    fn vary(&mut self, change: impl FnOnce(Variance) -> Variance);
 }
 
 impl Over for Session {
@@ -114,13 +191,17 @@ impl Over for Session {
     }
 
     #[inline(always)]
-    fn rise(&mut self, time: Time, size: Bytes) {
-        self.meter.rise(time, size);
+    fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
+        self.meter.rise(time, bytes, blocks);
     }
 
     #[inline(always)]
     fn fall(&mut self, bytes: Bytes, blocks: Blocks) {
         self.meter.fall(bytes, blocks);
+    }
+
+    fn vary(&mut self, change: impl FnOnce(Variance) -> Variance) {
+        self.meter.vary(change);
     }
 }
 
@@ -134,8 +215,10 @@ impl Over for Alone {
     }
 
     #[inline(always)]
-    fn rise(&mut self, _: Time, _: Bytes) {}
+    fn rise(&mut self, _: Time, _: Bytes, _: Blocks) {}
 
     #[inline(always)]
     fn fall(&mut self, _: Bytes, _: Blocks) {}
+
+    fn vary(&mut self, _: impl FnOnce(Variance) -> Variance) {}
 }

@@ -16,7 +16,8 @@
 
 use core::fmt;
 
-use heapledger_core::{Bytes, Serial, StackId};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Blocks, Bytes, Serial, StackId};
 
 use crate::arch::{equal_bytes, prefetch};
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
@@ -68,6 +69,8 @@ pub struct Block {
     pub stack: StackId,
     /// The ordinal of its allocation, at most [`SERIAL_MAX`]. Of an inherited block, in the image that allocated it.
     pub serial: Serial,
+    /// At which rate it was sampled.
+    pub rate: Rate,
     /// Not one of this image's own: allocated by another process image, before the fork that made this one. Also true
     /// of every block that is set aside.
     pub inherited: bool,
@@ -78,8 +81,70 @@ pub struct Block {
 
 impl Block {
     /// See [`crate::Ledger::ignore`].
-    pub(crate) const IGNORED: Block =
-        Block { size: Bytes(0), stack: StackId::ROOT, serial: Serial(0), inherited: true, set_aside: true };
+    pub(crate) const IGNORED: Block = Block {
+        size: Bytes(0),
+        stack: StackId::ROOT,
+        serial: Serial(0),
+        rate: Rate::EXACT,
+        inherited: true,
+        set_aside: true,
+    };
+
+    /// How many blocks of its size and stack it stands for: one, if it was not sampled.
+    #[inline(always)]
+    pub fn stands_for(&self) -> Blocks {
+        Blocks(self.rate.stands_for(self.size, self.serial))
+    }
+}
+
+/// The size of a block, and at which rate it was sampled: not at all, if made of a size alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// Requested size.
+    pub size: Bytes,
+    /// The rate.
+    pub rate: Rate,
+}
+
+impl From<Bytes> for Sampled {
+    #[inline(always)]
+    fn from(size: Bytes) -> Sampled {
+        Sampled { size, rate: Rate::EXACT }
+    }
+}
+
+/// The largest size that the register keeps…
+pub(crate) const SIZE_MAX: u64 = RATED - 1;
+/// …and of a block that was sampled: on top is a bit that says so, and under it the rate.
+const RATED_SIZE_MAX: u64 = (1 << RATE_SHIFT) - 1;
+const RATED: u64 = 1 << 63;
+const RATE_SHIFT: u32 = 57;
+
+/// What is kept of a size and a rate.
+#[inline(always)]
+fn pack(size: Bytes, rate: Rate) -> u64 {
+    match rate {
+        Rate::EXACT => size.0.min(SIZE_MAX),
+        _ => RATED | u64::from(rate.logarithm()) << RATE_SHIFT | size.0.min(RATED_SIZE_MAX),
+    }
+}
+
+#[inline(always)]
+fn unpack(packed: u64) -> (Bytes, Rate) {
+    if packed & RATED == 0 {
+        (Bytes(packed), Rate::EXACT)
+    } else {
+        (Bytes(packed & RATED_SIZE_MAX), Rate::from_logarithm((packed ^ RATED) >> RATE_SHIFT))
+    }
+}
+
+impl Sampled {
+    /// As the register keeps it.
+    #[inline(always)]
+    pub(crate) fn kept(self) -> Sampled {
+        let (size, rate) = unpack(pack(self.size, self.rate));
+        Sampled { size, rate }
+    }
 }
 
 /// The largest serial that a block can have: the register keeps 37 bits, and says with the one after it that a block is
@@ -103,8 +168,8 @@ pub struct Register<D: Zeroed = ()> {
 }
 
 impl Register {
-    /// Enters a block, in place of the one that had its key, if any. Size and key are kept whole, stack and serial are
-    /// cut to their maxima. On error the register is unchanged.
+    /// Enters a block, in place of the one that had its key, if any. The key is kept whole; stack, serial and size (63
+    /// bits, of a sampled block 57) are cut to their maxima. On error the register is unchanged.
     #[inline]
     pub fn insert(&mut self, key: Key, block: Block) -> Result<Option<Block>, OutOfMemory> {
         if self.is_full() {
@@ -563,6 +628,7 @@ fn hash(key: Key) -> u64 {
 #[repr(C)]
 struct Entry<D> {
     key: u64,
+    /// And the rate: see [`pack`].
     size: u64,
     /// The stack in the low 26 bits, above it the serial, on top whether inherited.
     rest: u64,
@@ -583,7 +649,7 @@ impl<D: Copy> Entry<D> {
             Block { inherited: true, .. } => INHERITED,
             _ => 0,
         };
-        Entry { key: key.0, size: block.size.0, rest: stack | serial | standing, more }
+        Entry { key: key.0, size: pack(block.size, block.rate), rest: stack | serial | standing, more }
     }
 
     #[inline(always)]
@@ -595,10 +661,12 @@ impl<D: Copy> Entry<D> {
     fn block(&self) -> Block {
         let inherited = self.rest & INHERITED != 0;
         let set_aside = inherited && self.rest & SET_ASIDE == SET_ASIDE;
+        let (size, rate) = unpack(self.size);
         Block {
-            size: Bytes(self.size),
+            size,
             stack: StackId(self.rest as u32 & StackId::MAX.0),
             serial: if set_aside { Serial(0) } else { Serial(self.rest >> STACK_BITS & SERIAL_MASK) },
+            rate,
             inherited,
             set_aside,
         }

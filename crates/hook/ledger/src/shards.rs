@@ -626,8 +626,8 @@ fn shard_of(key: Key) -> usize {
 /// A block as somebody else describes it.
 #[inline(always)]
 fn own(block: &LiveBlock) -> Block {
-    let &LiveBlock { size, stack, serial, backs, .. } = block;
-    Block { size, stack, serial, inherited: backs.is_some(), set_aside: backs.is_some() }
+    let &LiveBlock { size, rate, stack, serial, backs, .. } = block;
+    Block { size, stack, serial, rate, inherited: backs.is_some(), set_aside: backs.is_some() }
 }
 
 /// Which pools ever had a block.

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
 use crate::arch::prefetch;
@@ -11,12 +12,12 @@ use crate::defects::{Defect, DefectKind, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::FreedTable;
 use crate::ledger::Allocated;
-use crate::live::{Alone, Live, Time};
+use crate::live::{Alone, Live, Time, Variances};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
 use crate::marks::{Mark, Marked, Marks, Reported};
 use crate::pools::Pools;
-use crate::register::{Block, Key};
+use crate::register::{Block, Key, Sampled};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
 use crate::sites::Site;
 
@@ -32,6 +33,8 @@ pub struct Allocation {
     pub key: Key,
     /// Requested size.
     pub size: Bytes,
+    /// At which rate it was sampled.
+    pub rate: Rate,
     /// What of the block may be used; the requested size where that is not known.
     pub usable: Bytes,
     /// The site. Beyond [`StackId::MAX`] it counts as [`StackId::ROOT`].
@@ -112,7 +115,7 @@ impl SharedLedger {
     /// block.
     #[inline]
     pub fn allocate(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
-        self.enter(new, |_| {})
+        self.enter(new, |_, _| {})
     }
 
     /// A call is about to release a block. Not for `free` of a null pointer, which is no event.
@@ -141,7 +144,16 @@ impl SharedLedger {
     pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
         let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
         self.finish_as_free(pending);
-        self.enter(&Allocation { thread, ..*new }, |books| books.reallocated(is_event))
+        self.enter(&Allocation { thread, ..*new }, |books, block| {
+            if is_event {
+                books.reallocated(block.stands_for());
+            }
+        })
+    }
+
+    /// As [`crate::Ledger::reallocate_unsampled`].
+    pub fn reallocate_unsampled(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
+        self.enter(new, |books, block| books.reallocated(block.stands_for()))
     }
 
     /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
@@ -230,7 +242,7 @@ impl SharedLedger {
         let to = to.or_root();
         let changed = self.register.change(key, |block, _| {
             let mut books = self.books.lock();
-            let bytes = books.bytes_to_move(to);
+            let bytes = books.bytes_to_move(to, block.rate);
             self.register.budget().within(bytes, || books.move_block(&Alone, *block, to))?;
             block.stack = to;
             Ok(())
@@ -323,6 +335,11 @@ impl SharedLedger {
         reported
     }
 
+    /// The thread has allocated something that is not in the sample: the block that it had before is no temporary one.
+    pub fn tell_of_others(&self, thread: ThreadId) {
+        self.books.lock().end_thread(thread);
+    }
+
     /// A thread is over: its number may be given to another one.
     pub fn end_thread(&self, thread: ThreadId) {
         self.books.lock().end_thread(thread);
@@ -360,10 +377,9 @@ impl SharedLedger {
         self.books.lock().live()
     }
 
-    /// Counts and what is live, of the same moment.
-    pub fn totals(&self) -> (Counts, Live) {
-        let books = self.books.lock();
-        (books.counts(), books.live())
+    /// Counts and what is live, and how far they are off where blocks are sampled, of the same moment.
+    pub fn totals(&self) -> (Counts, Live, Variances) {
+        self.books.lock().totals()
     }
 
     /// Events that could not be entered for want of memory: allocations, and changes of blocks to a new site.
@@ -460,13 +476,13 @@ impl SharedLedger {
     }
 
     #[inline(always)]
-    fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+    fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
         let entered = if new.key.pool() == 0 { self.enter_block(new, then) } else { self.enter_in_pool(new, then) };
         entered.inspect_err(|_| self.drop_event())
     }
 
     #[cold]
-    fn enter_in_pool(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+    fn enter_in_pool(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
         let mut pools = self.pools.lock();
         let bytes = pools.bytes_to_reserve(new.key);
         self.register.budget().within(bytes, || pools.reserve(new.key))?;
@@ -477,19 +493,38 @@ impl SharedLedger {
     }
 
     #[inline(always)]
-    fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books)) -> Result<Allocated, OutOfMemory> {
+    fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+        // Where all blocks are recorded, nothing of weights is left.
+        if new.rate == Rate::EXACT { self.enter_either::<true>(new, then) } else { self.enter_sampled(new, then) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_sampled(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+        self.enter_either::<false>(new, then)
+    }
+
+    #[inline(always)]
+    fn enter_either<const IS_EXACT: bool>(
+        &self,
+        new: &Allocation,
+        then: impl FnOnce(&mut Books, &Block),
+    ) -> Result<Allocated, OutOfMemory> {
         prefetch(&raw const self.books);
-        let &Allocation { key, size, usable, thread, time, stamp, .. } = new;
+        let &Allocation { key, usable, thread, time, stamp, .. } = new;
         let stack = new.stack.or_root();
-        let known = LiveBlock { key, size, usable, stack, serial: Serial(0), stamp, thread, time, backs: None };
+        let given = Sampled { size: new.size, rate: if IS_EXACT { Rate::EXACT } else { new.rate } };
+        let Sampled { size, rate } = given.kept();
+        let known = LiveBlock { key, size, rate, usable, stack, serial: Serial(0), stamp, thread, time, backs: None };
         self.register.insert_with(key, known.details(), size, |displaced| {
             let displaced = displaced.map(|(block, _)| block);
+            let rate = if IS_EXACT { Rate::EXACT } else { rate };
             let mut books = self.books.lock();
-            let bytes = books.bytes_to_enter(thread, stack);
-            let serial = self.register.budget().within(bytes, || books.enter(thread, stack))?;
-            books.allocate(&mut Alone, time, thread, size, stack, displaced);
-            then(&mut books);
-            let block = Block { size, stack, serial, inherited: false, set_aside: false };
+            let bytes = books.bytes_to_enter(thread, stack, rate);
+            let serial = self.register.budget().within(bytes, || books.enter(thread, stack, rate))?;
+            let block = Block { size, stack, serial, rate, inherited: false, set_aside: false };
+            books.allocate(&mut Alone, time, thread, block, displaced);
+            then(&mut books, &block);
             Ok((block, Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) }))
         })
     }
@@ -554,7 +589,7 @@ impl Default for SharedLedger {
 
 impl fmt::Debug for SharedLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (counts, live) = self.totals();
+        let (counts, live, _) = self.totals();
         f.debug_struct("SharedLedger").field("counts", &counts).field("live", &live).finish_non_exhaustive()
     }
 }

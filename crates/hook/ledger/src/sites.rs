@@ -4,10 +4,11 @@
 //! (the *epoch*). A site that is about to change while its own epoch is old has not changed since the latest raise, so
 //! what it has live then is its share; after that it must only be kept.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId};
 
 use crate::arch::prefetch;
-use crate::live::{Meter, Over};
+use crate::live::{Meter, Over, Variance};
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
 
 /// The totals of one site.
@@ -35,7 +36,36 @@ pub struct Site {
     pub bytes_at_session_peak: Bytes,
     /// The site's share of the session's peak, in blocks.
     pub blocks_at_session_peak: Blocks,
+    /// How far these are off where blocks are sampled.
+    pub variances: SiteVariances,
 }
+
+/// The variances of a site's totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteVariances {
+    /// Of all allocations.
+    pub allocated: Variance,
+    /// Of what is live.
+    pub live: Variance,
+    /// Of the share of the image's peak.
+    pub at_peak: Variance,
+    /// Of the share of the session's peak.
+    pub at_session_peak: Variance,
+}
+
+/// The same as kept: shares in the peaks as they were at these epochs, as in [`Row`] and [`Peaks`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct VarianceRow {
+    pub(crate) allocated: Variance,
+    pub(crate) live: Variance,
+    image: Variance,
+    session: Variance,
+    image_epoch: u64,
+    session_epoch: u64,
+}
+
+// SAFETY: the row is made of integers only.
+unsafe impl Zeroed for VarianceRow {}
 
 #[derive(Clone, Copy, Default)]
 struct Amount {
@@ -81,11 +111,19 @@ pub(crate) struct Sites {
     upper_numbers: Vector<u32>,
     rows: Vector<Row>,
     peaks: Vector<Peaks>,
+    /// Of the first so many sites: there are none without samples.
+    variances: Vector<VarianceRow>,
 }
 
 impl Sites {
     pub(crate) const fn new() -> Sites {
-        Sites { numbers: Vector::new(), upper_numbers: Vector::new(), rows: Vector::new(), peaks: Vector::new() }
+        Sites {
+            numbers: Vector::new(),
+            upper_numbers: Vector::new(),
+            rows: Vector::new(),
+            peaks: Vector::new(),
+            variances: Vector::new(),
+        }
     }
 
     /// Counts calls anew. What is live stays, and is what the sites had at the latest peaks, which are to be of now.
@@ -94,25 +132,89 @@ impl Sites {
             if let Some(row) = self.rows.get_mut(number) {
                 (row.allocations, row.temporaries, row.bytes_allocated) = (0, 0, 0);
             }
+            if let Some(row) = self.variances.get_mut(number) {
+                row.allocated = Variance::NONE;
+            }
         }
     }
 
-    /// Makes sure that the stack has a row. On error nothing has changed.
+    /// Makes sure that the stack has a row, and of a block that was sampled, that it has one of variances. On error nothing
+    /// has changed.
     #[inline]
-    pub(crate) fn enter(&mut self, stack: StackId) -> Result<(), OutOfMemory> {
-        match self.number(stack) {
-            Some(_) => Ok(()),
-            None => self.add(stack),
+    pub(crate) fn enter(&mut self, stack: StackId, rate: Rate) -> Result<(), OutOfMemory> {
+        if self.number(stack).is_none() {
+            self.add(stack)?;
+        }
+        if rate != Rate::EXACT { self.variances.grow_to(self.rows.len()) } else { Ok(()) }
+    }
+
+    /// Changes what a stack's variances are, before its row changes.
+    #[cold]
+    pub(crate) fn vary(
+        &mut self,
+        stack: StackId,
+        image: &Meter,
+        over: &impl Over,
+        change: impl FnOnce(&mut VarianceRow),
+    ) {
+        let Some(row) = self.number(stack).and_then(|number| self.variances.get_mut(number)) else { return };
+        if row.image_epoch != image.epoch {
+            (row.image_epoch, row.image) = (image.epoch, row.live);
+        }
+        if row.session_epoch != over.epoch() {
+            (row.session_epoch, row.session) = (over.epoch(), row.live);
+        }
+        change(row);
+    }
+
+    /// The same as [`Sites::move_shares`], of the variances, which have been settled.
+    #[cold]
+    pub(crate) fn move_variances(
+        &mut self,
+        from: StackId,
+        to: StackId,
+        variance: Variance,
+        [in_image, in_session]: [bool; 2],
+    ) {
+        let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { return };
+        type Share = fn(&mut VarianceRow) -> &mut Variance;
+        let shares: [(bool, Share); 2] = [(in_image, |row| &mut row.image), (in_session, |row| &mut row.session)];
+        for (_, share) in shares.into_iter().filter(|(is_in, _)| *is_in) {
+            let given = self.variances.get_mut(from).map(share).filter(|given| given.bytes >= variance.bytes);
+            if let Some(given) = given {
+                *given = given.minus(variance);
+                if let Some(taken) = self.variances.get_mut(to).map(share) {
+                    *taken = taken.plus(variance);
+                }
+            }
+        }
+    }
+
+    fn variances(&self, number: usize, epochs: Epochs) -> SiteVariances {
+        let Some(row) = self.variances.get(number) else { return SiteVariances::default() };
+        SiteVariances {
+            allocated: row.allocated,
+            live: row.live,
+            at_peak: if row.image_epoch == epochs.image { row.image } else { row.live },
+            at_session_peak: match epochs.session {
+                None => Variance::NONE,
+                Some(epoch) if row.session_epoch == epoch => row.session,
+                Some(_) => row.live,
+            },
         }
     }
 
     /// How much more memory [`Sites::enter`] would have mapped in the end.
     #[inline(always)]
-    pub(crate) fn bytes_to_enter(&self, stack: StackId) -> usize {
-        if self.number(stack).is_some() {
-            return 0;
-        }
-        let rows = self.rows.len() + 1;
+    pub(crate) fn bytes_to_enter(&self, stack: StackId, rate: Rate) -> usize {
+        let is_new = self.number(stack).is_none();
+        let rows = self.rows.len() + usize::from(is_new);
+        let row = if is_new { self.bytes_to_add(stack, rows) } else { 0 };
+        row + if rate == Rate::EXACT { 0 } else { self.variances.bytes_to_grow(rows) }
+    }
+
+    #[inline(never)]
+    fn bytes_to_add(&self, stack: StackId, rows: usize) -> usize {
         let (numbers, at) = if stack < StackId::PROGRAM_END {
             (&self.numbers, stack.0)
         } else {
@@ -192,21 +294,29 @@ impl Sites {
     }
 
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, stack: StackId, size: Bytes, image: &Meter, over: &impl Over) {
+    pub(crate) fn allocate(&mut self, stack: StackId, bytes: Bytes, blocks: Blocks, image: &Meter, over: &impl Over) {
         if let Some(row) = self.settled(stack, image, over) {
-            row.allocations = row.allocations.wrapping_add(1);
-            row.bytes_allocated = row.bytes_allocated.wrapping_add(size.0);
-            row.live.bytes = row.live.bytes.wrapping_add(size.0);
-            row.live.blocks = row.live.blocks.wrapping_add(1);
+            row.allocations = row.allocations.wrapping_add(blocks.0);
+            row.bytes_allocated = row.bytes_allocated.wrapping_add(bytes.0);
+            row.live.bytes = row.live.bytes.wrapping_add(bytes.0);
+            row.live.blocks = row.live.blocks.wrapping_add(blocks.0);
         }
     }
 
     #[inline(always)]
-    pub(crate) fn free(&mut self, stack: StackId, size: Bytes, temporary: bool, image: &Meter, over: &impl Over) {
+    pub(crate) fn free(
+        &mut self,
+        stack: StackId,
+        bytes: Bytes,
+        blocks: Blocks,
+        temporary: Blocks,
+        image: &Meter,
+        over: &impl Over,
+    ) {
         if let Some(row) = self.settled(stack, image, over) {
-            row.temporaries = row.temporaries.wrapping_add(u64::from(temporary));
-            row.live.bytes = row.live.bytes.wrapping_sub(size.0);
-            row.live.blocks = row.live.blocks.wrapping_sub(1);
+            row.temporaries = row.temporaries.wrapping_add(temporary.0);
+            row.live.bytes = row.live.bytes.wrapping_sub(bytes.0);
+            row.live.blocks = row.live.blocks.wrapping_sub(blocks.0);
         }
     }
 
@@ -216,22 +326,22 @@ impl Sites {
         &mut self,
         from: StackId,
         to: StackId,
-        size: Bytes,
+        (bytes, blocks): (Bytes, Blocks),
         is_counted: bool,
         image: &Meter,
         over: &impl Over,
     ) {
         if let Some(row) = self.settled(to, image, over) {
-            row.allocations = row.allocations.wrapping_add(is_counted.into());
-            row.bytes_allocated = row.bytes_allocated.wrapping_add(if is_counted { size.0 } else { 0 });
-            row.live.bytes = row.live.bytes.wrapping_add(size.0);
-            row.live.blocks = row.live.blocks.wrapping_add(1);
+            row.allocations = row.allocations.wrapping_add(if is_counted { blocks.0 } else { 0 });
+            row.bytes_allocated = row.bytes_allocated.wrapping_add(if is_counted { bytes.0 } else { 0 });
+            row.live.bytes = row.live.bytes.wrapping_add(bytes.0);
+            row.live.blocks = row.live.blocks.wrapping_add(blocks.0);
         }
         if let Some(row) = self.settled(from, image, over) {
-            row.allocations = row.allocations.wrapping_sub(is_counted.into());
-            row.bytes_allocated = row.bytes_allocated.wrapping_sub(if is_counted { size.0 } else { 0 });
-            row.live.bytes = row.live.bytes.wrapping_sub(size.0);
-            row.live.blocks = row.live.blocks.wrapping_sub(1);
+            row.allocations = row.allocations.wrapping_sub(if is_counted { blocks.0 } else { 0 });
+            row.bytes_allocated = row.bytes_allocated.wrapping_sub(if is_counted { bytes.0 } else { 0 });
+            row.live.bytes = row.live.bytes.wrapping_sub(bytes.0);
+            row.live.blocks = row.live.blocks.wrapping_sub(blocks.0);
         }
     }
 
@@ -240,7 +350,7 @@ impl Sites {
         &mut self,
         from: StackId,
         to: StackId,
-        size: Bytes,
+        (bytes, blocks): (Bytes, Blocks),
         [in_image, in_session]: [bool; 2],
         image: &Meter,
         over: &impl Over,
@@ -253,11 +363,12 @@ impl Sites {
             [(in_image, |peaks| &mut peaks.image), (in_session, |peaks| &mut peaks.session)];
         for (_, share) in shares.into_iter().filter(|(is_in, _)| *is_in) {
             // A block that came to `from` after the peak has its share elsewhere.
-            let given = self.peaks.get_mut(from).map(share).filter(|from| from.blocks > 0 && from.bytes >= size.0);
+            let given =
+                self.peaks.get_mut(from).map(share).filter(|from| from.blocks >= blocks.0 && from.bytes >= bytes.0);
             if let Some(from) = given {
-                (from.blocks, from.bytes) = (from.blocks - 1, from.bytes - size.0);
+                (from.blocks, from.bytes) = (from.blocks - blocks.0, from.bytes - bytes.0);
                 if let Some(to) = self.peaks.get_mut(to).map(share) {
-                    (to.blocks, to.bytes) = (to.blocks.wrapping_add(1), to.bytes.wrapping_add(size.0));
+                    (to.blocks, to.bytes) = (to.blocks.wrapping_add(blocks.0), to.bytes.wrapping_add(bytes.0));
                 }
             }
         }
@@ -300,6 +411,7 @@ impl Sites {
             blocks_at_peak: Blocks(image.blocks),
             bytes_at_session_peak: Bytes(session.bytes),
             blocks_at_session_peak: Blocks(session.blocks),
+            variances: self.variances(number, epochs),
         })
     }
 
@@ -308,6 +420,7 @@ impl Sites {
             + self.upper_numbers.bytes_mapped()
             + self.rows.bytes_mapped()
             + self.peaks.bytes_mapped()
+            + self.variances.bytes_mapped()
     }
 }
 

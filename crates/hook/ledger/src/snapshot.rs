@@ -12,7 +12,7 @@ use crate::contents::{Contents, Read};
 use crate::defects::{Defect, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::{FreedBlocks, FreedTable};
-use crate::live::Live;
+use crate::live::{Live, Variances};
 use crate::mapped::OutOfMemory;
 use crate::marks::{Marks, Table};
 use crate::register::{Key, Register};
@@ -25,7 +25,7 @@ mod tests;
 /// What was live at one moment: see [`SharedLedger::snapshot`].
 pub struct Snapshot {
     shards: [Copied; SHARDS],
-    totals: (Counts, Live),
+    totals: (Counts, Live, Variances),
     freed: FreedTable,
     defects: Defects,
     contents: Option<Contents>,
@@ -39,8 +39,8 @@ struct Copied {
 }
 
 impl Snapshot {
-    /// Counts, and what was live, of the same moment.
-    pub fn totals(&self) -> (Counts, Live) {
+    /// As [`SharedLedger::totals`].
+    pub fn totals(&self) -> (Counts, Live, Variances) {
         self.totals
     }
 
@@ -147,7 +147,7 @@ impl SharedLedger {
         // SAFETY: this thread has just called `before_fork`.
         let copied = unsafe {
             let (books, freed, defects) = self.held();
-            (snapshot.totals, snapshot.defects) = ((books.counts(), books.live()), *defects);
+            (snapshot.totals, snapshot.defects) = (books.totals(), *defects);
             let mut shards = snapshot.shards.iter_mut().enumerate();
             let copied = shards.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)));
             copied.and_then(|()| snapshot.freed.copy_from(freed)).and_then(|()| snapshot.read_contents())

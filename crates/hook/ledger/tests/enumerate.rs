@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Enumerate, Key, LiveBlock, SharedLedger, Time};
 
@@ -31,6 +32,7 @@ impl Enumerate for Slab {
             let block = LiveBlock {
                 key: Key(self.start + cell * self.cell),
                 size: Bytes(self.cell),
+                rate: Rate::EXACT,
                 usable: Bytes(self.cell),
                 stack: StackId::ROOT,
                 serial: Serial(0),
@@ -76,6 +78,7 @@ fn a_slab_needs_no_register() {
         let new = Allocation {
             key: Key(address),
             size: Bytes(48),
+            rate: Rate::EXACT,
             usable: Bytes(48),
             stack: StackId::ROOT,
             thread: ThreadId(0),

@@ -1,6 +1,7 @@
 //! Memory from the kernel: what the tables take, and that they give it back.
 #![cfg(not(miri))]
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_ledger::mapped::Vector;
 use heapledger_ledger::{Block, Key, OutOfMemory, Register};
@@ -22,7 +23,14 @@ fn the_register_is_dense_and_grows_in_place_of_itself() {
     let (before, _) = resident();
     let mut register = Register::new();
     for n in 0..blocks {
-        let block = Block { size: Bytes(n), stack: StackId(1), serial: Serial(n), inherited: false, set_aside: false };
+        let block = Block {
+            size: Bytes(n),
+            stack: StackId(1),
+            serial: Serial(n),
+            inherited: false,
+            set_aside: false,
+            rate: Rate::EXACT,
+        };
         assert_eq!(register.insert(Key(0x7f12_3456_0010 + n * 48), block), Ok(None));
     }
     let (after, most) = resident();

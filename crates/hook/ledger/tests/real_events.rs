@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Block, Freed, Key, Ledger, Session, SharedLedger, Time};
 
@@ -110,6 +111,7 @@ fn a_real_program_has_the_same_outcome_in_both() {
     let new_block = |now: usize, thread: u32, address: u64, size: u64| Allocation {
         key: Key(address),
         size: Bytes(size),
+        rate: Rate::EXACT,
         usable: Bytes(size),
         stack: stack(size),
         thread: ThreadId(thread),
@@ -137,7 +139,7 @@ fn a_real_program_has_the_same_outcome_in_both() {
             }
         }
     }
-    assert_eq!(shared.totals(), (one.counts(), one.live()));
+    assert_eq!(shared.totals(), (one.counts(), one.live(), one.variances()));
     let counts = one.counts();
     assert!(counts.temporaries.0 > 100 && counts.reallocations.0 > 10, "{counts:?}");
     assert_eq!(counts.frees_missing.0, 0);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Freed, Key, LiveBlock, SharedLedger, Time};
 
@@ -48,6 +49,7 @@ fn new_block(random: &mut Random, thread: ThreadId, address: u64) -> Allocation 
     Allocation {
         key: Key(address),
         size: Bytes(size),
+        rate: Rate::EXACT,
         usable: Bytes(size),
         stack: StackId(random.below(500) as u32),
         thread,
@@ -104,7 +106,7 @@ fn storm(ledger: &SharedLedger, addresses: &Addresses, hands: &Mutex<Vec<u64>>, 
 
 /// All that must be true when nothing happens.
 fn check(ledger: &SharedLedger, in_hands: Option<&[u64]>) {
-    let (counts, live) = ledger.totals();
+    let (counts, live, _) = ledger.totals();
     let blocks: Vec<LiveBlock> = ledger.blocks().collect();
     let by_key: BTreeMap<Key, LiveBlock> = blocks.iter().map(|block| (block.key, *block)).collect();
     assert_eq!((by_key.len(), blocks.len() as u64), (blocks.len(), live.blocks_live.0));
@@ -179,7 +181,7 @@ fn a_storm_adds_up() {
                 for site in LEDGER.sites() {
                     assert!(site.allocations.0 >= site.blocks_live.0);
                 }
-                let (counts, live) = LEDGER.totals();
+                let (counts, live, _) = LEDGER.totals();
                 assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
                 let at = once.iter().nth(count / 2).unwrap().0;
                 assert!(LEDGER.block_at(at).is_none_or(|block| block.contains(at)));
@@ -227,7 +229,7 @@ fn a_child_goes_on() {
             unsafe { LEDGER.after_fork() };
             if child == 0 {
                 // No panics here: they would allocate, and another thread may have held the allocator's lock.
-                let (counts, live) = LEDGER.totals();
+                let (counts, live, _) = LEDGER.totals();
                 let pending = u64::from(LEDGER.blocks().count() as u64 > live.blocks_live.0);
                 let consistent = counts.allocations.0 - counts.frees.0 == live.blocks_live.0 && pending == 0;
                 let freed = matches!(LEDGER.free(ThreadId(9), mine.key), Freed::Known(block) if block.size.0 == 777);

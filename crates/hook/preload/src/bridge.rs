@@ -68,7 +68,7 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
         return bridge::mark::UNKNOWN;
     }
     // SAFETY: the thunk passed its caller's registers; of the name, the caller's contract.
-    let is_recorded = unsafe { hook::mark(block, marking, Caller { slot, rbp }) };
+    let is_recorded = unsafe { hook::marks::mark(block, marking, Caller { slot, rbp }) };
     if is_recorded { bridge::mark::RECORDED } else { bridge::mark::UNKNOWN }
 }
 
@@ -80,18 +80,18 @@ unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_i
         return 0;
     }
     // SAFETY: the caller's contract.
-    c_int::from(with_guard(|sp| unsafe { hook::unmark(block, reporter, length, sp) }))
+    c_int::from(with_guard(|sp| unsafe { hook::marks::unmark(block, reporter, length, sp) }))
 }
 
 extern "C" fn clear_marks() {
     if process::is_on() {
-        with_guard(|sp| hook::marks(&Extended::MarksCleared, sp));
+        with_guard(|sp| hook::marks::tell(&Extended::MarksCleared, sp));
     }
 }
 
 extern "C" fn marks_complete() {
     if process::is_on() {
-        with_guard(|sp| hook::marks(&Extended::MarksComplete, sp));
+        with_guard(|sp| hook::marks::tell(&Extended::MarksComplete, sp));
     }
 }
 

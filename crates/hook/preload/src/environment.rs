@@ -9,21 +9,22 @@ use heapledger_core::arch::{nr, syscall};
 use heapledger_core::program::{self, Program};
 use heapledger_core::sys;
 use heapledger_record::hook;
-use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH};
+use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX};
 
 use crate::scratch;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
-const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
+/// Of a session that samples; of another one it is shorter by the suffix.
+const SESSION_LENGTH_MAX: usize = 2 * NAME_LENGTH + 1 + SAMPLES_SUFFIX.len();
 const PATH_MAX: usize = 4096;
 
 const _: () = assert!(SESSION.len() == ENVIRONMENT_VARIABLE.len() + 1 && HOOKS.len() == HOOKS_VARIABLE.len() + 1);
 
 /// What was taken out. The originals are part of the block that `setproctitle` overwrites: these are copies.
 pub(crate) struct Taken {
-    session: Text<SESSION_LENGTH>,
+    session: Text<SESSION_LENGTH_MAX>,
     /// The path of this library.
     library: Text<PATH_MAX>,
     /// The paths of the hook libraries, with colons between.
@@ -98,7 +99,9 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     // SAFETY: nobody else looks at it yet (the caller's contract).
     let taken = unsafe { &mut *TAKEN.0.get() };
     for_each(environment, |entry| {
-        if let Some(session) = entry.strip_prefix(SESSION).filter(|session| session.len() == SESSION_LENGTH) {
+        let is_whole =
+            |session: &&[u8]| [SESSION_LENGTH_MAX, SESSION_LENGTH_MAX - SAMPLES_SUFFIX.len()].contains(&session.len());
+        if let Some(session) = entry.strip_prefix(SESSION).filter(is_whole) {
             taken.session.keep(session);
         } else if let Some(hooks) = entry.strip_prefix(HOOKS).filter(|hooks| hooks.len() < PATH_MAX) {
             taken.hooks.keep(hooks);

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use heapledger_core::hooks::{self, serve};
+use heapledger_core::hooks::{self, serve, way};
 use heapledger_family::next::{Scope, lookup, lookup_in};
 use heapledger_family::{initialise, next_allocator, set_errno};
 use heapledger_record::connect::Address;
@@ -61,12 +61,18 @@ fn join(session: Address, stack_end: u64) {
         // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
+    let observer = if session.samples() {
+        way::offer(&hook::sample::OBSERVER, way::ELSEWHERE);
+        &raw const hook::sample::OBSERVER
+    } else {
+        &raw const observer::OBSERVER
+    };
     // SAFETY: once, under the lock; the arguments are what it asks for.
     unsafe { process::start(session, stack_end) };
     // SAFETY: started just above; no hook has run, since none is installed and this thread is the first.
     unsafe { process::create_key(library) };
     // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
-    let _ = unsafe { hooks::install_observer(&raw const observer::OBSERVER) };
+    let _ = unsafe { hooks::install_observer(observer) };
 }
 
 /// Runs before `main`, after the C library's own start.

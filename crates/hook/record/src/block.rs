@@ -9,6 +9,7 @@ use heapledger_wire::event::WORDS_MAX;
 use heapledger_wire::publish::Producer;
 
 use crate::connect::Refusal;
+use crate::hook::sample::Sampling;
 use crate::process::{self, Process};
 use crate::{hook, verify};
 
@@ -25,11 +26,15 @@ pub struct ThreadBlock {
     pub(crate) outlet: Outlet,
     /// Whether the outlet's producer has been written.
     pub(crate) has_ring: bool,
+    /// Whether the ring has been told whose it is now.
+    pub(crate) is_announced: bool,
     /// Attempts to obtain a ring.
     attempts: u32,
     /// Memory for the arguments of an exec: a vfork child leaves it behind.
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
+    /// In a session that samples.
+    pub(crate) sampling: Sampling,
     pub(crate) walker: Walker,
     pub(crate) contexts: Contexts,
     /// What verifying stacks takes; null until then.
@@ -48,7 +53,7 @@ pub(crate) struct Outlet {
 /// [`ThreadBlock::defects_counted`] of a thread whose every stack is looked at.
 pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
-// SAFETY: integers, null pointers, a closed `MaybeUninit` and a walker, for which zeroes are valid; with neither ring
+// SAFETY: integers, null pointers, closed `MaybeUninit`s and a walker, for which zeroes are valid; with neither ring
 // nor open gate it is not attached. Nothing in it has a destructor.
 unsafe impl Block for ThreadBlock {
     #[inline(always)]
@@ -66,6 +71,11 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn attach(&mut self, sp: u64) -> bool {
+        // Of a sample most threads have nothing to tell for long: they get a ring when they do.
+        if process::samples() && Process::get().is_some_and(Process::is_introduced) {
+            self.head.close(sp);
+            return true;
+        }
         self.attempts = self.attempts.wrapping_add(1);
         // A thread that gets no ring asks again after twice as many calls.
         if self.has_ring || self.attempts.is_power_of_two() {
@@ -82,6 +92,7 @@ unsafe impl Block for ThreadBlock {
 
     fn recover(&mut self) -> bool {
         self.contexts.forget();
+        self.sampling.reallocated = 0;
         if self.has_ring {
             self.producer().end();
         }
@@ -109,6 +120,25 @@ impl ThreadBlock {
             self.defects_counted = INSPECT_ALL;
         }
         process.report_memory();
-        hook::announce_thread(self).map_err(|_| Refusal::Gone)
+        hook::announce_thread(self).map_err(|_| Refusal::Gone)?;
+        self.is_announced = true;
+        Ok(())
+    }
+
+    /// Obtains a ring for a thread that was attached without; where there is none to be had, the gate is opened again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn obtain_ring_at_last(&mut self) -> bool {
+        self.attempts = self.attempts.wrapping_add(1);
+        // As in `attach`.
+        if self.has_ring || self.attempts.is_power_of_two() {
+            match self.obtain_ring() {
+                Ok(()) => return true,
+                Err(Refusal::Gone) => process::turn_off(),
+                Err(Refusal::NotNow) => {}
+            }
+        }
+        self.head.leave();
+        false
     }
 }

@@ -11,7 +11,8 @@ use heapledger_core::sys::{self, Errno, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind, SessionPage,
+    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind,
+    SAMPLES_SUFFIX, SessionPage,
 };
 
 /// How to reach a session: what the environment variable says.
@@ -19,18 +20,28 @@ use heapledger_wire::session::{
 pub struct Address {
     name: [u8; NAME_LENGTH],
     token: [u8; NAME_LENGTH],
+    samples: bool,
 }
 
 impl Address {
-    /// Parses `NAME:TOKEN`.
+    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` of a session that samples.
     pub fn parse(value: &[u8]) -> Option<Address> {
+        let (value, samples) = match value.strip_suffix(SAMPLES_SUFFIX.as_bytes()) {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
         let (name, rest) = value.split_at_checked(NAME_LENGTH)?;
         let (separator, token) = rest.split_first()?;
         let is_hexadecimal = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_hexdigit);
         if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
             return None;
         }
-        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()? })
+        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples })
+    }
+
+    /// Whether the session records a sample of all blocks.
+    pub fn samples(&self) -> bool {
+        self.samples
     }
 }
 

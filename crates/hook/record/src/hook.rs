@@ -7,9 +7,9 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use heapledger_core::arch;
-use heapledger_core::bridge::{Marking, mark as answer};
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
+use heapledger_core::sample::Rate;
 use heapledger_core::stamp::{self, Place, Stamp};
 use heapledger_core::{Api, NodeKind, StackId, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
@@ -27,9 +27,11 @@ use heapledger_wire::session::mode;
 
 use crate::block::{INSPECT_ALL, Outlet, ThreadBlock};
 use crate::process::{self, Process};
-use crate::verify;
+use crate::{addresses, verify};
 
+pub mod marks;
 pub mod pools;
+pub mod sample;
 
 /// # Safety
 ///
@@ -138,7 +140,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     let ticks = block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
 }
@@ -284,7 +286,7 @@ unsafe fn reallocation_ends_rarely(
             return outside(&Extended::Ignored { address });
         }
         let stack = StackId::ROOT;
-        return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count });
+        return outside(&Extended::ReallocEnd { api, outcome, address, size, stack, count, rate: Rate::EXACT });
     };
     if is_ignored {
         block.end_as_free(api);
@@ -300,7 +302,8 @@ unsafe fn reallocation_ends_rarely(
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
-    let written = block.write_extended(ticks, &Extended::ReallocEnd { api, outcome, address, size, stack, count });
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate: Rate::EXACT };
+    let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
 }
 
@@ -335,7 +338,7 @@ fn ignored(address: u64, sp: u64) {
 /// See [`malloc`].
 pub unsafe fn set_context(address: u64, caller: Caller) {
     // What is ignored or not recorded at the moment has no context; the block keeps its own.
-    if is_unwanted(Kind::Allocation) || is_ignoring() {
+    if is_unwanted(Kind::Allocation) || is_ignoring() || (process::samples() && !addresses::may_hold(address)) {
         return;
     }
     let Some(block) = enter(caller.sp()) else { return };
@@ -377,82 +380,6 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
     let is_written = written.is_ok();
     block.finish(ticks, written);
     is_written
-}
-
-/// A reporter has reported the block that begins at `address`. Whether the event was written.
-///
-/// # Safety
-///
-/// See [`malloc`]; and [`stamp::intern`], of the reporter's name.
-pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
-    // Those whose blocks are not recorded at the moment.
-    if is_unwanted(Kind::Allocation) {
-        return false;
-    }
-    let Some(block) = enter(caller.sp()) else {
-        outside_stamp();
-        return false;
-    };
-    if block.skips(Kind::Allocation) {
-        return false;
-    }
-    // SAFETY: passed on.
-    let reporter = unsafe { stamp::intern(marking.reporter, marking.reporter_length, ptr::null()) };
-    let is_told = reporter.is_told();
-    // As in `stamp`.
-    let ticks = block.begin_after_loads();
-    // SAFETY: passed on.
-    let stack = unsafe { block.capture_rarely(caller) };
-    let event = Extended::Marked {
-        address,
-        reporter: ptr::from_ref(reporter) as u64,
-        stack,
-        is_kept: marking.flags & answer::KEEP != 0,
-        is_on_stack: block.walker.is_own_stack(caller.slot, address),
-        is_around: marking.flags & answer::AROUND != 0,
-        measured: marking.measured,
-    };
-    let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
-    let written = told.and_then(|()| block.write_extended(ticks, &event));
-    let is_written = written.is_ok();
-    block.finish(ticks, written);
-    is_written
-}
-
-/// A reporter takes its mark off a block. Whether the event was written.
-///
-/// # Safety
-///
-/// See [`stamp::intern`].
-pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) -> bool {
-    if is_unwanted(Kind::Allocation) {
-        return false;
-    }
-    let Some(block) = enter(sp) else {
-        outside_stamp();
-        return false;
-    };
-    // SAFETY: passed on.
-    let reporter = unsafe { stamp::intern(reporter, length, ptr::null()) };
-    let is_told = reporter.is_told();
-    let ticks = block.begin_after_loads();
-    let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
-    let reporter = ptr::from_ref(reporter) as u64;
-    let written = told.and_then(|()| block.write_extended(ticks, &Extended::Unmarked { address, reporter }));
-    let is_written = written.is_ok();
-    block.finish(ticks, written);
-    is_written
-}
-
-/// Marks are cleared, or complete. By either, earlier marks mean something: so it is never dropped.
-pub fn marks(event: &Extended<'_>, sp: u64) {
-    if is_unwanted(Kind::Allocation) {
-        return;
-    }
-    let Some(block) = enter(sp) else { return outside(event) };
-    let ticks = block.begin_after_loads();
-    let written = block.write_extended(ticks, event);
-    block.finish(ticks, written);
 }
 
 /// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
@@ -532,7 +459,7 @@ pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
 
 /// Says that the block's thread has ended. It may have got its name since it started.
 pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
-    if !block.has_ring {
+    if !core::mem::take(&mut block.is_announced) {
         return;
     }
     block.begin();
@@ -631,9 +558,13 @@ fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
     Some(block)
 }
 
-/// Closes the gate of this thread's block; `None` when the event has to go another way, or nowhere.
+/// Closes the gate of this thread's block, which has a ring; `None` when the event has to go another way, or nowhere.
 fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
-    thread::enter(sp)
+    let block: &mut ThreadBlock = thread::enter(sp)?;
+    if block.is_announced || block.obtain_ring_at_last() {
+        return Some(block);
+    }
+    None
 }
 
 impl ThreadBlock {
@@ -848,7 +779,7 @@ fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Gone> {
 
 const fn ended_as_free(api: Api) -> Extended<'static> {
     let (outcome, stack) = (ReallocOutcome::Freed, StackId::ROOT);
-    Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0 }
+    Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0, rate: Rate::EXACT }
 }
 
 /// What is to be written of an event in the session's present mode, if anything.
@@ -975,7 +906,7 @@ impl Sink for Outlet {
 #[cold]
 fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64) {
     let stack = StackId::ROOT;
-    outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, weight: 0 });
+    outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT });
 }
 
 /// Writes an event of a thread that cannot use a ring of its own to the common ring, without its stack.

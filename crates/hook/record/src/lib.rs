@@ -9,6 +9,7 @@
 //! returns at once.
 #![no_std]
 
+mod addresses;
 pub mod arch;
 pub mod block;
 pub mod connect;

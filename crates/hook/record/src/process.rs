@@ -6,8 +6,9 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
+use heapledger_core::hooks::way;
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 use heapledger_thread::{self as thread, Library, Pool};
@@ -16,6 +17,7 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{ImageCounters, RequestKind, SessionPage};
 
+use crate::addresses;
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Asked, Granted, Refusal};
 
@@ -36,6 +38,9 @@ static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
 const STATE_UNDECIDED: u32 = 0;
 const STATE_ON: u32 = 1;
 const STATE_OFF: u32 = 2;
+
+/// Whether the session records a sample.
+static SAMPLES: AtomicBool = AtomicBool::new(false);
 
 /// What is fixed once the session is known.
 struct Fixed {
@@ -62,6 +67,7 @@ static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_
 /// `first_top` is the address where the first thread's stack began.
 pub unsafe fn start(address: Address, first_top: u64) {
     bounds::set_first_top(first_top);
+    SAMPLES.store(address.samples(), Ordering::Relaxed);
     // SAFETY: nobody reads before `STATE_ON`.
     unsafe { (*FIXED.0.get()).write(Fixed { address }) };
     let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
@@ -119,6 +125,12 @@ pub unsafe fn create_key(library: Library) {
 fn fixed() -> &'static Fixed {
     // SAFETY: hooks get here only after `is_on`, which reads what `start` released after writing.
     unsafe { (*FIXED.0.get()).assume_init_ref() }
+}
+
+/// Whether the session records a sample of all blocks, at whatever rate.
+#[inline(always)]
+pub fn samples() -> bool {
+    SAMPLES.load(Ordering::Relaxed)
 }
 
 /// Whether the collector is gone for good.
@@ -196,6 +208,7 @@ impl Process {
         // SAFETY: under the lock, and nobody uses the common ring before `introduced`.
         unsafe { (*self.common.get()).write(Producer::new(common)) };
         PAGE.store(page.as_ptr(), Ordering::Release);
+        way::find_rate(&self::page().rate);
         IMAGE.store(image, Ordering::Relaxed);
         FORKS.store(0, Ordering::Relaxed);
         self.introduced.store(1, Ordering::Release);
@@ -235,7 +248,8 @@ impl Process {
     /// Reports what the recorder has mapped in this process.
     pub(crate) fn report_memory(&self) {
         if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
-            let bytes = thread::bytes_mapped() + tree::bytes_mapped() + rules::CACHE_LENGTH as u64;
+            let of_sample = if samples() { addresses::BYTES } else { 0 };
+            let bytes = thread::bytes_mapped() + tree::bytes_mapped() + rules::CACHE_LENGTH as u64 + of_sample;
             counters.private_bytes.store(bytes, Ordering::Relaxed);
         }
     }

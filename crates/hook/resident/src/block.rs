@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapledger_core::context::Name;
 use heapledger_core::hooks::Caller;
-use heapledger_core::sample::{Bernoulli, Poisson, Random};
-use heapledger_core::{NodeKind, StackId, ThreadId, arch};
+use heapledger_core::sample::{Bernoulli, Poisson, Random, Rate};
+use heapledger_core::{NodeKind, StackId, ThreadId, arch, countdown};
 use heapledger_ledger::SharedPending;
 use heapledger_thread::{self as thread, Block, Current, GATE_UNATTACHED, Head, Pool};
 use heapledger_unwind::arch::Position;
@@ -30,10 +30,8 @@ pub(crate) const UNKNOWN_THREAD: ThreadId = ThreadId(0);
 #[repr(C)]
 pub(crate) struct ThreadBlock {
     pub(crate) head: Head<ThreadBlock>,
-    /// Bytes until the next sample point, at the rate below.
-    pub(crate) until_sample: u64,
-    /// The mean distance of sample points for which that was drawn; 0: none was.
-    pub(crate) mean: u64,
+    /// What was left of the countdown after the thread's latest event: another value tells of allocations in between.
+    left_at_event: u64,
     /// 0: not numbered yet.
     number: u32,
     until_measured: u32,
@@ -113,21 +111,19 @@ impl ThreadBlock {
         self.head.leave();
     }
 
-    /// Whether a block of this size is sampled, at this mean distance of sample points.
-    pub(crate) fn is_sampled(&mut self, size: u64, mean: u64) -> bool {
-        // SAFETY: written by `attach`, without which the gate is never closed or open.
-        let sampler = unsafe { self.sampler.assume_init_mut() };
-        if self.mean != mean {
-            self.mean = mean;
-            self.until_sample = sampler.distance(mean);
+    /// The thread's latest event is what the ledger knows of.
+    #[inline(always)]
+    pub(crate) fn keep_up(&mut self) {
+        self.left_at_event = countdown::left();
+    }
+
+    /// Before a free: whether the block was temporary depends on what the thread allocated since.
+    #[inline(always)]
+    pub(crate) fn tell_of_others(&mut self) {
+        if self.left_at_event != countdown::left() {
+            self.keep_up();
+            crate::LEDGER.tell_of_others(self.thread());
         }
-        let size = size.max(1);
-        if self.until_sample > size {
-            self.until_sample -= size;
-            return false;
-        }
-        self.until_sample = sampler.distance(mean);
-        true
     }
 
     /// Whether the stack is taken of a block of which so many bytes may be used.
@@ -229,10 +225,31 @@ impl ThreadBlock {
             self.pending_count -= 1;
             if let Some(place) = self.pending.get(self.pending_count) {
                 // SAFETY: as in `take_pending`.
-                crate::observe::release(unsafe { place.assume_init_read() }.pending);
+                crate::observe::release(unsafe { place.assume_init_read() }.pending, ThreadId(self.number));
             }
         }
     }
+}
+
+/// Whether a block of this size is in the sample of this rate. A thread gets its block when it has something to tell.
+#[inline(always)]
+pub(crate) fn is_sampled(size: u64, rate: Rate, sp: u64) -> bool {
+    rate == Rate::EXACT || draw(size, rate, sp)
+}
+
+#[inline(never)]
+fn draw(size: u64, rate: Rate, sp: u64) -> bool {
+    let logarithm = rate.logarithm().into();
+    let entered = match thread::current::<ThreadBlock>() {
+        Current::None => None,
+        _ => thread::enter::<ThreadBlock>(sp),
+    };
+    let Some(state) = entered else { return countdown::draw_outside(size, logarithm).is_some() };
+    // SAFETY: written by `attach`, without which the gate is never closed or open.
+    let sampler = unsafe { state.sampler.assume_init_mut() };
+    let drawn = countdown::draw(size, logarithm, |mean| sampler.distance(mean));
+    state.head.leave();
+    drawn.is_some()
 }
 
 /// Keeps the nodes in the process.

@@ -8,6 +8,7 @@ use heapledger_core::bridge::{self, Bridge, Extent, Marking};
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
+use heapledger_core::sample::Rate;
 use heapledger_core::stamp::Place;
 use heapledger_core::{Bytes, TypeId, arch};
 use heapledger_ledger::{Allocation, Key, Time};
@@ -99,9 +100,9 @@ unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, cal
         let stack = state.in_heap(stack, name);
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
         // Pools are not sampled.
-        let (time, stamp) = (Time(began), TypeId::NONE);
+        let (time, stamp, rate) = (Time(began), TypeId::NONE, Rate::EXACT);
         // What is refused is counted by the ledger.
-        let _ = LEDGER.allocate(&Allocation { key, size, usable: size, stack, thread, time, stamp });
+        let _ = LEDGER.allocate(&Allocation { key, size, rate, usable: size, stack, thread, time, stamp });
     }
     state.finish(began);
 }

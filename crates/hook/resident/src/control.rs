@@ -1,17 +1,18 @@
 //! Starting and stopping the ledger, and how it records, while other threads allocate.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::{fmt, ptr};
 
-use heapledger_core::hooks::{self, install_observer, remove_observer};
+use heapledger_core::hooks::{self, install_observer, remove_observer, way};
 use heapledger_core::lock::Lock;
-use heapledger_core::{Blocks, Bytes, TypeId, arch, sys};
+use heapledger_core::sample::{self, Rate};
+use heapledger_core::{Blocks, Bytes, arch, sys};
 use heapledger_thread::{self as thread, Pool};
 use heapledger_unwind::{rules, tree};
 
 use crate::block::ThreadBlock;
 use crate::observe::OBSERVER;
-use crate::{LEDGER, bridge, estimate, filter, library, overhead};
+use crate::{LEDGER, bridge, events, filter, library, overhead};
 
 /// What of an allocation's circumstances is kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +86,10 @@ impl Options {
         keep_freed: false,
         stack_probability: None,
     };
+
+    /// A sample of one point in 512 KiB, as Go and jemalloc have it, in 64 MiB at most: enough for some 500,000 sampled blocks.
+    pub const SAMPLED: Options =
+        Options { sample_every: Some(Bytes(512 << 10)), bytes_max: Bytes(64 << 20), ..Options::EXACT };
 }
 
 impl Default for Options {
@@ -131,8 +136,8 @@ pub struct Losses {
 /// The probability of stacks with which the dark matter detector of Firefox works.
 pub const STACK_PROBABILITY: f64 = 0.003;
 
-/// Mean distance of sample points; 0: none, all is recorded.
-static MEAN: AtomicU64 = AtomicU64::new(0);
+/// The logarithm of the [rate](Rate) of the sample; 0: none, all is recorded.
+static RATE: AtomicU8 = AtomicU8::new(0);
 /// Whether there was a rate since the start: then the ledger does not know all blocks.
 static IS_SAMPLE: AtomicBool = AtomicBool::new(false);
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
@@ -165,14 +170,13 @@ pub fn start(options: Options) -> Result<(), StartError> {
     prepare()?;
     LEDGER.clear();
     filter::clear();
-    estimate::clear();
     overhead::begin();
     NESTED.store(0, Ordering::Relaxed);
     STAMPS_UNKNOWN.store(0, Ordering::Relaxed);
     IS_SAMPLE.store(false, Ordering::Relaxed);
     LEDGER.set_bytes_max(options.bytes_max);
     LEDGER.keep_freed(options.keep_freed);
-    set_mean(options.sample_every);
+    set_rate(options.sample_every);
     let probability = options.stack_probability.filter(|p| *p > 0.0 && *p < 1.0).unwrap_or(0.0);
     STACK_PROBABILITY_BITS.store(probability.to_bits(), Ordering::Relaxed);
     STARTS.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +214,7 @@ pub fn set_recording(is_recording: bool) {
 /// Records every allocation from now on, or samples them at another rate. What is recorded already keeps its weight.
 pub fn set_sampling(sample_every: Option<Bytes>) {
     let _guard = CONTROL.lock();
-    set_mean(sample_every);
+    set_rate(sample_every);
 }
 
 /// Keeps something else with blocks that are allocated from now on.
@@ -220,7 +224,7 @@ pub fn set_stacks(stacks: Stacks) {
 
 /// The mean distance of sample points; `None` where everything is recorded.
 pub fn sampling() -> Option<Bytes> {
-    Some(Bytes(mean())).filter(|mean| mean.0 != 0)
+    rate().mean()
 }
 
 /// What was lost since the start.
@@ -232,17 +236,13 @@ pub fn losses() -> Losses {
     }
 }
 
-fn set_mean(sample_every: Option<Bytes>) {
-    const MEAN_MAX: u64 = 1 << 40;
-    let mean = sample_every.map_or(0, |bytes| {
-        let bytes = bytes.0.clamp(2, MEAN_MAX);
-        let below = 1_u64 << bytes.ilog2();
-        if bytes - below > below / 2 { below * 2 } else { below }
-    });
-    if mean != 0 {
+fn set_rate(sample_every: Option<Bytes>) {
+    let rate = sample_every.map_or(Rate::EXACT, Rate::nearest);
+    if rate != Rate::EXACT {
         IS_SAMPLE.store(true, Ordering::Release);
     }
-    MEAN.store(mean, Ordering::Release);
+    RATE.store(rate.logarithm(), Ordering::Release);
+    way::offer(&OBSERVER, rate.logarithm().into());
 }
 
 /// Whether the ledger has only some of the blocks that were allocated since the start: it has sampled, then or later.
@@ -251,10 +251,9 @@ pub fn is_sample() -> bool {
     IS_SAMPLE.load(Ordering::Acquire)
 }
 
-/// 0: everything is recorded.
 #[inline(always)]
-pub(crate) fn mean() -> u64 {
-    MEAN.load(Ordering::Relaxed)
+pub(crate) fn rate() -> Rate {
+    Rate::from_logarithm(RATE.load(Ordering::Relaxed).into())
 }
 
 #[inline(always)]
@@ -272,38 +271,15 @@ pub fn stack_probability() -> Option<f64> {
     Some(f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed))).filter(|probability| *probability != 0.0)
 }
 
+/// How many blocks one with a stack stands for of which so many bytes may be used: 1 where all have stacks. For what
+/// sampled ones stand for, see [`LiveBlock::stands_for`](heapledger_ledger::LiveBlock::stands_for).
+pub fn weight_of_stack(usable: Bytes) -> f64 {
+    stack_probability().map_or(1.0, |probability| 1.0 / sample::probability_of_stack(usable.0, probability))
+}
+
 /// How often the ledger was started, and with which probability of stacks this time.
 pub(crate) fn stack_trials() -> (u32, f64) {
     (STARTS.load(Ordering::Relaxed), f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed)))
-}
-
-/// A stamp has the type of a block, and in the upper bits the rate at which it was sampled: the logarithm of the mean
-/// distance, 0 where it was not.
-const RATE_SHIFT: u32 = 26;
-
-/// The stamp of a block of no declared type.
-#[inline(always)]
-pub(crate) fn rate_stamp(mean: u64) -> TypeId {
-    TypeId(if mean == 0 { 0 } else { mean.trailing_zeros() << RATE_SHIFT })
-}
-
-/// The largest number of a type.
-pub const TYPE_MAX: u32 = (1 << RATE_SHIFT) - 1;
-
-/// The number of the type in a stamp; 0 where none was declared.
-pub fn type_of(stamp: TypeId) -> u32 {
-    stamp.0 & TYPE_MAX
-}
-
-/// A stamp of the same rate, of this type.
-pub fn with_type(stamp: TypeId, number: u32) -> TypeId {
-    TypeId(stamp.0 & !TYPE_MAX | number.min(TYPE_MAX))
-}
-
-/// The mean distance of sample points at which a block was sampled; `None` where everything was recorded.
-pub fn rate_of(stamp: TypeId) -> Option<Bytes> {
-    let rate = stamp.0 >> RATE_SHIFT;
-    (rate != 0).then(|| Bytes(1 << rate))
 }
 
 /// Where blocks of ended threads lie; `None` before the first start, and in the thread that forks.
@@ -369,6 +345,7 @@ extern "C" fn before_fork() {
     HAS_ENTERED.store(thread::enter::<ThreadBlock>(&raw const FRAME[1] as u64).is_some(), Ordering::Relaxed);
     FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
     LEDGER.before_fork();
+    events::before_fork();
 }
 
 extern "C" fn after_fork_in_parent() {
@@ -394,6 +371,9 @@ extern "C" fn after_fork_in_child() {
 
 fn end_fork() {
     // SAFETY: the calling thread called `before_fork`, or is its copy in the child.
-    unsafe { LEDGER.after_fork() };
+    unsafe {
+        events::after_fork();
+        LEDGER.after_fork();
+    }
     FORKING.store(0, Ordering::Relaxed);
 }

@@ -5,7 +5,7 @@
 //!
 //! - [`capture`]: stacks for other hooks of the artefact.
 //! - [`control`]: start, stop, pause, another rate or stack mode, while other threads allocate.
-//! - [`estimate`]: what sampled blocks stand for.
+//! - [`events`]: what happened to sampled blocks, one by one.
 //! - [`overhead`]: what the ledger itself costs.
 //!
 //! Stacks are ids of [`heapledger_unwind::nodes`].
@@ -13,17 +13,17 @@
 
 pub mod capture;
 pub mod control;
-pub mod estimate;
+pub mod events;
 pub mod overhead;
 
 mod block;
 mod bridge;
-mod filter;
 mod library;
 mod marks;
 mod observe;
 mod snapshot;
 
+use heapledger_core::filter;
 use heapledger_ledger::SharedLedger;
 
 pub use block::{internally, query};

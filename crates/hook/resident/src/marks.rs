@@ -24,7 +24,7 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
         let block = LEDGER.block_at(address)?;
         // SAFETY: passed on.
         let number = unsafe { stamp::intern(type_name, length, place) }.number();
-        Some(LEDGER.stamp(block.key, control::with_type(block.stamp, number.into())))
+        Some(LEDGER.stamp(block.key, TypeId(number.into())))
     });
     match found {
         Some(Some(is_stamped)) => is_stamped,
@@ -44,7 +44,7 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
 
 /// What a block with this entry in the ledger was stamped with; `None` where it was not.
 pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
-    stamp::get(control::type_of(stamp) as u16)
+    stamp::get(stamp.0 as u16)
 }
 
 /// A reporter has reported the block that begins at an address. Answers with a number of [`answer`].
@@ -146,9 +146,9 @@ pub(crate) fn block_around(address: u64) -> Option<Extent> {
 /// Declares that the live block at, or around, an address was allocated in the context that the calling thread is in
 /// now; the native stack stays. Whether there is one.
 pub fn set_context(address: u64) -> bool {
-    let Some(LiveBlock { key, stack, .. }) = query(|| LEDGER.block_at(address)).flatten() else { return false };
-    let Some(to) = in_present_context(stack) else { return false };
-    query(|| LEDGER.move_block(key, to) == Ok(true)).unwrap_or(false)
+    let Some(block) = query(|| LEDGER.block_at(address)).flatten() else { return false };
+    let Some(to) = in_present_context(block.stack) else { return false };
+    query(|| LEDGER.move_block(block.key, to) == Ok(true)).unwrap_or(false)
 }
 
 /// The site of a block, within the context that the calling thread is in now.

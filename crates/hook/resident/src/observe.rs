@@ -1,12 +1,13 @@
 //! What the hook table calls: an allocation after it succeeded, a free before it happens.
 
 use heapledger_core::hooks::{self, Caller, Observer, Pointer};
-use heapledger_core::{Bytes, StackId, ThreadId, arch};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Bytes, StackId, ThreadId, TypeId, arch, countdown};
 use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, SharedPending, Time};
 use heapledger_thread::{self as thread, Current};
 
-use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, may_wait};
-use crate::{LEDGER, control, estimate, filter};
+use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, is_sampled, may_wait};
+use crate::{LEDGER, control, events, filter};
 
 /// The ledger as an observer: told after the recorder, and after hooks that say nothing of their order.
 pub(crate) static OBSERVER: Observer = Observer {
@@ -21,31 +22,23 @@ pub(crate) static OBSERVER: Observer = Observer {
 // The contract of all is that of `Observer`: `caller` is a live frame of this thread.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    let (size, mean) = (size as u64, control::mean());
-    if mean != 0
-        && let Some(state) = thread::open::<ThreadBlock>()
-        && state.mean == mean
-        && state.until_sample > size
-        && size != 0
-    {
-        state.until_sample -= size;
-        return;
+    let rate = control::rate();
+    // Doors find that out by themselves, where this observer is the only one.
+    if rate == Rate::EXACT || !countdown::passes(size, rate.logarithm().into()) {
+        // SAFETY: see above.
+        unsafe { allocated(block, size as u64, rate, caller) };
     }
-    // SAFETY: see above.
-    unsafe { allocated(block, size, mean, caller) };
 }
 
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
-    let address = block as u64;
-    if control::mean() == 0 || filter::may_hold(address) {
-        freed(address, caller);
+    if may_know(block) {
+        freed(block as u64, caller);
     }
 }
 
 unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
-    let address = old as u64;
-    if control::mean() == 0 || filter::may_hold(address) {
-        reallocation_begins(address, caller);
+    if may_know(old) {
+        reallocation_begins(old as u64, caller);
     }
 }
 
@@ -60,76 +53,89 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
     }
 }
 
+/// Whether the ledger may have this block, or wants to hear of it all the same.
+#[inline(always)]
+fn may_know(block: Pointer) -> bool {
+    control::rate() == Rate::EXACT || filter::may_hold(block as u64)
+}
+
 /// # Safety
 ///
 /// See above.
 #[inline(never)]
-unsafe fn allocated(block: Pointer, size: u64, mean: u64, caller: Caller) {
-    if !control::is_recording() {
+unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
+    // Drawn in a pause too: what comes after it is as likely to be in the sample as ever.
+    if !is_sampled(size, rate, caller.sp()) || !control::is_recording() {
         return;
     }
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
         // SAFETY: the block was returned just now.
-        return outside(|| unsafe { enter(block, size, mean, UNKNOWN_THREAD, StackId::ROOT) });
+        return outside(|| unsafe { enter(block, size, rate, UNKNOWN_THREAD, StackId::ROOT) });
     };
-    if mean != 0 && !state.is_sampled(size, mean) {
-        return state.head.leave();
-    }
     let began = arch::ticks();
     // SAFETY: see above; the block was returned just now.
-    match unsafe { state.capture_for(caller, || stack_weight(block, size, mean)) } {
+    match unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } {
         // SAFETY: the block was returned just now.
-        Some(stack) => unsafe { enter(block, size, mean, state.thread(), stack) },
-        None => ignore(block, mean),
+        Some(stack) => unsafe { enter(block, size, rate, state.thread(), stack) },
+        None => ignore(block, rate),
     }
+    state.keep_up();
     state.finish(began);
 }
 
-/// Enters a block in the ledger.
+/// Enters a block in the ledger. All that the ledger does for it is part of this, as long as there is one such function.
 ///
 /// # Safety
 ///
 /// The block is live.
-unsafe fn enter(block: Pointer, size: u64, mean: u64, thread: ThreadId, stack: StackId) {
+#[inline(never)]
+unsafe fn enter(block: Pointer, size: u64, rate: Rate, thread: ThreadId, stack: StackId) {
     // SAFETY: passed on.
-    let new = unsafe { allocation(block, size, mean, thread, stack) };
-    if control::is_sample() {
-        forget_sample(new.key);
-    }
+    let new = unsafe { allocation(block, size, rate, thread, stack) };
+    enter_new(&new, || LEDGER.allocate(&new));
+}
+
+fn enter_new(new: &Allocation, enter: impl FnOnce() -> Result<Allocated, OutOfMemory>) {
+    // One may be displaced.
+    tell_of_free(new.key, new.thread);
     filter::add(new.key.0);
-    note(&new, LEDGER.allocate(&new));
+    note(new, enter());
 }
 
 /// # Safety
 ///
 /// The block is live.
-unsafe fn allocation(block: Pointer, size: u64, mean: u64, thread: ThreadId, stack: StackId) -> Allocation {
+unsafe fn allocation(block: Pointer, size: u64, rate: Rate, thread: ThreadId, stack: StackId) -> Allocation {
     Allocation {
         key: Key(block as u64),
         size: Bytes(size),
+        rate,
         // SAFETY: passed on.
         usable: Bytes(unsafe { usable_size(block) }.max(size)),
         stack,
         thread,
         time: Time(arch::ticks()),
-        stamp: control::rate_stamp(mean),
+        stamp: TypeId::NONE,
     }
 }
 
 /// An allocation was to be entered, for which the filter has counted.
 fn note(new: &Allocation, entered: Result<Allocated, OutOfMemory>) {
     match entered {
-        Ok(Allocated { displaced: None, .. }) => {}
-        // The displaced one was counted at this address, too.
-        Ok(_) => filter::remove(new.key.0),
-        Err(OutOfMemory) => return filter::remove(new.key.0),
+        Ok(Allocated { serial, displaced }) => {
+            if displaced.is_some() {
+                // It was counted at this address, too.
+                filter::remove(new.key.0);
+            }
+            events::allocated(new, serial);
+        }
+        Err(OutOfMemory) => filter::remove(new.key.0),
     }
-    estimate::allocated(new.size, new.stamp);
 }
 
 /// The program wants this block ignored. In a sample all that are not in it are.
-fn ignore(block: Pointer, mean: u64) {
-    if mean == 0 {
+fn ignore(block: Pointer, rate: Rate) {
+    if rate == Rate::EXACT {
         let address = block as u64;
         filter::add(address);
         if !LEDGER.ignore(Key(address)).is_ok_and(|displaced| displaced.is_none()) {
@@ -154,9 +160,9 @@ unsafe fn usable_size(block: Pointer) -> u64 {
 /// # Safety
 ///
 /// The block is live.
-unsafe fn stack_weight(block: Pointer, size: u64, mean: u64) -> u64 {
+unsafe fn stack_weight(block: Pointer, size: u64, rate: Rate) -> u64 {
     // SAFETY: passed on.
-    if mean == 0 { unsafe { usable_size(block) }.max(size) } else { u64::MAX }
+    if rate == Rate::EXACT { unsafe { usable_size(block) }.max(size) } else { u64::MAX }
 }
 
 #[inline(never)]
@@ -165,28 +171,27 @@ fn freed(address: u64, caller: Caller) {
         return outside(|| remove(address, UNKNOWN_THREAD));
     };
     let began = arch::ticks();
+    state.tell_of_others();
     remove(address, state.thread());
     state.finish(began);
 }
 
 fn remove(address: u64, thread: ThreadId) {
     let key = Key(address);
-    let freed = if control::is_sample() {
-        forget_sample(key);
-        LEDGER.free_if_known(thread, key)
-    } else {
-        LEDGER.free(thread, key)
-    };
+    tell_of_free(key, thread);
+    let freed = if control::is_sample() { LEDGER.free_if_known(thread, key) } else { LEDGER.free(thread, key) };
     if freed != Freed::Unknown {
         filter::remove(address);
     }
 }
 
-/// A block that may have been sampled is about to go.
-#[cold]
-fn forget_sample(key: Key) {
-    if let Some(block) = LEDGER.get(key) {
-        estimate::freed(block.size, block.stamp);
+/// If there is a block at this address, it is about to go.
+#[inline(always)]
+fn tell_of_free(key: Key, thread: ThreadId) {
+    if events::is_wanted()
+        && let Some(block) = LEDGER.get(key)
+    {
+        events::freed(&block, thread);
     }
 }
 
@@ -195,8 +200,12 @@ fn reallocation_begins(old: u64, caller: Caller) {
     // A thread that cannot keep what has begun says at the end that the block is gone.
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return };
     let began = arch::ticks();
+    state.tell_of_others();
     let pending = LEDGER.begin_realloc(state.thread(), Key(old));
-    state.push_pending(Pending { old, pending });
+    // What is not in the sample has nothing to end.
+    if !control::is_sample() || pending.old() != Freed::Unknown {
+        state.push_pending(Pending { old, pending });
+    }
     state.finish(began);
 }
 
@@ -205,20 +214,21 @@ fn reallocation_begins(old: u64, caller: Caller) {
 /// See above.
 #[inline(never)]
 unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Caller) {
-    let mean = control::mean();
+    let rate = control::rate();
     let has_failed = block.is_null() && (old.is_null() || size != 0);
     if has_failed && control::is_recording() {
         LEDGER.fail();
     }
+    let is_wanted = !block.is_null() && is_sampled(size, rate, caller.sp()) && control::is_recording();
     let address = old as u64;
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
         return outside(|| {
             if !has_failed && !old.is_null() {
                 remove(address, UNKNOWN_THREAD);
             }
-            if !block.is_null() && control::is_recording() {
+            if is_wanted {
                 // SAFETY: the block was returned just now.
-                unsafe { enter(block, size, mean, UNKNOWN_THREAD, StackId::ROOT) };
+                unsafe { enter(block, size, rate, UNKNOWN_THREAD, StackId::ROOT) };
             }
         });
     };
@@ -230,43 +240,55 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         }
         return state.finish(began);
     }
-    let is_wanted = !block.is_null() && control::is_recording() && (mean == 0 || state.is_sampled(size, mean));
     // SAFETY: see above; the block was returned just now.
-    let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, mean)) } } else { None };
+    let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } } else { None };
+    let is_event = pending.is_some() || stack.is_some();
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {
             // SAFETY: the block was returned just now.
-            let mut new = unsafe { allocation(block, size, mean, state.thread(), stack) };
+            let mut new = unsafe { allocation(block, size, rate, state.thread(), stack) };
             // It is another block, but of what the old one was.
             if let Some(old) = pending.old_block() {
-                new.stamp = control::with_type(new.stamp, control::type_of(old.stamp));
+                new.stamp = old.stamp;
             }
-            count_release(&pending);
+            count_release(&pending, new.thread);
             filter::add(new.key.0);
             note(&new, LEDGER.finish_realloc(pending, &new));
         }
-        (Some(Pending { pending, .. }), None) => release(pending),
-        // SAFETY: the block was returned just now.
-        (None, Some(stack)) => unsafe { enter(block, size, mean, state.thread(), stack) },
+        (Some(Pending { pending, .. }), None) => release(pending, state.thread()),
+        (None, Some(stack)) => {
+            // Of a block that is not in the sample nothing has begun.
+            if !old.is_null() && control::is_sample() {
+                // SAFETY: the block was returned just now.
+                let new = unsafe { allocation(block, size, rate, state.thread(), stack) };
+                enter_new(&new, || LEDGER.reallocate_unsampled(&new));
+            } else {
+                // SAFETY: the block was returned just now.
+                unsafe { enter(block, size, rate, state.thread(), stack) };
+            }
+        }
         (None, None) => {}
     }
     if is_wanted && stack.is_none() {
-        ignore(block, mean);
+        ignore(block, rate);
+    }
+    if is_event {
+        state.keep_up();
     }
     state.finish(began);
 }
 
 /// A reallocation ends as a free.
-pub(crate) fn release(pending: SharedPending) {
-    count_release(&pending);
+pub(crate) fn release(pending: SharedPending, thread: ThreadId) {
+    count_release(&pending, thread);
     LEDGER.finish_as_free(pending);
 }
 
 /// The old block of a reallocation is about to go for good.
-fn count_release(pending: &SharedPending) {
+fn count_release(pending: &SharedPending, thread: ThreadId) {
     if let Some(old) = pending.old_block() {
         filter::remove(old.key.0);
-        estimate::freed(old.size, old.stamp);
+        events::freed(&old, thread);
     }
 }
 

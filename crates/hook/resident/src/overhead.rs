@@ -29,6 +29,8 @@ pub struct Overhead {
     pub bytes_threads: Bytes,
     /// The filter of sampled addresses.
     pub bytes_filter: Bytes,
+    /// Events that are kept.
+    pub bytes_events: Bytes,
     /// Nanoseconds spent in the hook, all threads together: an estimate from one in 256 recorded events. What an
     /// allocation costs that is not sampled is not in it.
     pub nanoseconds: u64,
@@ -38,7 +40,7 @@ impl Overhead {
     /// All that is mapped.
     pub fn bytes(&self) -> Bytes {
         let parts = [self.bytes_ledger, self.bytes_stacks, self.bytes_rules, self.bytes_threads, self.bytes_filter];
-        Bytes(parts.iter().map(|bytes| bytes.0).sum())
+        Bytes(parts.iter().map(|bytes| bytes.0).sum::<u64>() + self.bytes_events.0)
     }
 }
 
@@ -56,6 +58,7 @@ pub fn overhead() -> Overhead {
         bytes_rules: Bytes(if rules::cache().is_some() { rules::CACHE_LENGTH as u64 } else { 0 }),
         bytes_threads: Bytes(heapledger_thread::bytes_mapped()),
         bytes_filter: Bytes(crate::filter::LENGTH as u64),
+        bytes_events: crate::events::bytes_mapped(),
         nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
     }
 }
@@ -73,11 +76,46 @@ pub(crate) fn add(ticks: u64) {
     TICKS_MEASURED.fetch_add(ticks, Ordering::Relaxed);
 }
 
+/// Nanoseconds since the ledger was started last; 0 if it never was.
+pub fn age_of_ledger() -> u64 {
+    match BEGAN_NANOSECONDS.load(Ordering::Relaxed) {
+        0 => 0,
+        began => monotonic_nanoseconds().saturating_sub(began),
+    }
+}
+
 /// The moment of a time stamp, as nanoseconds before now.
 pub fn age(stamp: u64) -> u64 {
-    let (now, began) = (ticks(), BEGAN_TICKS.load(Ordering::Relaxed));
-    let elapsed = monotonic_nanoseconds().saturating_sub(BEGAN_NANOSECONDS.load(Ordering::Relaxed));
-    let share =
-        u128::from(now.saturating_sub(stamp)) * u128::from(elapsed) / u128::from(now.saturating_sub(began).max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
+    let clock = Clock::now();
+    clock.nanoseconds(clock.ticks.saturating_sub(stamp))
+}
+
+/// What time stamps are in nanoseconds: as of one moment, so that what comes later does so there, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    began: u64,
+    ticks: u64,
+    elapsed: u64,
+}
+
+impl Clock {
+    /// Since the ledger was started last.
+    pub fn now() -> Clock {
+        let began = BEGAN_TICKS.load(Ordering::Relaxed);
+        Clock {
+            began,
+            ticks: ticks(),
+            elapsed: monotonic_nanoseconds().saturating_sub(BEGAN_NANOSECONDS.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The moment of a time stamp, as nanoseconds since the start.
+    pub fn since_start(self, stamp: u64) -> u64 {
+        self.nanoseconds(stamp.saturating_sub(self.began))
+    }
+
+    fn nanoseconds(self, ticks: u64) -> u64 {
+        let all = u128::from(self.ticks.saturating_sub(self.began).max(1));
+        u64::try_from(u128::from(ticks) * u128::from(self.elapsed) / all).unwrap_or(u64::MAX)
+    }
 }

@@ -15,6 +15,7 @@
 //! event comes first. Addresses that are no multiples of 8, sizes of 256 GiB and more, and all that is rare go into
 //! extended events. Kinds 8 to 11 are reserved for events of two words, 12 to 14 for three: a reader can skip them.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
 
 /// A run of words.
@@ -151,6 +152,8 @@ pub mod code {
     pub const MARKS_CLEARED: u16 = 18;
     /// [`super::Extended::MarksComplete`].
     pub const MARKS_COMPLETE: u16 = 19;
+    /// [`super::Extended::Others`].
+    pub const OTHERS: u16 = 20;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: an arena came or went.
@@ -195,8 +198,8 @@ pub enum Extended<'words> {
         count: u64,
         /// The block's usable size, 0 where not asked.
         usable: u64,
-        /// For how many bytes this sampled allocation stands, 0 where it was not sampled.
-        weight: u64,
+        /// At which rate it was sampled.
+        rate: Rate,
     },
     /// Any free.
     Free {
@@ -230,6 +233,9 @@ pub enum Extended<'words> {
         stack: StackId,
         /// The count argument, 0 where the call has none.
         count: u64,
+        /// At which rate the new block was sampled. In a session that samples, an end without beginning says that the old
+        /// block was not; in another one, that there was none.
+        rate: Rate,
     },
     /// A call that should have returned a block, and did not.
     Failed {
@@ -343,6 +349,9 @@ pub enum Extended<'words> {
     MarksCleared,
     /// All reporters have been asked.
     MarksComplete,
+    /// In a session that samples: this thread has made allocations that are not in the sample, since the latest of its own
+    /// that is.
+    Others,
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -397,8 +406,9 @@ pub fn pack(bytes: &[u8], words: &mut [u64]) -> Option<usize> {
 pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut [u64]) -> Option<Words<'buffer>> {
     let mut writer = Writer { buffer, at: 2 };
     let code = match *event {
-        Extended::Alloc { api, address, size, stack, alignment, count, usable, weight } => {
-            writer.put(&[api as u64, address, size, u64::from(stack.0), alignment, count, usable, weight])?;
+        Extended::Alloc { api, address, size, stack, alignment, count, usable, rate } => {
+            let rate = rate.logarithm().into();
+            writer.put(&[api as u64, address, size, u64::from(stack.0), alignment, count, usable, rate])?;
             code::ALLOC
         }
         Extended::Free { api, address, size, alignment } => {
@@ -409,8 +419,9 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[api as u64, address])?;
             code::REALLOC_BEGIN
         }
-        Extended::ReallocEnd { api, outcome, address, size, stack, count } => {
-            writer.put(&[api as u64 | (outcome as u64) << 8, address, size, u64::from(stack.0), count])?;
+        Extended::ReallocEnd { api, outcome, address, size, stack, count, rate } => {
+            let what = api as u64 | (outcome as u64) << 8 | u64::from(rate.logarithm()) << 16;
+            writer.put(&[what, address, size, u64::from(stack.0), count])?;
             code::REALLOC_END
         }
         Extended::Failed { api, size, stack, alignment, count } => {
@@ -470,6 +481,7 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         }
         Extended::MarksCleared => code::MARKS_CLEARED,
         Extended::MarksComplete => code::MARKS_COMPLETE,
+        Extended::Others => code::OTHERS,
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
             code
@@ -674,7 +686,7 @@ impl<'words> Extended<'words> {
                 alignment: word(4)?,
                 count: word(5)?,
                 usable: word(6)?,
-                weight: word(7)?,
+                rate: Rate::from_logarithm(word(7)?),
             },
             code::FREE => Extended::Free { api: api(0)?, address: word(1)?, size: word(2)?, alignment: word(3)? },
             code::REALLOC_BEGIN => Extended::ReallocBegin { api: api(0)?, address: word(1)? },
@@ -692,6 +704,7 @@ impl<'words> Extended<'words> {
                     size: word(2)?,
                     stack: stack(3)?,
                     count: word(4)?,
+                    rate: Rate::from_logarithm(word(0)? >> 16 & 0xff),
                 }
             }
             code::FAILED => Extended::Failed {
@@ -744,6 +757,7 @@ impl<'words> Extended<'words> {
             code::UNMARKED => Extended::Unmarked { address: word(0)?, reporter: word(1)? },
             code::MARKS_CLEARED => Extended::MarksCleared,
             code::MARKS_COMPLETE => Extended::MarksComplete,
+            code::OTHERS => Extended::Others,
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

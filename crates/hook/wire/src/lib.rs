@@ -18,4 +18,4 @@ pub mod ring;
 pub mod session;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

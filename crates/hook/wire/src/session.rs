@@ -8,8 +8,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::sys;
 
-/// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal.
+/// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal, and
+/// [`SAMPLES_SUFFIX`] where the session samples.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
+/// The end of that variable in a session that records a sample of all blocks: for as long as it lasts, whatever the rate.
+pub const SAMPLES_SUFFIX: &str = ":s";
 /// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
 /// preload library.
 pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
@@ -57,6 +60,9 @@ pub struct SessionPage {
     /// Not 0: the contexts that programs declare are left out. Fixed for the session; no bit of `mode`, because in the
     /// usual case nothing has to look at it.
     pub without_contexts: AtomicU32,
+    /// In a session that samples: the [logarithm](heapledger_core::sample::Rate::logarithm) of the mean distance of sample
+    /// points; 0 while all is recorded. It may change at any time.
+    pub rate: AtomicU32,
 }
 
 impl SessionPage {
@@ -78,6 +84,12 @@ impl SessionPage {
     #[inline(always)]
     pub fn is_without_contexts(&self) -> bool {
         self.without_contexts.load(Ordering::Relaxed) != 0
+    }
+
+    /// The logarithm of the mean distance of sample points at the moment.
+    #[inline(always)]
+    pub fn rate(&self) -> u32 {
+        self.rate.load(Ordering::Relaxed)
     }
 
     /// Whether the session is over.

@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
 use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, WORDS_MAX};
 use heapledger_wire::publish::Producer;
@@ -43,6 +44,7 @@ fn session() -> SessionPage {
         sleeping: AtomicU32::new(0),
         mode: AtomicU32::new(0),
         without_contexts: AtomicU32::new(0),
+        rate: AtomicU32::new(0),
     }
 }
 
@@ -149,7 +151,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             alignment,
             count: 1,
             usable: 2,
-            weight: 3,
+            rate: Rate::from_logarithm(19),
         }),
         Owned::Ended(number, address) => Whole::Extended(Extended::ReallocEnd {
             api: Api::Reallocarray,
@@ -158,6 +160,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             size: 5,
             stack: StackId(6),
             count: 7,
+            rate: Rate::from_logarithm(40),
         }),
         Owned::Thread(thread, name) => Whole::Extended(Extended::ThreadStart { thread, name }),
         Owned::Module(start, ref build_id, ref path) => {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch;
-use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, serve};
+use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, serve, way};
 use heapledger_core::lock::Lock;
 
 use crate::Allocator;
@@ -42,7 +42,7 @@ static LOCK: Lock = Lock::new();
 #[inline(never)]
 pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
     let Some(_guard) = LOCK.try_lock() else { return };
-    if hooks::is_settled() {
+    if way::is_settled() {
         return;
     }
     if allocator.is_system {
@@ -53,7 +53,7 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
         // SAFETY: the contract of `with_usable_size`.
         unsafe { hooks::set_usable_size(function) };
     }
-    hooks::settle();
+    way::settle();
     if !allocator.is_system {
         join(allocator);
     }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
 use heapledger_core::Bytes;
-use heapledger_inspect::{Block, Held, Ledger, Options, Order, Site, Stack, Stacks};
+use heapledger_inspect::{Block, Held, Ledger, Options, Order, Site, Stack, Stacks, StandardError};
 
 use crate::misuses;
 
@@ -42,6 +42,20 @@ struct COptions {
     reserved: u32,
 }
 
+/// `heapledger_standard_error`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct CStandardError {
+    bytes: u64,
+    blocks: u64,
+}
+
+impl From<StandardError> for CStandardError {
+    fn from(StandardError { bytes, blocks }: StandardError) -> CStandardError {
+        CStandardError { bytes: bytes.0, blocks: blocks.0 }
+    }
+}
+
 /// `heapledger_totals`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +74,9 @@ struct CTotals {
     blocks_live_max: u64,
     bytes_live_max: u64,
     refused: u64,
+    allocated_standard_error: CStandardError,
+    live_standard_error: CStandardError,
+    peak_standard_error: CStandardError,
 }
 
 /// `heapledger_where`.
@@ -104,6 +121,8 @@ struct CSite {
     bytes_live: u64,
     temporaries: u64,
     at: Where,
+    allocated_standard_error: CStandardError,
+    live_standard_error: CStandardError,
 }
 
 /// `heapledger_dynamic_type`.
@@ -246,6 +265,9 @@ unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
         blocks_live_max: now.blocks_live_max.0,
         bytes_live_max: now.bytes_live_max.0,
         refused: ledger.losses().refused.0,
+        allocated_standard_error: now.allocated_standard_error.into(),
+        live_standard_error: now.live_standard_error.into(),
+        peak_standard_error: now.peak_standard_error.into(),
     };
     // SAFETY: the caller's contract.
     unsafe { write(totals, answer) }
@@ -336,7 +358,7 @@ unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void)
     let Some(each) = each else { return FAILED };
     for found in Ledger::get().census_by_vtable().types {
         let Ok(name) = CString::new(found.name) else { continue };
-        let (blocks, bytes) = (found.blocks.round() as u64, found.bytes.round() as u64);
+        let (blocks, bytes) = (found.blocks.0, found.bytes.0);
         let found =
             CDynamicType { size: size_of::<CDynamicType>() as u32, reserved: 0, name: name.as_ptr(), blocks, bytes };
         // SAFETY: the caller's contract; the name stays for the time of the call.
@@ -386,6 +408,8 @@ fn c_site(site: &Site) -> CSite {
         bytes_live: site.bytes_live.0,
         temporaries: site.temporaries.0,
         at: place(site.stack),
+        allocated_standard_error: site.allocated_standard_error.into(),
+        live_standard_error: site.live_standard_error.into(),
     }
 }
 

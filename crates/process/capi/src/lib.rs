@@ -5,12 +5,16 @@
 //! `heapledger record` this ledger stays off: what the program declares goes to the recorder, and nothing is counted twice.
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
+#[cfg(any(feature = "page", feature = "profile"))]
+mod address;
 mod calls;
 mod dmd;
 mod environment;
 mod misuses;
 #[cfg(feature = "page")]
 mod page;
+#[cfg(feature = "profile")]
+mod profile;
 mod reports;
 
 use heapledger_core::bridge::Bridge;

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
+use std::process;
 use std::sync::{Mutex, PoisonError};
-use std::{process, ptr};
 
 use heapledger_reports::about;
 use heapledger_serve::{Options, Server};
 
-use crate::calls::{FAILED, OK, print_text};
+use crate::address::give;
+use crate::calls::{FAILED, print_text};
 use crate::reports::{Collection, given};
 
 const VERBOSE: u32 = 8;
@@ -52,14 +53,6 @@ pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int 
         }
     }
     let Some((_, running)) = &*server else { return FAILED };
-    let address = running.url().as_bytes();
-    if url.is_null() || length <= address.len() {
-        return FAILED;
-    }
-    // SAFETY: there is room for the address and a zero behind it, by the check above and the caller's contract.
-    unsafe {
-        ptr::copy_nonoverlapping(address.as_ptr().cast(), url, address.len());
-        url.add(address.len()).write(0);
-    }
-    OK
+    // SAFETY: the caller's contract.
+    unsafe { give(running.url(), url, length) }
 }

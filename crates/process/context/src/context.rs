@@ -1,6 +1,7 @@
 //! A context as a value: to take it elsewhere.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use heapledger_core::bridge;
@@ -10,7 +11,7 @@ use crate::scope::ScopeGuard;
 use crate::stack;
 
 /// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Context {
     /// `None`: no scopes, no memory.
     frames: Option<Arc<[Frame]>>,
@@ -64,6 +65,11 @@ impl Context {
         self.frames.is_none()
     }
 
+    /// The scopes, the outermost first, each with its value as reports have it: `route{path=/users}`.
+    pub fn scopes(&self) -> impl Iterator<Item = String> {
+        self.frames().iter().map(|frame| scope(*frame))
+    }
+
     fn frames(&self) -> &[Frame] {
         self.frames.as_deref().unwrap_or(&[])
     }
@@ -94,23 +100,34 @@ pub fn set_context<T: ?Sized>(block: *const T) {
 /// As reports have it: `outer > inner{key=value}`; `(no context)`.
 impl fmt::Display for Context {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |name: *const Name| {
-            // SAFETY: null, or a static name: that is what frames are made of.
-            unsafe { name.as_ref() }.map(|name| String::from_utf8_lossy(name.bytes()))
-        };
         if self.is_none() {
             return formatter.write_str("(no context)");
         }
-        for (index, frame) in self.frames().iter().enumerate() {
-            if index > 0 {
-                formatter.write_str(" > ")?;
-            }
-            formatter.write_str(&text(frame.name).unwrap_or_default())?;
-            if let Some(value) = text(frame.value) {
-                write!(formatter, "{{{value}}}")?;
-            }
+        for (index, scope) in self.scopes().enumerate() {
+            let separator = if index > 0 { " > " } else { "" };
+            write!(formatter, "{separator}{scope}")?;
         }
         Ok(())
+    }
+}
+
+/// A scope, with its value.
+fn scope(frame: Frame) -> String {
+    let text = |name: *const Name| {
+        // SAFETY: null, or a static name: that is what frames are made of.
+        unsafe { name.as_ref() }.map(|name| String::from_utf8_lossy(name.bytes()))
+    };
+    let name = text(frame.name).unwrap_or_default();
+    match text(frame.value) {
+        Some(value) => format!("{name}{{{value}}}"),
+        None => name.into_owned(),
+    }
+}
+
+/// Equal contexts are those of the same scopes with the same values: by their places in the program, not by their texts.
+impl Hash for Context {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.frames().iter().for_each(|frame| (frame.name, frame.value).hash(state));
     }
 }
 

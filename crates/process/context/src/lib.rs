@@ -3,6 +3,8 @@
 mod context;
 mod future;
 mod interner;
+#[doc(hidden)]
+pub mod quiet;
 mod scope;
 mod stack;
 #[cfg(feature = "tracing")]

@@ -56,8 +56,8 @@
 //! # Exact or sampled
 //!
 //! [`Options::EXACT`] records every call. With [`Options::sample_every`] every allocated byte is a sample point with the
-//! same small probability, and what is live is estimated without bias: a block in the ledger has the
-//! [weight](Block::weight) of all that it stands for. The rate may be changed at any time.
+//! same small probability, and what was allocated and is live is estimated without bias: a block in the ledger counts for
+//! all that it [stands for](Block::stands_for), and amounts come with a [`StandardError`]. The rate may be changed at any time.
 //!
 //! ```
 //! use heapledger::{Bytes, Ledger, Options};
@@ -69,6 +69,24 @@
 //! assert!(ledger.block_at(large.as_ptr()).is_some(), "nearly certain: 128 times the mean");
 //! ledger.set_sampling(Some(Bytes(64 << 10)));
 //! assert!(ledger.totals().is_estimate);
+//! ```
+//!
+//! # Always on: the profile
+//!
+//! `heapledger::profile` (feature `profile`) is that for a program in production: it samples, in bounded memory, from whenever
+//! somebody says so, and serves what `go tool pprof` and scrapers of profiles ask for; with the feature `profile-push` it sends
+//! profiles to a server. `docs/profile.md` of the project is the manual.
+//!
+//! ```
+//! # #[cfg(feature = "profile")] {
+//! # #[global_allocator]
+//! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
+//! use heapledger::profile;
+//!
+//! profile::start(profile::Options::default()).unwrap();
+//! let server = profile::Server::start(profile::ServerOptions::default()).unwrap();
+//! eprintln!("go tool pprof {}/heap", server.url());
+//! # }
 //! ```
 //!
 //! # Why: contexts, types, pools
@@ -152,6 +170,20 @@
 //! # }
 //! ```
 //!
+//! # What everybody holds at one moment: memory dumps
+//!
+//! With the feature `dump`, parts of a program are asked all at once, in all its processes, and what they say goes to a file for Chrome's
+//! `about:tracing`, with the heap by stack and type: the module `dump`, and `docs/dumps.md` of the project.
+//!
+//! ```
+//! # #[cfg(feature = "dump")] {
+//! use heapledger::dump::{self, Level, Options};
+//!
+//! let made = dump::dump(&Options { level: Level::Light, ..Options::default() });
+//! println!("{:?} bytes are allocated", made.own().size_of(dump::MALLOC_OBJECTS));
+//! # }
+//! ```
+//!
 //! # How much a value owns
 //!
 //! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself not. It is there for the
@@ -216,9 +248,18 @@ pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 #[cfg(feature = "reports")]
 pub use heapledger_derive::reporter;
 pub use heapledger_derive::{HeapSize, Sizes, in_context, stamped};
+#[cfg(feature = "dump")]
+#[doc(inline)]
+pub use heapledger_dump as dump;
+#[cfg(all(doctest, feature = "dump"))]
+#[doc = include_str!("../../../../docs/dumps.md")]
+pub use heapledger_dump as guide_to_dumps;
 pub use heapledger_inspect::*;
 pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize, Sizes};
 pub use heapledger_pool::Pool;
+#[cfg(feature = "profile")]
+#[doc(inline)]
+pub use heapledger_profile as profile;
 #[cfg(feature = "reports")]
 #[doc(inline)]
 pub use heapledger_report as reports;

@@ -317,8 +317,8 @@ fn samples_keep_their_weight() {
     let kept: Vec<Box<[u64; 64]>> = (0..2_000).map(|_| stamp!(Box::new([7; 64]))).collect();
     let sampled: Vec<Block> = ledger.blocks().filter(|block| block.type_name() == Some("[u64; 64]")).collect();
     assert!(sampled.len() > 100 && sampled.len() < 600, "{}", sampled.len());
-    let weight: f64 = sampled.iter().map(|block| block.weight).sum();
-    assert!(weight > 1_600.0 && weight < 2_400.0, "{weight}");
+    let blocks: u64 = sampled.iter().map(|block| block.stands_for.0).sum();
+    assert!((1_600..2_400).contains(&blocks), "{blocks}");
     assert_eq!(ledger.losses().stamps_unknown, 0, "most are not in the sample");
     drop(kept);
     assert!(ledger.totals().bytes_live.0 < 200_000, "{:?}", ledger.totals());

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use heapledger_core::{Bytes, Serial, ThreadId};
+use heapledger_core::{Blocks, Bytes, Serial, ThreadId};
 use heapledger_ledger::{LiveBlock, Marks};
-use heapledger_resident::{LEDGER, control, estimate, overhead, query};
+use heapledger_resident::{LEDGER, overhead, query};
 
 use crate::Stack;
 use crate::reported::Mark;
@@ -32,8 +32,8 @@ pub struct Block {
     pub age: Duration,
     /// The ordinal of its allocation since the ledger was started.
     pub serial: Serial,
-    /// How many blocks it stands for: 1, unless it was sampled.
-    pub weight: f64,
+    /// How many blocks of its size and stack it stands for: 1, unless it was sampled. A whole number, which is right on average.
+    pub stands_for: Blocks,
     /// The mean distance of samples when it was sampled.
     pub sampled_every: Option<Bytes>,
     /// Who has reported it: the first two reports.
@@ -51,13 +51,13 @@ impl Block {
             address: block.key.address(),
             size: block.size,
             usable: block.usable,
-            stack: Stack::new(block.stack),
+            stack: Stack::of(block.stack),
             stamp: Stamp::of(block.stamp),
             thread: block.thread,
             age: Duration::from_nanos(overhead::age(block.time.0)),
             serial: block.serial,
-            weight: estimate::weight(block.size, block.stamp),
-            sampled_every: control::rate_of(block.stamp),
+            stands_for: block.stands_for(),
+            sampled_every: block.rate.mean(),
             marks: marks.map(|mark| mark.map(Mark::of)),
         }
     }

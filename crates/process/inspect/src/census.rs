@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use heapledger_core::sys;
+use heapledger_core::{Blocks, Bytes, sys};
 use heapledger_resident::internally;
 
 use crate::block::LiveBlocks;
-use crate::modules::{Modules, VtableSymbols};
+use crate::maps::{Maps, VtableSymbols};
 
 /// Blocks that are looked at in one go.
 const BATCH: usize = 1024;
@@ -17,15 +17,15 @@ const OFFSET_MAX: u64 = 1 << 24;
 const NAME_MAX: usize = 4096;
 
 /// Live blocks of one dynamic type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DynamicType {
     /// The type, `app::Circle`; of an array, of its elements: `[app::Circle]`.
     pub name: String,
     /// Live blocks, estimated in a sampled ledger.
-    pub blocks: f64,
+    pub blocks: Blocks,
     /// Their requested bytes, estimated as well.
-    pub bytes: f64,
+    pub bytes: Bytes,
 }
 
 /// What the live blocks are that hold C++ objects: see [`Ledger::census_by_vtable`](crate::Ledger::census_by_vtable).
@@ -45,24 +45,25 @@ pub struct VtableCensus {
     /// The types, the largest first.
     pub types: Vec<DynamicType>,
     /// All live blocks, those of no known type included.
-    pub blocks: f64,
+    pub blocks: Blocks,
     /// Their requested bytes.
-    pub bytes: f64,
+    pub bytes: Bytes,
 }
 
 impl VtableCensus {
     pub(crate) fn of(blocks: LiveBlocks) -> VtableCensus {
         // First the blocks, then the rest without being told of it: a ledger that is asked cannot be told at the same time.
-        let blocks: Vec<Live> =
-            blocks.map(|block| Live { address: block.address, bytes: block.size.0, weight: block.weight }).collect();
+        let blocks: Vec<Live> = blocks
+            .map(|block| Live { address: block.address, bytes: block.size.0, stands_for: block.stands_for.0 })
+            .collect();
         let mut census = VtableCensus::default();
         for block in &blocks {
-            census.blocks += block.weight;
-            census.bytes += block.weight * block.bytes as f64;
+            census.blocks.0 += block.stands_for;
+            census.bytes.0 += block.stands_for * block.bytes;
         }
         let found = internally(|| {
-            let mut reader = Reader::new(Modules::of_this_process());
-            let mut sums: HashMap<(u64, bool), (f64, f64)> = HashMap::new();
+            let mut reader = Reader::new(Maps::of_this_process());
+            let mut sums: HashMap<(u64, bool), (u64, u64)> = HashMap::new();
             let mut start = 0;
             while start < blocks.len() {
                 start += reader.batch(&blocks[start..], &mut sums);
@@ -79,9 +80,9 @@ impl VtableCensus {
 /// The table of types: blocks, bytes and their shares.
 impl fmt::Display for VtableCensus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sum = |of: fn(&DynamicType) -> f64| self.types.iter().map(of).sum::<f64>();
-        let without = (self.blocks - sum(|found| found.blocks), self.bytes - sum(|found| found.bytes));
-        let types = self.types.iter().map(|found| (&*found.name, found.blocks, found.bytes));
+        let sum = |of: fn(&DynamicType) -> u64| self.types.iter().map(of).sum::<u64>();
+        let without = (self.blocks.0 - sum(|found| found.blocks.0), self.bytes.0 - sum(|found| found.bytes.0));
+        let types = self.types.iter().map(|found| (&*found.name, found.blocks.0, found.bytes.0));
         crate::table::write(out, "dynamic type", types.chain([("[no vtable]", without.0, without.1)]))
     }
 }
@@ -89,24 +90,24 @@ impl fmt::Display for VtableCensus {
 struct Live {
     address: u64,
     bytes: u64,
-    weight: f64,
+    stands_for: u64,
 }
 
 /// Knows which words are vtables.
 struct Reader {
-    modules: Modules,
+    maps: Maps,
     symbols: VtableSymbols,
     /// The names of the types whose vtables words were found to be, or not to be.
     known: HashMap<u64, Option<String>>,
 }
 
 impl Reader {
-    fn new(modules: Modules) -> Reader {
-        Reader { modules, symbols: VtableSymbols::default(), known: HashMap::new() }
+    fn new(maps: Maps) -> Reader {
+        Reader { maps, symbols: VtableSymbols::default(), known: HashMap::new() }
     }
 
     /// Adds the first blocks, and says how many.
-    fn batch(&mut self, blocks: &[Live], sums: &mut HashMap<(u64, bool), (f64, f64)>) -> usize {
+    fn batch(&mut self, blocks: &[Live], sums: &mut HashMap<(u64, bool), (u64, u64)>) -> usize {
         let blocks = &blocks[..blocks.len().min(BATCH)];
         let addresses: Vec<u64> = blocks.iter().map(|block| block.address).collect();
         let mut words = [[0_u64; 2]; BATCH];
@@ -123,8 +124,8 @@ impl Reader {
             };
             if let Some(object) = object {
                 let sum = sums.entry(object).or_default();
-                sum.0 += block.weight;
-                sum.1 += block.weight * block.bytes as f64;
+                sum.0 += block.stands_for;
+                sum.1 += block.stands_for * block.bytes;
             }
         }
         // That which could not be read is passed by.
@@ -132,7 +133,7 @@ impl Reader {
     }
 
     fn is_vtable(&mut self, word: u64) -> bool {
-        if !self.modules.contains(word) || !word.is_multiple_of(8) {
+        if !self.maps.contains(word) || !word.is_multiple_of(8) {
             return false;
         }
         if let Some(known) = self.known.get(&word) {
@@ -153,12 +154,11 @@ impl Reader {
             return None;
         }
         if description == 0 {
-            return self.symbols.at(vtable - 16, &self.modules);
+            return self.symbols.at(vtable - 16, &self.maps);
         }
         // The description is an object with a vtable itself; then comes a pointer to the type's name.
-        let [own_vtable, name] =
-            read(Some(description).filter(|&at| at.is_multiple_of(8) && self.modules.contains(at))?)?;
-        if !self.modules.contains(own_vtable) || !self.modules.contains(name) {
+        let [own_vtable, name] = read(Some(description).filter(|&at| at.is_multiple_of(8) && self.maps.contains(at))?)?;
+        if !self.maps.contains(own_vtable) || !self.maps.contains(name) {
             return None;
         }
         let name = text(name)?;
@@ -167,9 +167,9 @@ impl Reader {
         is_mangled_type(name).then(|| name.to_owned())
     }
 
-    fn named(&self, sums: HashMap<(u64, bool), (f64, f64)>) -> Vec<DynamicType> {
+    fn named(&self, sums: HashMap<(u64, bool), (u64, u64)>) -> Vec<DynamicType> {
         // A type may have several vtables: one in each module that uses it.
-        let mut by_name: HashMap<String, (f64, f64)> = HashMap::new();
+        let mut by_name: HashMap<String, (u64, u64)> = HashMap::new();
         for ((vtable, is_array), (blocks, bytes)) in sums {
             let Some(Some(mangled)) = self.known.get(&vtable) else { continue };
             let name = demangled(mangled);
@@ -177,9 +177,11 @@ impl Reader {
             sum.0 += blocks;
             sum.1 += bytes;
         }
-        let mut types: Vec<_> =
-            by_name.into_iter().map(|(name, (blocks, bytes))| DynamicType { name, blocks, bytes }).collect();
-        types.sort_by(|one, other| other.bytes.total_cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
+        let types = by_name.into_iter();
+        let mut types: Vec<_> = types
+            .map(|(name, (blocks, bytes))| DynamicType { name, blocks: Blocks(blocks), bytes: Bytes(bytes) })
+            .collect();
+        types.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
         types
     }
 }

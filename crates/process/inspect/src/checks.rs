@@ -118,10 +118,10 @@ pub enum MisuseKind {
 
 impl Misuse {
     fn new((report, times): (Report, u64)) -> Misuse {
-        let call = |call: Option<Call>, at: StackId| call.map(|call| (call, Stack::new(at)));
+        let call = |call: Option<Call>, at: StackId| call.map(|call| (call, Stack::of(at)));
         let Report { kind, address, size, allocated, allocated_at, freed, freed_at, thread } = report;
         let kind = match kind {
-            Kind::DoubleFree { first, first_at } => MisuseKind::DoubleFree(first, Stack::new(first_at)),
+            Kind::DoubleFree { first, first_at } => MisuseKind::DoubleFree(first, Stack::of(first_at)),
             Kind::Mismatch => MisuseKind::Mismatch,
             Kind::WrongSize { said } => MisuseKind::WrongSize(Bytes(said)),
             Kind::Overwrite { bytes } => MisuseKind::Overwrite(bytes),

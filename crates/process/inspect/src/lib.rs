@@ -7,7 +7,11 @@ mod block;
 mod census;
 mod checks;
 mod defects;
-mod modules;
+#[doc(hidden)]
+pub mod elf;
+mod error;
+mod loaded;
+mod maps;
 mod print;
 mod reported;
 mod site;
@@ -28,9 +32,11 @@ pub use block::{Block, LiveBlocks};
 pub use census::{DynamicType, VtableCensus};
 pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
 pub use defects::{Defect, DefectKind};
+pub use error::StandardError;
 pub use heapledger_resident::SnapshotError;
 pub use heapledger_resident::control::{Losses, Options, STACK_PROBABILITY, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
+pub use loaded::{Module, Modules, Segment};
 pub use print::PrintError;
 pub use reported::{Held, Mark, Marked, Reported};
 pub use site::{Order, Site};
@@ -96,7 +102,7 @@ impl Ledger {
     }
 
     /// Samples at another rate from now on, rounded to a power of two, or records everything. Blocks that are in the
-    /// ledger keep the weight with which they were sampled.
+    /// ledger go on standing for as many as when they were sampled.
     pub fn set_sampling(self, sample_every: Option<Bytes>) {
         control::set_sampling(sample_every);
     }
@@ -134,15 +140,15 @@ impl Ledger {
 
     /// Every site: each stack that has allocated since the start, in the order of their first allocations.
     ///
-    /// In a sampled ledger, and where not every block has a stack, what is live of a site is not an estimate here;
-    /// [`Ledger::top_sites`] gives that.
+    /// In a sampled ledger the amounts are estimates of all. Where not every block has a stack, what is live of a site is not
+    /// an estimate here; [`Ledger::top_sites`] gives that.
     pub fn sites(self) -> impl Iterator<Item = Site> {
         let mut sites = LEDGER.sites();
-        std::iter::from_fn(move || query(|| sites.next()).flatten()).map(Site::exact)
+        std::iter::from_fn(move || query(|| sites.next()).flatten()).map(Site::of)
     }
 
     /// The sites with the most, at most so many, the largest first. Takes time in proportion to the number of sites, and
-    /// in a sampled ledger of live blocks.
+    /// where not every block has a stack of live blocks.
     pub fn top_sites(self, count: usize, by: Order) -> Vec<Site> {
         site::top(self, count, by)
     }

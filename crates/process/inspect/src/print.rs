@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use heapledger_core::print::Printer;
 use heapledger_core::{StackId, TypeId, sys};
 use heapledger_ledger::LiveBlock;
-use heapledger_resident::{LEDGER, control, estimate, query};
+use heapledger_resident::{LEDGER, query};
 
+use crate::error::Estimated;
 use crate::stamp::{Stamp, UNKNOWN};
 use crate::{Block, Ledger, Order, Site, Stack, table};
 
@@ -103,14 +104,17 @@ impl Ledger {
         let top = top.get_mut(..count.min(SITES_MAX)).unwrap_or(&mut []);
         let mut sites = LEDGER.sites();
         while let Some(site) = query(|| sites.next()).ok_or(PrintError::Interrupted)? {
-            enter(top, Site::exact(site), by);
+            enter(top, Site::of(site), by);
         }
         print(to, |out| {
             for site in top.iter().flatten() {
                 writeln!(
                     out,
                     "{} bytes live in {} blocks, {} bytes allocated in {} blocks, at",
-                    site.bytes_live.0, site.blocks_live.0, site.bytes_allocated.0, site.allocations.0
+                    Estimated(site.bytes_live.0, site.live_standard_error.bytes.0),
+                    Estimated(site.blocks_live.0, site.live_standard_error.blocks.0),
+                    Estimated(site.bytes_allocated.0, site.allocated_standard_error.bytes.0),
+                    Estimated(site.allocations.0, site.allocated_standard_error.blocks.0)
                 )?;
                 print_stack(out, site.stack)?;
             }
@@ -171,8 +175,8 @@ struct Table(*mut [Row; Table::LENGTH]);
 #[repr(C)]
 struct Row {
     number: u32,
-    blocks: f64,
-    bytes: f64,
+    blocks: u64,
+    bytes: u64,
 }
 
 impl Table {
@@ -183,17 +187,17 @@ impl Table {
     }
 
     fn rows(&mut self) -> &mut [Row; Table::LENGTH] {
-        // SAFETY: mapped in `map` with this size, zeroed, which is valid for integers and floats, and ours alone.
+        // SAFETY: mapped in `map` with this size, zeroed, which is valid for integers, and ours alone.
         unsafe { &mut *self.0 }
     }
 
     fn add(&mut self, block: LiveBlock) {
-        let number = control::type_of(block.stamp);
+        let number = block.stamp.0;
         if let Some(row) = self.rows().get_mut(number as usize) {
-            let weight = estimate::weight(block.size, block.stamp);
+            let blocks = block.stands_for().0;
             row.number = number;
-            row.blocks += weight;
-            row.bytes += weight * block.size.0 as f64;
+            row.blocks = row.blocks.wrapping_add(blocks);
+            row.bytes = row.bytes.wrapping_add(blocks.wrapping_mul(block.size.0));
         }
     }
 
@@ -201,10 +205,10 @@ impl Table {
     fn by_type(&mut self) -> &[Row] {
         let rows = self.rows();
         // A type has a row for each place where blocks are stamped with it.
-        rows.sort_unstable_by(|one, other| (one.blocks == 0.0, one.name()).cmp(&(other.blocks == 0.0, other.name())));
+        rows.sort_unstable_by(|one, other| (one.blocks == 0, one.name()).cmp(&(other.blocks == 0, other.name())));
         let mut count = 0_usize;
         for at in 0..rows.len() {
-            let Some(row) = rows.get(at).copied().filter(|row| row.blocks > 0.0) else { break };
+            let Some(row) = rows.get(at).copied().filter(|row| row.blocks > 0) else { break };
             match rows.get_mut(count.wrapping_sub(1)) {
                 Some(last) if last.name() == row.name() => {
                     last.blocks += row.blocks;
@@ -219,8 +223,7 @@ impl Table {
             }
         }
         let types = rows.get_mut(..count).unwrap_or(&mut []);
-        types
-            .sort_unstable_by(|one, other| other.bytes.total_cmp(&one.bytes).then(other.blocks.total_cmp(&one.blocks)));
+        types.sort_unstable_by_key(|row| Reverse((row.bytes, row.blocks)));
         types
     }
 }

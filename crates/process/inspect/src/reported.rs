@@ -23,7 +23,7 @@ pub struct Mark {
 impl Mark {
     pub(crate) fn of(mark: ledger::Mark) -> Mark {
         let reporter = stamp_of(mark.reporter).map_or("", |stamp| valid(stamp.type_name()));
-        Mark { reporter, stack: Stack::new(mark.stack), is_kept: mark.is_kept }
+        Mark { reporter, stack: Stack::of(mark.stack), is_kept: mark.is_kept }
     }
 }
 
@@ -153,18 +153,14 @@ impl Ledger {
 
     /// Each block for all that it stands for.
     fn reported_by_weight(self) -> Reported {
-        let mut sums = [[0.0; 3]; 3];
+        let mut sums = [Held::default(); 3];
         for block in self.blocks() {
-            let [blocks, bytes, bytes_usable] = &mut sums[block.marks.iter().flatten().count()];
-            *blocks += block.weight;
-            *bytes += block.weight * block.size.0 as f64;
-            *bytes_usable += block.weight * block.usable.0 as f64;
+            let Held { blocks, bytes, bytes_usable } = &mut sums[block.marks.iter().flatten().count()];
+            blocks.0 += block.stands_for.0;
+            bytes.0 += block.stands_for.0 * block.size.0;
+            bytes_usable.0 += block.stands_for.0 * block.usable.0;
         }
-        let [unreported, once, twice] = sums.map(|[blocks, bytes, bytes_usable]| Held {
-            blocks: Blocks(blocks.round() as u64),
-            bytes: Bytes(bytes.round() as u64),
-            bytes_usable: Bytes(bytes_usable.round() as u64),
-        });
+        let [unreported, once, twice] = sums;
         Reported { unreported, once, twice }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_resident::{control, estimate};
+use heapledger_resident::control;
 
+use crate::error::{Estimated, StandardError};
 use crate::{Ledger, Stack};
 
 /// The totals of one site.
@@ -14,18 +15,22 @@ use crate::{Ledger, Stack};
 pub struct Site {
     /// The stack that makes this site.
     pub stack: Stack,
-    /// Calls that returned a block and were recorded: in a sampled ledger those in the sample.
+    /// Calls that returned a block: in a sampled ledger the estimate of all, as of what follows.
     pub allocations: Blocks,
     /// Bytes of these blocks.
     pub bytes_allocated: Bytes,
     /// Of these blocks, those that were freed.
     pub frees: Blocks,
-    /// Of these, the temporary ones.
+    /// Of these, the temporary ones: see [`Totals::temporaries`](crate::Totals::temporaries).
     pub temporaries: Blocks,
-    /// Live blocks: in a sampled ledger the estimate of all.
+    /// Live blocks.
     pub blocks_live: Blocks,
     /// Their bytes.
     pub bytes_live: Bytes,
+    /// Of `bytes_allocated` and `allocations`.
+    pub allocated_standard_error: StandardError,
+    /// Of `bytes_live` and `blocks_live`, as far as they are estimates because allocations are sampled.
+    pub live_standard_error: StandardError,
 }
 
 /// By what sites are ordered.
@@ -46,15 +51,20 @@ pub enum Order {
 }
 
 impl Site {
-    pub(crate) fn exact(site: heapledger_ledger::Site) -> Site {
+    pub(crate) fn of(site: heapledger_ledger::Site) -> Site {
+        let heapledger_ledger::Site {
+            allocations, bytes_allocated, frees, temporaries, blocks_live, bytes_live, ..
+        } = site;
         Site {
-            stack: Stack::new(site.stack),
-            allocations: site.allocations,
-            bytes_allocated: site.bytes_allocated,
-            frees: site.frees,
-            temporaries: site.temporaries,
-            blocks_live: site.blocks_live,
-            bytes_live: site.bytes_live,
+            stack: Stack::of(site.stack),
+            allocations,
+            bytes_allocated,
+            frees,
+            temporaries,
+            blocks_live,
+            bytes_live,
+            allocated_standard_error: site.variances.allocated.into(),
+            live_standard_error: site.variances.live.into(),
         }
     }
 
@@ -75,7 +85,11 @@ impl fmt::Display for Site {
         writeln!(
             out,
             "{} bytes live in {} blocks, {} bytes allocated in {} blocks, {} of them temporary, at",
-            self.bytes_live.0, self.blocks_live.0, self.bytes_allocated.0, self.allocations.0, self.temporaries.0
+            Estimated(self.bytes_live.0, self.live_standard_error.bytes.0),
+            Estimated(self.blocks_live.0, self.live_standard_error.blocks.0),
+            Estimated(self.bytes_allocated.0, self.allocated_standard_error.bytes.0),
+            Estimated(self.allocations.0, self.allocated_standard_error.blocks.0),
+            self.temporaries.0
         )?;
         self.stack.fmt(out)
     }
@@ -83,7 +97,7 @@ impl fmt::Display for Site {
 
 pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
     let mut sites: Vec<Site> = ledger.sites().collect();
-    if control::is_sample() || control::stack_probability().is_some() {
+    if control::stack_probability().is_some() {
         estimate_live(ledger, &mut sites);
     }
     sites.sort_by_key(|site| std::cmp::Reverse(site.amount(by)));
@@ -96,7 +110,10 @@ pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
 fn estimate_live(ledger: Ledger, sites: &mut [Site]) {
     let mut live: HashMap<Stack, (f64, f64)> = HashMap::new();
     for block in ledger.blocks().filter(|block| block.allocated_at().is_some()) {
-        let weight = if block.sampled_every.is_some() { block.weight } else { estimate::weight_of_stack(block.usable) };
+        let weight = match block.sampled_every {
+            Some(_) => block.stands_for.0 as f64,
+            None => control::weight_of_stack(block.usable),
+        };
         let (blocks, bytes) = live.entry(block.stack).or_default();
         *blocks += weight;
         *bytes += weight * block.size.0 as f64;

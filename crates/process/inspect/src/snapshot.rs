@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger::{self as ledger, Key};
-use heapledger_resident::estimate::{self, Beyond};
 use heapledger_resident::{SnapshotError, control};
 
 use crate::defects::{Defect, classified};
@@ -22,14 +21,13 @@ pub struct SnapshotOptions {
 #[derive(Debug)]
 pub struct Snapshot {
     copy: ledger::Snapshot,
-    beyond: Beyond,
     stack_probability: Option<f64>,
 }
 
 impl Snapshot {
     pub(crate) fn take(options: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
         let copy = heapledger_resident::snapshot(options.contents_max)?;
-        Ok(Snapshot { copy, beyond: estimate::beyond(), stack_probability: control::stack_probability() })
+        Ok(Snapshot { copy, stack_probability: control::stack_probability() })
     }
 
     /// The blocks that were live, in no useful order. A block is missing that a reallocation was about to move.
@@ -65,10 +63,9 @@ impl Snapshot {
         self.copy.defects_count()
     }
 
-    /// What had been counted, and what was live. In a ledger that samples the estimates are of the moment after.
+    /// What had been counted, and what was live.
     pub fn totals(&self) -> Totals {
-        let (counts, live) = self.copy.totals();
-        Totals::of(counts, live, self.beyond)
+        Totals::of(self.copy.totals())
     }
 
     /// As [`Ledger::stack_probability`](crate::Ledger::stack_probability).
@@ -88,7 +85,7 @@ impl Snapshot {
 }
 
 /// Blocks that have been freed, and had this in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FreedBlocks {
     /// Bytes that were asked for, each time.
@@ -99,17 +96,16 @@ pub struct FreedBlocks {
     pub stack: Stack,
     /// What they were stamped with.
     pub stamp: Option<Stamp>,
-    /// How many.
+    /// How many of them the ledger had.
     pub blocks: Blocks,
-    /// How many blocks each of them stands for: 1, unless they were sampled.
-    pub weight: f64,
+    /// How many these stand for: as many, unless they were sampled.
+    pub stand_for: Blocks,
 }
 
 impl FreedBlocks {
     fn new(freed: ledger::FreedBlocks) -> FreedBlocks {
-        let ledger::FreedBlocks { size, usable, stack, stamp, blocks } = freed;
-        let (stack, weight) = (Stack::new(stack), estimate::weight(size, stamp));
-        FreedBlocks { size, usable, stack, stamp: Stamp::of(stamp), blocks, weight }
+        let ledger::FreedBlocks { size, usable, stack, stamp, blocks, stand_for } = freed;
+        FreedBlocks { size, usable, stack: Stack::of(stack), stamp: Stamp::of(stamp), blocks, stand_for }
     }
 
     /// As [`Block::allocated_at`].

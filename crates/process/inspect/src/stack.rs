@@ -14,7 +14,9 @@ use heapledger_unwind::nodes;
 pub struct Stack(StackId);
 
 impl Stack {
-    pub(crate) fn new(id: StackId) -> Stack {
+    /// The stack with this node of the tree as its leaf.
+    #[doc(hidden)]
+    pub fn of(id: StackId) -> Stack {
         Stack(id)
     }
 

@@ -24,7 +24,8 @@ pub(crate) const UNKNOWN: &str = "[unknown]";
 
 impl Stamp {
     /// What a block with this entry in the ledger was stamped with.
-    pub(crate) fn of(entry: TypeId) -> Option<Stamp> {
+    #[doc(hidden)]
+    pub fn of(entry: TypeId) -> Option<Stamp> {
         let stamp = stamp_of(entry)?;
         let given = |text: &'static [u8]| Some(valid(text)).filter(|text| !text.is_empty());
         let place = stamp.place();

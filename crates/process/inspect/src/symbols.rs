@@ -40,6 +40,20 @@ impl Frame {
     }
 }
 
+impl Symbol {
+    /// Whether it is one of the functions between the program and its allocator, which only pass a request on. Debug information
+    /// may have short names of functions, but then it has their files.
+    pub fn is_allocator(&self) -> bool {
+        const FILES: [&str; 4] =
+            ["process/allocator/src/", "heapledger-allocator-", "alloc/src/alloc.rs", "alloc/src/raw_vec/"];
+        const FUNCTIONS: [&str; 6] =
+            ["heapledger_allocator::", "__rust", "__rg_", "__rdl_", "alloc::alloc::", "alloc::raw_vec::"];
+        let function = self.function.as_deref().unwrap_or_default().trim_start_matches('<');
+        let file = self.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
+        FUNCTIONS.iter().any(|start| function.starts_with(start)) || FILES.iter().any(|part| file.contains(part))
+    }
+}
+
 impl fmt::Display for Symbol {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.function.as_deref().unwrap_or("??"))?;
@@ -60,23 +74,11 @@ pub(crate) fn write(stack: Stack, out: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(out, "    {:#x}", frame.address)?;
         }
         for symbol in symbols {
-            is_own = is_own && is_allocator(&symbol);
+            is_own = is_own && symbol.is_allocator();
             if !is_own {
                 writeln!(out, "    {symbol}")?;
             }
         }
     }
     Ok(())
-}
-
-/// Whether a function is one of those between the program and its allocator. Debug information may have short names of
-/// functions, but then it has their files.
-fn is_allocator(symbol: &Symbol) -> bool {
-    const FILES: [&str; 4] =
-        ["process/allocator/src/", "heapledger-allocator-", "alloc/src/alloc.rs", "alloc/src/raw_vec/"];
-    const FUNCTIONS: [&str; 6] =
-        ["heapledger_allocator::", "__rust", "__rg_", "__rdl_", "alloc::alloc::", "alloc::raw_vec::"];
-    let function = symbol.function.as_deref().unwrap_or_default().trim_start_matches('<');
-    let file = symbol.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
-    FUNCTIONS.iter().any(|start| function.starts_with(start)) || FILES.iter().any(|part| file.contains(part))
 }

@@ -9,20 +9,24 @@ const WIDTH: (usize, usize) = (20, 80);
 pub(crate) fn write<'name>(
     out: &mut dyn fmt::Write,
     title: &str,
-    types: impl Iterator<Item = (&'name str, f64, f64)> + Clone,
+    types: impl Iterator<Item = (&'name str, u64, u64)> + Clone,
 ) -> fmt::Result {
     let longest = types.clone().map(|(name, ..)| name.chars().count()).max();
     let width = longest.unwrap_or(0).clamp(WIDTH.0, WIDTH.1);
-    let blocks_all: f64 = types.clone().map(|(_, blocks, _)| blocks).sum();
-    let bytes_all: f64 = types.clone().map(|(.., bytes)| bytes).sum();
+    let blocks_all: u64 = types.clone().map(|(_, blocks, _)| blocks).sum();
+    let bytes_all: u64 = types.clone().map(|(.., bytes)| bytes).sum();
     writeln!(out, "{title:<width$} {:>10}        {:>14}", "blocks", "bytes")?;
     for (name, blocks, bytes) in types.chain([("total", blocks_all, bytes_all)]) {
         writeln!(
             out,
-            "{name:<width$} {blocks:>10.0} {:>5.1}% {bytes:>14.0} {:>5.1}%",
-            100.0 * blocks / blocks_all.max(1.0),
-            100.0 * bytes / bytes_all.max(1.0)
+            "{name:<width$} {blocks:>10} {:>5.1}% {bytes:>14} {:>5.1}%",
+            percent(blocks, blocks_all),
+            percent(bytes, bytes_all)
         )?;
     }
     Ok(())
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
 }

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_ledger::{Counts, Live};
-use heapledger_resident::estimate::{self, Beyond};
+use heapledger_ledger::{Counts, Live, Variances};
 use heapledger_resident::{LEDGER, control, query};
+
+use crate::error::{Estimated, StandardError};
 
 /// What has been counted since the ledger was started, and what is live. Bytes are requested bytes.
 ///
-/// In a ledger that has sampled, `allocations`, `frees`, what is live and the peak are estimates of all that the program
-/// did; the others count what is in the sample.
+/// In a ledger that has sampled these are estimates of all that the program did: each block in the sample counts for as many as
+/// it stands for. Only `failed`, `frees_unknown` and `frees_missing` are no estimates: they count calls that the ledger has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -22,7 +23,8 @@ pub struct Totals {
     pub frees: Blocks,
     /// How many of the allocations were reallocations.
     pub reallocations: Blocks,
-    /// Blocks that were freed by the thread that had allocated them before it allocated or freed anything else.
+    /// Blocks that were freed by the thread that had allocated them before it allocated or freed anything else: in a ledger that
+    /// samples, before it allocated anything else.
     pub temporaries: Blocks,
     /// Calls that returned no block although one was asked for.
     pub failed: Blocks,
@@ -40,39 +42,52 @@ pub struct Totals {
     pub blocks_live_max: Blocks,
     /// Whether the ledger has sampled since its start.
     pub is_estimate: bool,
+    /// Of `bytes_allocated` and `allocations`.
+    pub allocated_standard_error: StandardError,
+    /// Of `bytes_live` and `blocks_live`.
+    pub live_standard_error: StandardError,
+    /// Of `bytes_live_max`, and of the blocks that were live then.
+    pub peak_standard_error: StandardError,
 }
 
 impl Totals {
     pub(crate) fn now() -> Totals {
-        query(|| LEDGER.totals())
-            .map_or(Totals::default(), |(counts, live)| Totals::of(counts, live, estimate::beyond()))
+        query(|| LEDGER.totals()).map_or(Totals::default(), Totals::of)
     }
 
-    pub(crate) fn of(counts: Counts, live: Live, beyond: Beyond) -> Totals {
+    pub(crate) fn of((counts, live, variances): (Counts, Live, Variances)) -> Totals {
         Totals {
-            allocations: Blocks(counts.allocations.0 + beyond.allocations.0),
-            bytes_allocated: Bytes(counts.bytes_allocated.0 + beyond.bytes_allocated.0),
-            frees: Blocks(counts.frees.0 + beyond.frees.0),
+            allocations: counts.allocations,
+            bytes_allocated: counts.bytes_allocated,
+            frees: counts.frees,
             reallocations: counts.reallocations,
             temporaries: counts.temporaries,
             failed: counts.failed,
             frees_unknown: counts.frees_unknown,
             frees_missing: counts.frees_missing,
-            blocks_live: Blocks(live.blocks_live.0 + beyond.blocks_live.0),
-            bytes_live: Bytes(live.bytes_live.0 + beyond.bytes_live.0),
-            bytes_live_max: live.bytes_live_max.max(beyond.bytes_live_max),
+            blocks_live: live.blocks_live,
+            bytes_live: live.bytes_live,
+            bytes_live_max: live.bytes_live_max,
             blocks_live_max: live.blocks_live_max,
             is_estimate: control::is_sample(),
+            allocated_standard_error: variances.allocated.into(),
+            live_standard_error: variances.live.into(),
+            peak_standard_error: variances.at_peak.into(),
         }
     }
 }
 
 impl fmt::Display for Totals {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = |bytes: Bytes, blocks: Blocks, error: StandardError| {
+            (Estimated(bytes.0, error.bytes.0), Estimated(blocks.0, error.blocks.0))
+        };
+        let (bytes, blocks) = amount(self.bytes_live, self.blocks_live, self.live_standard_error);
+        writeln!(out, "live      {bytes} bytes in {blocks} blocks")?;
+        writeln!(out, "peak      {} bytes", Estimated(self.bytes_live_max.0, self.peak_standard_error.bytes.0))?;
+        let (bytes, blocks) = amount(self.bytes_allocated, self.allocations, self.allocated_standard_error);
+        writeln!(out, "allocated {bytes} bytes in {blocks} blocks")?;
         let about = if self.is_estimate { "about " } else { "" };
-        writeln!(out, "live      {about}{} bytes in {about}{} blocks", self.bytes_live.0, self.blocks_live.0)?;
-        writeln!(out, "peak      {about}{} bytes", self.bytes_live_max.0)?;
-        writeln!(out, "allocated {about}{} bytes in {about}{} blocks", self.bytes_allocated.0, self.allocations.0)?;
         write!(out, "freed     {about}{} blocks", self.frees.0)
     }
 }

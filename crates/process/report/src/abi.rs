@@ -93,6 +93,8 @@ pub(crate) mod flag {
     pub(crate) const ANONYMOUS: u32 = 1;
     /// What is measured is marked in the ledger.
     pub(crate) const MARK: u32 = 2;
+    /// It is a part of a memory dump: what reports such dumps has nothing to say.
+    pub(crate) const DUMP: u32 = 4;
 }
 
 /// One measurement.

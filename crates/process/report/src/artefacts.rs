@@ -10,9 +10,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use heapledger_core::weak_address;
+use heapledger_inspect::elf;
 
 use crate::abi::{Entry, Registry, VERSION};
-use crate::{elf, registry};
+use crate::registry;
 
 std::arch::global_asm!(
     ".pushsection .data.rel.ro.heapledger,\"aw\",%progbits",

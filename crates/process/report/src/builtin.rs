@@ -9,6 +9,7 @@ mod threads;
 use heapledger_reports::{Kind, Report, Unit};
 
 use crate::collect::Options;
+pub use allocator::Figures;
 pub use statistics::allocator_statistics;
 
 /// Low-level first: what comes later disturbs it the least.

@@ -19,11 +19,13 @@ use crate::socket;
 const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Children that have been asked.
-pub(crate) struct Asked {
+#[derive(Debug)]
+pub struct Asked {
     children: Vec<Child>,
     end: Instant,
 }
 
+#[derive(Debug)]
 struct Child {
     pid: u32,
     /// While it answers.
@@ -32,15 +34,23 @@ struct Child {
     failure: Option<io::Error>,
 }
 
-/// Asks all descendants that listen, at once: they collect at the same time.
+/// How much of the time for all of it descendants may take: they should be ready while there is time to hear it.
+pub fn deadline_of_others(deadline: Duration) -> Duration {
+    deadline * 3 / 4
+}
+
+/// Asks all descendants that listen for their reports, at once: they collect at the same time.
 pub(crate) fn ask(options: &Options) -> Asked {
-    let end = Instant::now() + options.deadline;
-    // They should be ready while there is time to hear it.
-    let deadline = options.deadline * 3 / 4;
     let Options { anonymous, mark, reporter_deadline, .. } = *options;
+    let deadline = deadline_of_others(options.deadline);
     let request = Request { anonymous, mark, children: false, reporter_deadline, deadline };
-    let line = request.to_line();
-    let patience = options.deadline.clamp(Duration::from_millis(1), Duration::from_secs(2));
+    ask_all(&request.to_line(), options.deadline)
+}
+
+/// Asks all descendants that listen, at once, by such a line; they are waited for as long as that.
+pub fn ask_all(line: &str, deadline: Duration) -> Asked {
+    let end = Instant::now() + deadline;
+    let patience = deadline.clamp(Duration::from_millis(1), Duration::from_secs(2));
     let ask = |(pid, name): (u32, Vec<u8>)| {
         let socket = socket::ask(&name, line.as_bytes(), patience);
         let (socket, failure) = match socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
@@ -56,28 +66,40 @@ pub(crate) fn ask(options: &Options) -> Asked {
 }
 
 impl Asked {
-    /// What they say, and who did not in time.
-    pub(crate) fn reports(mut self) -> Vec<Report> {
+    /// What they answer, and why some did not.
+    pub fn answers(mut self) -> Vec<(u32, Result<Vec<u8>, String>)> {
         self.read_all();
         let mut all = Vec::new();
         for Child { pid, socket, file, failure } in self.children {
-            let reason = match (failure, socket) {
+            let answer = match (failure, socket) {
                 // Gone meanwhile.
                 (Some(error), _) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
-                (Some(error), _) if error.kind() != io::ErrorKind::WouldBlock => format!("it did not answer: {error}"),
-                (Some(_), _) | (None, Some(_)) => "it did not answer in time".to_owned(),
-                (None, None) => match Reports::parse(&file) {
-                    Ok(mut reports) => {
-                        for report in &mut reports.reports {
-                            report.process = child_name(&report.process, pid).into();
-                        }
-                        all.append(&mut reports.reports);
-                        continue;
-                    }
-                    Err(error) => format!("its answer cannot be read: {error}"),
-                },
+                (Some(error), _) if error.kind() != io::ErrorKind::WouldBlock => {
+                    Err(format!("it did not answer: {error}"))
+                }
+                (Some(_), _) | (None, Some(_)) => Err("it did not answer in time".to_owned()),
+                (None, None) => Ok(file),
             };
-            all.push(failed(&format!("pid {}", variable(pid)), &reason, false));
+            all.push((pid, answer));
+        }
+        all
+    }
+
+    /// What they say, and who did not in time.
+    pub(crate) fn reports(self) -> Vec<Report> {
+        let mut all = Vec::new();
+        for (pid, answer) in self.answers() {
+            let parsed =
+                |file: Vec<u8>| Reports::parse(&file).map_err(|error| format!("its answer cannot be read: {error}"));
+            match answer.and_then(parsed) {
+                Ok(mut reports) => {
+                    for report in &mut reports.reports {
+                        report.process = child_name(&report.process, pid).into();
+                    }
+                    all.append(&mut reports.reports);
+                }
+                Err(reason) => all.push(failed(&format!("pid {}", variable(pid)), &reason, false)),
+            }
         }
         all
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{mem, process, ptr};
+use std::{mem, process};
 
+use heapledger_context::quiet::quietly;
 use heapledger_core::{Bytes, bridge};
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
@@ -74,7 +75,7 @@ pub fn collect(options: &Options) -> Reports {
     // They collect while we do.
     let children = options.children.then(|| children::ask(options));
     let own = own_process();
-    reports.append(&mut of_reporters(options).0);
+    reports.append(&mut of_reporters(options, 0).0);
     for report in &mut reports {
         if report.process.is_empty() {
             report.process = Arc::clone(&own);
@@ -95,10 +96,16 @@ pub fn collect(options: &Options) -> Reports {
     reports
 }
 
+/// What reporters say, for a memory dump: nothing that is built in, nothing of others. Empty within a reporter.
+pub(crate) fn for_dump(options: &Options) -> Vec<Report> {
+    let Some(_turn) = turn() else { return Vec::new() };
+    of_reporters(options, flag::DUMP).0
+}
+
 /// Has all reporters mark what they measure, if the options say so. `None` within a reporter.
 pub(crate) fn mark(options: &Options) -> Option<Marked> {
     let turn = turn()?;
-    let (reports, claims) = of_reporters(options);
+    let (reports, claims) = of_reporters(options, 0);
     Some(Marked { claims, _reports: reports, _turn: turn })
 }
 
@@ -142,7 +149,7 @@ fn own_process() -> Arc<str> {
 }
 
 /// The name of the program's file.
-pub(crate) fn program() -> String {
+pub fn program() -> String {
     let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| "?".to_owned())
 }
@@ -156,8 +163,9 @@ struct Asked {
 type Queue = Arc<Mutex<VecDeque<Arc<Asked>>>>;
 
 /// What reporters say, and what of it is heap.
-fn of_reporters(options: &Options) -> (Vec<Report>, Vec<Claim>) {
-    let flags = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
+fn of_reporters(options: &Options, purpose: u32) -> (Vec<Report>, Vec<Claim>) {
+    let wanted = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
+    let flags = wanted | purpose;
     let end = Instant::now() + options.deadline;
     let late = |began: Option<Instant>| began.map_or(end, |began| end.min(began + options.reporter_deadline));
     let ask = |reporter| Arc::new(Asked { reporter, slot: Arc::default() });
@@ -280,21 +288,5 @@ impl Worker {
             // It catches what reporters throw.
             let _ = thread.join();
         }
-    }
-}
-
-/// Does something that makes a thread, with all signals blocked, which the new thread inherits: the program's handlers
-/// run in the program's threads.
-pub(crate) fn quietly<T>(spawn: impl FnOnce() -> T) -> T {
-    // SAFETY: sets are filled before they are read; this thread's mask is what it was when this returns.
-    unsafe {
-        let (mut all, mut before) = (mem::zeroed::<libc::sigset_t>(), mem::zeroed::<libc::sigset_t>());
-        libc::sigfillset(&mut all);
-        let is_blocked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
-        let value = spawn();
-        if is_blocked {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
-        }
-        value
     }
 }

@@ -103,6 +103,12 @@ impl Collector {
         self.sink.flags & flag::ANONYMOUS != 0
     }
 
+    /// Whether it is a part of a memory dump.
+    #[doc(hidden)]
+    pub fn is_for_dump(&self) -> bool {
+        self.sink.flags & flag::DUMP != 0
+    }
+
     /// Where the reporter reports, which is its name, too.
     pub fn path(&self) -> &str {
         &self.path

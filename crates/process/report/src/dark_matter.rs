@@ -19,7 +19,6 @@
 //! [`About::pause_ns`](heapledger_dmd::About::pause_ns) says for how long it was. What else is done, is done in the calling thread.
 
 mod log;
-mod modules;
 #[cfg(feature = "symbols")]
 mod names;
 mod signal;

@@ -11,7 +11,8 @@ use std::sync::{Once, PoisonError};
 use crate::{dark_matter, registry};
 
 /// Something that one thread of the process does at a time.
-pub(crate) struct Turn {
+#[derive(Debug)]
+pub struct Turn {
     process: Mutex<u32>,
     ended: Condvar,
 }
@@ -26,7 +27,7 @@ impl Turn {
     }
 
     /// Waits for the thread's turn; it ends when what is returned is dropped.
-    pub(crate) fn wait(&'static self) -> Mine {
+    pub fn wait(&'static self) -> Mine {
         let own = process::id();
         let mut process = self.lock();
         // Another number is a parent's: none of its threads is here.
@@ -39,7 +40,8 @@ impl Turn {
 }
 
 /// A [`Turn`] that this thread has.
-pub(crate) struct Mine(&'static Turn);
+#[derive(Debug)]
+pub struct Mine(&'static Turn);
 
 impl Drop for Mine {
     fn drop(&mut self) {
@@ -50,8 +52,19 @@ impl Drop for Mine {
 
 /// Whose turn it is to collect.
 pub(crate) static COLLECTING: Turn = Turn::new();
+/// Whose turn it is to make a memory dump. Whoever has it does not collect.
+pub static DUMPING: Turn = Turn::new();
+/// Under which what memory dumps have is changed.
+static DUMPS: Mutex<()> = Mutex::new(());
 
-type Held = (registry::Held, MutexGuard<'static, u32>, dark_matter::Held);
+/// Keeps others, and forks, from what memory dumps have.
+pub fn dumps() -> MutexGuard<'static, ()> {
+    watch();
+    DUMPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Held =
+    (registry::Held, MutexGuard<'static, u32>, MutexGuard<'static, u32>, MutexGuard<'static, ()>, dark_matter::Held);
 
 /// What the thread that forks holds meanwhile.
 struct Store(UnsafeCell<Option<Held>>);
@@ -73,7 +86,8 @@ pub(crate) fn watch() {
 }
 
 unsafe extern "C" fn before() {
-    let held = (registry::hold(), COLLECTING.lock(), dark_matter::hold());
+    let dumps = DUMPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = (registry::hold(), COLLECTING.lock(), DUMPING.lock(), dumps, dark_matter::hold());
     // SAFETY: see `Store`: this thread has the locks.
     unsafe { *HELD.0.get() = Some(held) };
 }

@@ -30,12 +30,13 @@
 
 mod abi;
 mod artefacts;
+#[doc(hidden)]
+pub mod between;
 mod builtin;
 mod children;
 mod collect;
 mod collector;
 pub mod dark_matter;
-mod elf;
 mod fork;
 mod listen;
 #[cfg(feature = "opentelemetry")]
@@ -45,6 +46,7 @@ mod registry;
 mod save;
 mod slot;
 mod socket;
+mod steer;
 
 #[cfg(feature = "opentelemetry")]
 pub use crate::opentelemetry::observe;

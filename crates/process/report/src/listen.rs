@@ -5,25 +5,27 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use heapledger_context::quiet::quietly;
 use heapledger_dmd::request::{self as dmd, Answer};
-use heapledger_reports::request::{REQUEST_BYTES_MAX, Request};
+use heapledger_reports::request::{REQUEST_BYTES_MAX, Request, ledger};
 use heapledger_resident::internally;
 
-use crate::collect::{Options, collect, quietly};
+use crate::collect::{Options, collect};
 use crate::dark_matter::{self, dump};
-use crate::socket;
+use crate::{socket, steer};
 
 /// How long a client may take to ask, and between two of its readings.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers whoever asks for this process's reports, as `heapledger reports show PID` and a [collection](crate::collect) of
-/// a parent do, until this is dropped.
+/// a parent do, until this is dropped. `heapledger status` shows its ledger then; `heapledger sample 512KiB PID` starts one that
+/// samples, or has it sample at another rate, and `heapledger stop PID` stops it.
 ///
-/// It is a quiet thread, in which all signals are blocked, behind an abstract Unix socket with a random name, which answers
+/// It is a quiet thread, which takes none of the program's signals, behind an abstract Unix socket with a random name, which answers
 /// processes of the same user, and root's. One at a time is answered. A child made by `fork` does not answer unless it
 /// calls [`listen`] itself.
 #[must_use = "it answers until this is dropped"]
@@ -97,10 +99,17 @@ fn answer(client: &UnixStream) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
-    let length_max = REQUEST_BYTES_MAX.max(dmd::REQUEST_BYTES_MAX);
-    BufReader::new(client.take(length_max as u64)).read_until(b'\n', &mut line)?;
+    BufReader::new(client.take(REQUEST_BYTES_MAX as u64)).read_until(b'\n', &mut line)?;
     if let Some(request) = dmd::Request::parse(&line) {
         return answer_dmd(client, &request);
+    }
+    if let Some(request) = ledger::Request::parse(&line) {
+        let mut client = client;
+        return client.write_all(steer::answer(request).to_line().as_bytes());
+    }
+    if let Some(dump) = MAKE_DUMP.get().and_then(|make| make(&line)) {
+        let mut client = client;
+        return client.write_all(&dump);
     }
     let Some(request) = Request::parse(&line) else { return Ok(()) };
     let options = Options {
@@ -114,6 +123,12 @@ fn answer(client: &UnixStream) -> io::Result<()> {
     let mut client = client;
     client.write_all(&file)
 }
+
+/// Answers a request for a memory dump; `None` if it is no such request.
+pub type MakeDump = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// Who does, if anybody.
+pub static MAKE_DUMP: OnceLock<MakeDump> = OnceLock::new();
 
 fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()> {
     let dmd::Request { mode, report, anonymous, reporter_deadline, deadline } = *request;

@@ -16,7 +16,6 @@
 #[cfg(feature = "tower")]
 mod mount;
 mod program;
-mod quiet;
 mod server;
 
 use std::io;
@@ -26,7 +25,7 @@ use std::thread::JoinHandle;
 
 use heapledger_core::Bytes;
 pub use heapledger_page::Options as PageOptions;
-pub use heapledger_page::{Abilities, Handler, Hosts, Request, Response, Source, Wish};
+pub use heapledger_page::{Abilities, Handler, Hosts, Request, Responder, Response, Source, Wish};
 use heapledger_report::{Collector, Kind, Registration, Unit, register};
 
 #[cfg(feature = "tower")]

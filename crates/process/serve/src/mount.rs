@@ -12,13 +12,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_channel::oneshot;
-use heapledger_page::{Handler, Request, Response, Source};
+use heapledger_context::quiet;
+use heapledger_page::{Handler, Request, Responder, Response, Source};
 use heapledger_report::Registration;
 use http_body::Body;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tower_service::Service;
 
-use crate::{PageOptions, Program, quiet, report};
+use crate::{PageOptions, Program, report};
 
 /// The page as a service of tower, for axum, hyper, and whoever else has those. Clones are the same page.
 ///

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heapledger_context::quiet;
 use heapledger_page::{Connection, Handler};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::quiet;
 
 /// A browser opens six for one page.
 const CONNECTIONS_MAX: usize = 32;

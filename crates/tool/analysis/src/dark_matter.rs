@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use heapledger_core::{Bytes, StackId};
+use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_dmd::{Block, Builder, Defect, FrameId, Log, Mode, Module, NameId, Report, TraceId};
 use heapledger_recording::{Damage, ImageId, ModuleId, NodeKind};
 
@@ -74,7 +74,7 @@ pub fn dark_matter(
         wants_freed: mode == Mode::Cumulative,
         ..Span::default()
     };
-    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()));
+    let mut rounds = Rounds::new(progress, filter, false);
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
     let mut merged = MergedStacks::new(recording);
     let mut numbers: HashMap<NodeId, StackId> = HashMap::new();
@@ -153,7 +153,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
                 _ => [None; 2],
             };
             let reports = reports.map(|mark| mark.map(|mark| self.report(image.image, mark.by)));
-            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), 1, reports);
+            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), (1, block.stands_for), reports);
         }
     }
 
@@ -162,18 +162,26 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         let mut freed: Vec<_> = image.freed.iter().collect();
         freed.sort_unstable();
         for (&(group, size, usable), &count) in freed {
-            self.add(group, (size, usable), count, [None; 2]);
+            self.add(group, (size, usable), (count, Blocks(1)), [None; 2]);
         }
     }
 
-    fn add(&mut self, group: StackId, (size, usable): (Bytes, Bytes), count: u64, reports: [Option<Report>; 2]) {
+    /// So many blocks, each of which stands for so many.
+    fn add(
+        &mut self,
+        group: StackId,
+        (size, usable): (Bytes, Bytes),
+        (count, stands_for): (u64, Blocks),
+        reports: [Option<Report>; 2],
+    ) {
+        let weight = stands_for.0 as f64;
         let Some(Site { trace, type_name, context }) = self.site(group) else { return };
         self.builder.add(&Block {
             requested: size.0,
             slop: usable.0.saturating_sub(size.0),
             count,
-            weight: 1.0,
-            variance: 0.0,
+            weight,
+            variance: weight * (weight - 1.0),
             alloc: trace,
             reports,
             type_name,

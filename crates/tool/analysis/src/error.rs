@@ -19,6 +19,9 @@ pub enum Error {
     /// The question takes events, and the recording has none.
     #[error("the recording has totals only, no events that could answer this")]
     NoEvents,
+    /// Who asked wants no more.
+    #[error("the answer was not wanted any more")]
+    Stopped,
     /// A replay needs more memory than there is.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,

@@ -10,7 +10,7 @@ use heapledger_recording::{
 
 use crate::error::Error;
 use crate::moment::Selection;
-use crate::replay::{Progress, Span, replay};
+use crate::replay::{Origin, Progress, Span, replay};
 
 /// What was live over time, and what else happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl History {
             Some(live) => live,
             None => {
                 let replayed =
-                    replay(recording, &images, Span::default(), selection.memory_max, |it| it.stack, progress)?;
+                    replay(recording, &images, Span::default(), selection.memory_max, |it: Origin| it.stack, progress)?;
                 history.damage.extend(replayed.damage);
                 replayed.timeline
             }

@@ -6,7 +6,8 @@
 //! - [`Selection`] and its [`Filter`]: of which blocks, by function, module, thread, process, size, lifetime and time.
 //! - [`reallocations`]: which stacks change the sizes of blocks. [`relations`]: what goes through one function.
 //! - [`types`]: the types of blocks, and how sure they are.
-//! - [`live_blocks`]: what is live, block by block.
+//! - [`live_blocks`]: what is live, block by block. [`heap_events`]: what happened to each block.
+//! - [`lives`]: the most that was live of each stack, and for how long its blocks lived.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of sites held over time.
@@ -41,9 +42,12 @@ mod error;
 mod events;
 mod filter;
 pub mod fuzzing;
+mod heap_events;
 mod history;
+mod import;
 mod lifetimes;
 mod live;
+mod lives;
 mod moment;
 mod names;
 mod overview;
@@ -75,14 +79,17 @@ pub use dark_matter::{DarkMatter, dark_matter};
 pub use diff::{Difference, diff, growth};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
+pub use heap_events::{Happened, HeapEvent, HeapEvents, Heaps, heap_events};
 pub use history::{Change, History, Mark};
+pub use import::{ImportedEvents, assumed, import};
 pub use lifetimes::Lifetime;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};
+pub use lives::{Lived, Lives, lives};
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use pattern::{Pattern, PatternError};
-pub use profile::{Profile, Site, Totals, totals};
+pub use profile::{Holdings, Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
 pub use reallocations::{Reallocating, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};

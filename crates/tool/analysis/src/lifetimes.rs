@@ -18,7 +18,7 @@ pub enum Lifetime {
     Time(RangeInclusive<u64>),
     /// At most so many nanoseconds, and then they were freed.
     Freed(u64),
-    /// Freed before the thread that allocated it had made more than so many further allocations.
+    /// Freed before the thread that allocated it had made more than so many further allocations. A sample does not tell.
     Allocations(u64),
 }
 
@@ -95,6 +95,7 @@ impl Finder<'_> {
             Lifetime::Time(_) | Lifetime::Freed(_) => event.time.0,
             Lifetime::Allocations(_) => {
                 let ThreadId(thread) = event.thread.min(ThreadId(THREADS_MAX - 1));
+                // 44 bits, which is enough for what no thread has time for.
                 *self.made_by(thread) += 1;
                 *self.made_by(thread) * u64::from(THREADS_MAX) + u64::from(thread)
             }

@@ -24,12 +24,21 @@ pub struct LiveBlock {
     pub serial: Serial,
     /// Its requested size.
     pub size: Bytes,
+    /// How many blocks of its size it stands for, where blocks were sampled; otherwise 1.
+    pub stands_for: Blocks,
     /// By which thread it was allocated, and when. `None`: before the recording begins.
     pub call: Option<(ThreadId, Time)>,
     /// The moment.
     pub at: Time,
     /// Who allocated it.
     pub stack: NodeId,
+}
+
+impl LiveBlock {
+    /// For how much it counts.
+    pub fn amount(&self) -> Amount {
+        Amount::of_block(self.size, self.stands_for)
+    }
 }
 
 /// What is live at a moment, block by block.
@@ -66,7 +75,7 @@ pub fn live_blocks(
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
     let is_at_peak = selection.moment == Moment::Peak;
-    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()) + usize::from(is_at_peak));
+    let mut rounds = Rounds::new(progress, filter, is_at_peak);
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
     let mut merged = MergedStacks::new(recording);
     let mut found = LiveBlocks::default();
@@ -104,15 +113,15 @@ pub fn live_blocks(
         }
         let end = recording.image_end(image.image).map(|end| end.time).or(recording.footer().map(|footer| footer.time));
         let at = span.until.or(peak).or(end).unwrap_or_default();
-        for ReplayedBlock { serial, size, group, call, .. } in image.blocks {
-            let one = Amount { bytes: size, blocks: Blocks(1), ..Amount::default() };
+        for ReplayedBlock { serial, size, stands_for, group, call, .. } in image.blocks {
+            let one = Amount::of_block(size, stands_for);
             match group {
                 OUTSIDE => {}
                 LEFT_OUT => found.left_out += one,
                 StackId(number) => {
                     found.whole += one;
                     let stack = nodes[(number - STACKS_FIRST) as usize];
-                    found.blocks.push(LiveBlock { image: image.image, serial, size, call, at, stack });
+                    found.blocks.push(LiveBlock { image: image.image, serial, size, stands_for, call, at, stack });
                 }
             }
         }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use heapledger_recording::{ModuleId, NodeKind, Recording};
-use heapledger_symbols::{ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
+use heapledger_recording::{ModuleId, NodeKind, Place as RecordedPlace, Recording};
+use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
 use crate::allocators::{is_allocator, is_of_standard_library};
 use crate::stacks::{NodeId, StackFrame, Stacks};
@@ -77,6 +77,12 @@ pub struct FunctionName {
     pub known: bool,
     /// Whether it is no function, but one of the program's scopes or heaps, or a type.
     pub declared: bool,
+}
+
+impl AsMut<Self> for Names<'_, '_> {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
 }
 
 impl<'r, 'a> Names<'r, 'a> {
@@ -207,6 +213,9 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     fn look_up_address(&mut self, module: ModuleId, offset: u64) {
+        if let Some(place) = self.recording.place(module, offset) {
+            return self.push_named(place);
+        }
         let Some(reference) = self.module(module) else {
             let name: Arc<str> = format!("{offset:#x}").into();
             let (short, full) = (name.clone(), name);
@@ -235,6 +244,26 @@ impl<'r, 'a> Names<'r, 'a> {
             let function = self.intern(name, frame.file.clone());
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
             self.frames.push(Frame { function, location, inlined: frame.inlined });
+        }
+    }
+
+    /// As another tool has found it.
+    fn push_named(&mut self, place: &RecordedPlace) {
+        let mut inlined = place.functions.len();
+        for named in place.functions() {
+            inlined -= 1;
+            let (function, file) = (Function::named(&named.name), named.file.map(Arc::<str>::from));
+            let name = FunctionName {
+                short: function.short().into(),
+                full: function.full().into(),
+                module: place.module,
+                allocator: is_allocator(function.short(), file.as_deref()),
+                known: true,
+                declared: false,
+            };
+            let function = self.intern(name, file.clone());
+            let location = file.map(|file| Location { file, line: named.line });
+            self.frames.push(Frame { function, location, inlined: inlined > 0 });
         }
     }
 

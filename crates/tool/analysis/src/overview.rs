@@ -5,7 +5,7 @@ use heapledger_recording::{Counts, Damage, ExitStatus, ImageEndReason, ImageId, 
 
 use crate::error::Error;
 use crate::moment::{Selection, largest};
-use crate::replay::{Progress, Replayed, Span, replay};
+use crate::replay::{Origin, Progress, Replayed, Span, replay};
 
 /// The totals of the session, its processes and images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,14 @@ pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Ove
         return Ok(overview);
     }
     let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
-    let replayed =
-        replay(recording, &images, Span::default(), Selection::default().memory_max, |origin| origin.stack, progress)?;
+    let replayed = replay(
+        recording,
+        &images,
+        Span::default(),
+        Selection::default().memory_max,
+        |origin: Origin| origin.stack,
+        progress,
+    )?;
     Ok(recounted(recording, replayed))
 }
 
@@ -86,6 +92,9 @@ pub(crate) fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overvi
     overview.counts.bytes_live_max_time = heapledger_recording::Time(live.bytes_live_max_time.0);
     overview.counts.blocks_at_bytes_max = live.blocks_at_bytes_max;
     overview.counts.blocks_live_max = live.blocks_live_max;
+    if let (Some(sum), Some(errors)) = (&mut overview.counts.errors, replayed.errors) {
+        sum.live_at_peak = errors.live_at_peak;
+    }
     overview
 }
 
@@ -115,6 +124,9 @@ fn process_counts(images: &[ImageOverview]) -> Counts {
         counts.bytes_live_max = peak.counts.bytes_live_max;
         counts.bytes_live_max_time = peak.counts.bytes_live_max_time;
         counts.blocks_at_bytes_max = peak.counts.blocks_at_bytes_max;
+        if let (Some(sum), Some(errors)) = (&mut counts.errors, peak.counts.errors) {
+            sum.live_at_peak = errors.live_at_peak;
+        }
     }
     counts
 }
@@ -145,12 +157,20 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
     sum.events_late = sum.events_late.saturating_add(counts.events_late);
     sum.threads = sum.threads.saturating_add(counts.threads);
     sum.stacks.add(&counts.stacks);
+    if let Some(errors) = counts.errors {
+        let sum = sum.errors.get_or_insert_default();
+        sum.allocated = sum.allocated.with_error(errors.allocated);
+    }
 }
 
 /// Adds what is live at the end.
 fn add_live(sum: &mut Counts, counts: &Counts) {
     let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
     let bytes = |sum: &mut Bytes, more: Bytes| sum.0 = sum.0.saturating_add(more.0);
+    if let Some(errors) = counts.errors {
+        let sum = sum.errors.get_or_insert_default();
+        sum.live_end = sum.live_end.with_error(errors.live_end);
+    }
     bytes(&mut sum.bytes_live_end, counts.bytes_live_end);
     blocks(&mut sum.blocks_live_end, counts.blocks_live_end);
     bytes(&mut sum.bytes_inherited_live_end, counts.bytes_inherited_live_end);

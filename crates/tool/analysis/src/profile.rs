@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use heapledger_core::Blocks;
-use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording};
+use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording, Time};
 
 use crate::amount::{Amount, Holding};
 use crate::error::Error;
@@ -49,6 +49,8 @@ pub struct Totals {
     pub selected: Holding,
     /// What the selection leaves out.
     pub left_out: Holding,
+    /// Whether what is selected at the peak is known.
+    pub is_peak_known: bool,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
@@ -56,7 +58,7 @@ pub struct Totals {
 impl Profile {
     /// The profile of a selection. Takes no longer than reading the sites, unless events must be replayed.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Profile, Error> {
-        Ok(Gathered::load(names, selection, None, progress)?.profile(selection))
+        Ok(Holdings::load(names, selection, progress)?.profile(selection))
     }
 
     /// The profile of a selection of which those blocks count as temporary that lived so long: always a replay.
@@ -66,33 +68,82 @@ impl Profile {
         within: &Lifetime,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
-        Ok(Gathered::load(names, selection, Some(within), progress)?.profile(selection))
+        Ok(Holdings::load_within(names, selection, Some(within), progress)?.profile(selection))
     }
 }
 
-/// What a selection holds at the peak, in total, and at the end (or at its own time).
+/// What a selection holds in total, and at the end (or at its own time); and at the peak, where that can be [known](Holdings::at_peak).
 pub fn totals(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Totals, Error> {
-    let gathered = Gathered::load(names, selection, None, progress)?;
-    let mut totals = Totals { left_out: gathered.left_out, damage: gathered.damage, ..Totals::default() };
+    let gathered = Holdings::load(names, selection, progress)?;
+    let (left_out, damage) = (gathered.left_out, gathered.damage);
+    let mut totals = Totals { selected: Holding::default(), left_out, is_peak_known: true, damage };
     gathered.sites.iter().for_each(|(_, holding)| totals.selected += *holding);
+    if !knows_peak(names.recording(), selection)? {
+        let at_peak = Holdings::at_peak(names, selection, progress)?;
+        totals.is_peak_known = at_peak.is_some();
+        totals.selected.peak = Amount::default();
+        at_peak.iter().flat_map(|it| &it.sites).for_each(|(_, holding)| totals.selected.peak += holding.peak);
+    }
     Ok(totals)
 }
 
-/// The sites of a selection with what they hold at each moment.
-struct Gathered {
-    stacks: Stacks,
-    sites: Vec<(NodeId, Holding)>,
-    left_out: Holding,
-    damage: Vec<Damage>,
+/// Whether what sites hold at this moment has their shares in the peak: not where only a part of the time is replayed, nor
+/// where totals of several processes are added up that had their peaks at different times.
+fn knows_peak(recording: &Recording<'_>, selection: &Selection) -> Result<bool, Error> {
+    if selection.moment == Moment::Peak {
+        return Ok(true);
+    }
+    if selection.filter.allocated.is_some() || matches!(selection.moment, Moment::At(_)) {
+        return Ok(false);
+    }
+    let images = selection.filter.images(recording)?;
+    let mut pids: Vec<u32> = images.iter().filter_map(|image| Some(recording.image(*image)?.pid)).collect();
+    pids.dedup();
+    Ok(images.len() == recording.images().len() || pids.len() < 2)
 }
 
-impl Gathered {
-    fn load(
+/// The sites of a selection with what they hold at each moment. Equal stacks of different images are one site.
+#[derive(Debug)]
+pub struct Holdings {
+    /// The stacks.
+    pub stacks: Stacks,
+    /// The sites, in no particular order.
+    pub sites: Vec<(NodeId, Holding)>,
+    /// What the selection leaves out.
+    pub left_out: Holding,
+    /// When the peak was, if that had to be found out.
+    pub peak_time: Option<Time>,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+impl Holdings {
+    /// What the sites of a selection hold, at its own time if it has one. Takes no longer than reading the sites, unless events
+    /// must be replayed.
+    pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Holdings, Error> {
+        Holdings::load_within(names, selection, None, progress)
+    }
+
+    /// The same at the peak of the selected processes, whatever the selection's moment is: what sites hold at another moment may not
+    /// know it. `None`: neither does the recording, of several processes without events.
+    pub fn at_peak(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        progress: Progress<'_>,
+    ) -> Result<Option<Holdings>, Error> {
+        match Holdings::load(names, &selection.moved(Moment::Peak), progress) {
+            Ok(holdings) => Ok(Some(holdings)),
+            Err(Error::NoEvents) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
         within: Option<&Lifetime>,
         progress: Progress<'_>,
-    ) -> Result<Gathered, Error> {
+    ) -> Result<Holdings, Error> {
         let images = selection.filter.images(names.recording())?;
         if within.is_none()
             && !selection.filter.needs_events()
@@ -100,7 +151,7 @@ impl Gathered {
             && let Some(recorded) = recorded(names.recording(), &images)
             && let Some(peaks) = peaks(names.recording(), selection, &recorded)
         {
-            return Ok(Gathered::from_totals(names, selection, recorded, &peaks));
+            return Ok(Holdings::from_totals(names, selection, recorded, &peaks));
         }
         let mut merged = MergedStacks::new(names.recording());
         let needs = Needs { stack: true, ..Needs::default() };
@@ -112,11 +163,13 @@ impl Gathered {
         for (key, mut holding) in tally.groups {
             let (stack, is_within) = key.unwrap_or((NodeId::ROOT, false));
             if within.is_some() {
-                holding.total.temporaries = if is_within { holding.total.blocks } else { Blocks(0) };
+                let temporaries = if is_within { holding.total.blocks } else { Blocks(0) };
+                holding.total = holding.total.with_temporaries(temporaries);
             }
             sites.add(stack, holding);
         }
-        Ok(Gathered { stacks: merged.stacks, sites: sites.sites, left_out: tally.left_out, damage })
+        let (left_out, peak_time) = (tally.left_out, Some(tally.peak_time));
+        Ok(Holdings { stacks: merged.stacks, sites: sites.sites, left_out, peak_time, damage })
     }
 
     fn from_totals(
@@ -124,7 +177,7 @@ impl Gathered {
         selection: &Selection,
         recorded: Vec<ImageSites>,
         peaks: &HashMap<ImageId, PeakOf>,
-    ) -> Gathered {
+    ) -> Holdings {
         let mut merged = MergedStacks::new(names.recording());
         let mut filter = StackFilter::new(&selection.filter);
         let (mut sites, mut left_out) = (Sites::default(), Holding::default());
@@ -143,7 +196,7 @@ impl Gathered {
             }
             merged.forget(image.image);
         }
-        Gathered { stacks: merged.stacks, sites: sites.sites, left_out, damage: merged.damage }
+        Holdings { stacks: merged.stacks, sites: sites.sites, left_out, peak_time: None, damage: merged.damage }
     }
 
     fn profile(self, selection: &Selection) -> Profile {
@@ -206,7 +259,7 @@ fn recorded(recording: &Recording<'_>, images: &[ImageId]) -> Option<Vec<ImageSi
     images.iter().map(of_image).collect()
 }
 
-/// Whose peak counts of each image. `None` if the recorder did not note the peak of these images together.
+/// Whose peak counts of each image. `None` if the recorder did not note the peak of these images together, and it is asked for.
 fn peaks(
     recording: &Recording<'_>,
     selection: &Selection,
@@ -217,8 +270,8 @@ fn peaks(
     }
     let mut pids = recorded.iter().filter_map(|image| Some(recording.image(image.image)?.pid));
     let first = pids.next();
-    if pids.any(|pid| Some(pid) != first) && selection.moment == Moment::Peak {
-        return None;
+    if pids.any(|pid| Some(pid) != first) {
+        return (selection.moment != Moment::Peak).then(HashMap::new);
     }
     // The images of one process follow each other: the peak is that of one of them.
     let largest = largest(recorded.iter().map(|image| (image.image, image.counts.bytes_live_max)))?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId};
+use heapledger_ledger::Variance;
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, LiveBlock};
 
 use crate::error::Error;
@@ -35,9 +36,13 @@ pub struct Reallocating {
     pub grown: Blocks,
     /// Of these: how often it was smaller.
     pub shrunk: Blocks,
-    /// What was copied at most: the smaller one of both sizes, each time. An allocator that finds room behind a block, or
-    /// moves its pages, copies less.
+    /// Of these: how often the size of the other one is not known, since nobody saw it allocated, or it is not in the sample.
+    pub unknown: Blocks,
+    /// What was copied at most: the smaller one of both sizes, each time, or the new one, where only that is known. An allocator
+    /// that finds room behind a block, or moves its pages, copies less.
     pub bytes_copied_max: Bytes,
+    /// How far these bytes, and the number of reallocations, are off where blocks were sampled.
+    pub variance: Variance,
     /// The longest chain: how often one block was reallocated, up to a call of this stack. In the sum: of all.
     pub chain_max: u64,
     /// The largest block that came of it.
@@ -49,7 +54,9 @@ impl Reallocating {
         self.reallocations.0 += other.reallocations.0;
         self.grown.0 += other.grown.0;
         self.shrunk.0 += other.shrunk.0;
+        self.unknown.0 += other.unknown.0;
         self.bytes_copied_max.0 = self.bytes_copied_max.0.saturating_add(other.bytes_copied_max.0);
+        self.variance = self.variance.plus(other.variance);
         self.chain_max = self.chain_max.max(other.chain_max);
         self.size_max = self.size_max.max(other.size_max);
     }
@@ -69,7 +76,7 @@ pub fn reallocations(
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
     expect_events(recording)?;
     let images = filter.images(recording)?;
-    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()));
+    let mut rounds = Rounds::new(progress, filter, false);
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
     let mut merged = MergedStacks::new(recording);
     let mut found = Reallocations::default();
@@ -87,7 +94,14 @@ pub fn reallocations(
                 for event in events {
                     let Some(one) = reallocated(&mut live, event) else { continue };
                     let call = Some((event.thread, event.time));
-                    let origin = Origin { image, serial: one.serial, call, size: one.new, stack: one.stack };
+                    let origin = Origin {
+                        image,
+                        serial: one.serial,
+                        call,
+                        size: one.new,
+                        rate: event.sampled.rate,
+                        stack: one.stack,
+                    };
                     if let Verdict::Selected(stack) = sieve.verdict(names, &mut merged, &origin) {
                         sites.entry(stack).or_default().add(&one.counted());
                     }
@@ -112,6 +126,8 @@ pub fn reallocations(
 /// A block in the place of another one.
 struct Reallocated {
     serial: Serial,
+    /// How many it stands for.
+    stands_for: u64,
     stack: StackId,
     /// Not known of blocks that nobody saw allocated.
     old: Option<Bytes>,
@@ -122,11 +138,14 @@ struct Reallocated {
 impl Reallocated {
     fn counted(&self) -> Reallocating {
         let old = self.old.unwrap_or(self.new);
+        let all = self.stands_for;
         Reallocating {
-            reallocations: Blocks(1),
-            grown: Blocks(u64::from(old < self.new)),
-            shrunk: Blocks(u64::from(old > self.new)),
-            bytes_copied_max: old.min(self.new),
+            reallocations: Blocks(all),
+            grown: Blocks(if old < self.new { all } else { 0 }),
+            shrunk: Blocks(if old > self.new { all } else { 0 }),
+            unknown: Blocks(if self.old.is_none() { all } else { 0 }),
+            bytes_copied_max: Bytes(old.min(self.new).0.saturating_mul(all)),
+            variance: Variance::of(old.min(self.new), Blocks(all)),
             chain_max: self.chain.into(),
             size_max: self.new,
         }
@@ -147,7 +166,8 @@ fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reall
             let replaced = if let FreedBlock::Known(old) = old { live.remove(&old) } else { None };
             let chain = replaced.map_or(1, |(_, chain)| chain.saturating_add(1));
             live.insert(serial, (size, chain));
-            Some(Reallocated { serial, stack, old: replaced.map(|(size, _)| size), new: size, chain })
+            let stands_for = event.sampled.rate.stands_for(size, serial);
+            Some(Reallocated { serial, stands_for, stack, old: replaced.map(|(size, _)| size), new: size, chain })
         }
         EventKind::Free { .. } | EventKind::Failed { .. } | EventKind::Move { .. } => None,
     }
@@ -156,7 +176,7 @@ fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reall
 #[cfg(test)]
 mod tests {
     use heapledger_core::{Api, ThreadId};
-    use heapledger_recording::Time;
+    use heapledger_recording::{Sampled, Time};
 
     use super::*;
 
@@ -164,7 +184,8 @@ mod tests {
     fn chains_end_with_their_block() {
         let mut live = HashMap::new();
         let mut play = |kind| {
-            let event = Event { time: Time(0), thread: ThreadId(0), call: Api::Realloc.into(), kind };
+            let event =
+                Event { time: Time(0), thread: ThreadId(0), call: Api::Realloc.into(), sampled: Sampled::NOT, kind };
             reallocated(&mut live, &event).map(|one| (one.old, one.new, one.chain))
         };
         let realloc = |old, serial, size| EventKind::Realloc {
@@ -185,8 +206,10 @@ mod tests {
 
     #[test]
     fn what_is_copied_is_the_smaller_one() {
-        let one =
-            |old, new| Reallocated { serial: Serial(0), stack: StackId(0), old, new: Bytes(new), chain: 1 }.counted();
+        let one = |old, new| {
+            Reallocated { stands_for: 1, serial: Serial(0), stack: StackId(0), old, new: Bytes(new), chain: 1 }
+                .counted()
+        };
         let grown = one(Some(Bytes(10)), 30);
         assert_eq!((grown.grown, grown.shrunk, grown.bytes_copied_max), (Blocks(1), Blocks(0), Bytes(10)));
         let shrunk = one(Some(Bytes(30)), 10);

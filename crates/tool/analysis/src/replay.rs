@@ -6,13 +6,16 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
-    Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason,
-    ImageId, Live, LiveBlock, Mark, NodeCache, NodeKind, Recording, Sample, Site, StackTree, Time, Timeline,
+    CountErrors, Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock,
+    ImageEndReason, ImageId, Live, LiveBlock, Mark, NodeCache, NodeKind, Recording, Sample, Site, SiteErrors,
+    StackTree, Time, Timeline,
 };
 
+use crate::amount::Amount;
 use crate::error::Error;
 use crate::events::{THREADS_MAX, bytes_of, expect_events};
 use crate::reports::{Reports, times_complete};
@@ -28,7 +31,68 @@ pub(crate) struct Origin {
     /// By which thread, and when. `None` for a block that a checkpoint gave.
     pub(crate) call: Option<(ThreadId, Time)>,
     pub(crate) size: Bytes,
+    /// At which rate it was sampled.
+    pub(crate) rate: Rate,
     pub(crate) stack: StackId,
+}
+
+impl Origin {
+    /// What it counts for.
+    pub(crate) fn amount(&self) -> Amount {
+        Amount::of_block(self.size, Blocks(self.rate.stands_for(self.size, self.serial)))
+    }
+}
+
+/// A block that is live no longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) image: ImageId,
+    pub(crate) serial: Serial,
+    pub(crate) at: Time,
+    /// By which thread it was allocated, and when. `None` for a block that a checkpoint gave.
+    pub(crate) call: Option<(ThreadId, Time)>,
+    /// What it counted for.
+    pub(crate) amount: Amount,
+    /// What it was counted under.
+    pub(crate) group: StackId,
+    pub(crate) why: Why,
+}
+
+/// Why a block is live no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// This thread freed it.
+    Freed(ThreadId),
+    /// It is still there: it is entered again at once, to be counted under something else.
+    Moves,
+    /// Its image is over.
+    ImageOver,
+    /// It is still there: the replay is over.
+    ReplayOver,
+}
+
+/// Who says what blocks are counted under, and may want to know when they go. A function that groups them is one.
+pub(crate) trait Follower {
+    /// Whether it is told of blocks that go.
+    const WANTS_GONE: bool = false;
+
+    /// What a block is counted under.
+    fn enters(&mut self, origin: Origin) -> StackId;
+
+    /// A block goes.
+    fn goes(&mut self, _: Gone) {}
+
+    /// Whether to go on: looked at now and then.
+    fn wants_more(&self) -> bool {
+        true
+    }
+}
+
+impl<F: FnMut(Origin) -> StackId> Follower for F {
+    #[inline]
+    fn enters(&mut self, origin: Origin) -> StackId {
+        self(origin)
+    }
 }
 
 /// How much to replay.
@@ -81,6 +145,8 @@ pub(crate) struct Replayed {
     pub(crate) images: Vec<ReplayedImage>,
     /// What was live in all the images together.
     pub(crate) live: ledger::Live,
+    /// How far that is off.
+    pub(crate) errors: Option<CountErrors>,
     /// The same over time.
     pub(crate) timeline: Vec<Sample>,
     /// Parts that could not be read, and are missing in all figures.
@@ -114,6 +180,8 @@ pub(crate) struct ReplayedImage {
 pub(crate) struct ReplayedBlock {
     pub(crate) serial: Serial,
     pub(crate) size: Bytes,
+    /// How many it stands for.
+    pub(crate) stands_for: Blocks,
     /// What may be used of it, if that was recorded.
     pub(crate) usable: Option<Bytes>,
     /// What it is counted under.
@@ -122,13 +190,13 @@ pub(crate) struct ReplayedBlock {
     pub(crate) call: Option<(ThreadId, Time)>,
 }
 
-/// Replays these images together, in the order of time. `group` says what a block is counted under.
+/// Replays these images together, in the order of time. The follower says what a block is counted under.
 pub(crate) fn replay(
     recording: &Recording<'_>,
     images: &[ImageId],
     span: Span,
     memory_max: Bytes,
-    mut group: impl FnMut(Origin) -> StackId,
+    mut follower: impl Follower,
     progress: Progress<'_>,
 ) -> Result<Replayed, Error> {
     expect_events(recording)?;
@@ -139,7 +207,7 @@ pub(crate) fn replay(
     let mut events_all = 0;
     let mut memory = Memory { taken: 0, max: memory_max.0 };
     for &image in images {
-        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut group)? {
+        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut follower)? {
             memory.check(&mut player)?;
             events_all += player.events_left();
             next_steps.push(Reverse((player.next_time(), image, players.len())));
@@ -179,8 +247,11 @@ pub(crate) fn replay(
                 }
                 memory.check(player)?;
                 progress(events_done, events_all);
+                if !follower.wants_more() {
+                    return Err(Error::Stopped);
+                }
             } else {
-                player.play(&mut session, &mut timeline, &mut group, is_due)?;
+                player.play(&mut session, &mut timeline, &mut follower, is_due)?;
             }
         }
         match player.next_time() {
@@ -193,13 +264,20 @@ pub(crate) fn replay(
             None => {}
         }
     }
-    replayed.images.extend(players.into_iter().flatten().map(|player| player.finish(&session)));
+    let end = recording.footer().map_or(Time(0), |footer| footer.time).max(timeline.last_time());
+    for player in players.into_iter().flatten() {
+        player.let_go(end, Why::ReplayOver, &mut follower);
+        replayed.images.push(player.finish(&session));
+    }
 
     replayed.live = session.live();
+    replayed.errors = count_errors(session.variances());
     replayed.timeline = timeline.finish();
     for image in &mut replayed.images {
         if image.session_peak != replayed.live.bytes_live_max {
-            image.sites.iter_mut().for_each(|site| site.live_at_session_peak = Live::default());
+            for site in &mut image.sites {
+                (site.live_at_session_peak, site.errors.live_at_session_peak) = (Live::default(), Live::default());
+            }
         }
     }
     replayed.images.sort_by_key(|image| image.image);
@@ -231,11 +309,14 @@ const AHEAD: usize = 12;
 struct Player<'r> {
     image: ImageId,
     span: Span,
+    /// Whether blocks were sampled: then blocks that nobody saw allocated are of no interest.
+    is_sample: bool,
     ledger: Ledger,
     chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
     /// Of the chunk that is being played.
     events: Vec<Event>,
-    freed_sizes: Vec<(u32, Bytes)>,
+    /// Sizes of inherited blocks, and how many they stand for.
+    freed_sizes: Vec<(u32, Bytes, Blocks)>,
     usable_sizes: Vec<(u32, Bytes)>,
     position: usize,
     /// Those of the chunk that is being played, and how many of them have been.
@@ -269,12 +350,12 @@ struct Player<'r> {
 
 impl<'r> Player<'r> {
     /// `None` if nothing of the image is in the span.
-    fn new(
+    fn new<F: Follower>(
         recording: &'r Recording<'_>,
         image: ImageId,
         span: Span,
         session: &mut ledger::Session,
-        group: &mut impl FnMut(Origin) -> StackId,
+        follower: &mut F,
     ) -> Result<Option<Player<'r>>, Error> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
@@ -292,6 +373,7 @@ impl<'r> Player<'r> {
         let mut player = Player {
             image,
             span,
+            is_sample: recording.is_sample(),
             ledger: Ledger::new(),
             chunks: Vec::new().into_iter().peekable(),
             events: Vec::new(),
@@ -323,7 +405,7 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: (span.wants_blocks || span.wants_freed || has_moves).then(HashMap::new),
+            calls: (span.wants_blocks || span.wants_freed || has_moves || F::WANTS_GONE).then(HashMap::new),
             tree: (has_moves || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
             paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
@@ -344,9 +426,16 @@ impl<'r> Player<'r> {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
                 for block in blocks {
-                    let origin =
-                        Origin { image, serial: block.serial, call: None, size: block.size, stack: block.stack };
-                    player.allocate(session, from, ThreadId(0), block.serial, block.size, group(origin))?;
+                    let origin = Origin {
+                        image,
+                        serial: block.serial,
+                        call: None,
+                        size: block.size,
+                        rate: block.rate,
+                        stack: block.stack,
+                    };
+                    let size = ledger::Sampled { size: block.size, rate: block.rate };
+                    player.allocate(session, from, ThreadId(0), block.serial, size, follower.enters(origin))?;
                 }
             }
         }
@@ -405,7 +494,10 @@ impl<'r> Player<'r> {
         (self.position, self.marks_position) = (0, 0);
         let Some(chunk) = self.chunks.next() else { return Ok(0) };
         let events = chunk.decode(buffer)?;
-        let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.freed_size?)));
+        let sizes = events
+            .all_extras()
+            .iter()
+            .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.stands_for.unwrap_or(Blocks(1)))));
         self.freed_sizes.extend(sizes);
         if self.span.wants_blocks {
             let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
@@ -424,14 +516,16 @@ impl<'r> Player<'r> {
         &mut self,
         session: &mut ledger::Session,
         timeline: &mut Timeline,
-        group: &mut impl FnMut(Origin) -> StackId,
+        follower: &mut impl Follower,
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
             let end = self.end.take().unwrap_or_default();
+            let end = Time(end.0.saturating_sub(self.runs_on.into()));
             self.ended = true;
+            self.let_go(end, Why::ImageOver, follower);
             self.ledger.end(session);
-            note(timeline, Time(end.0.saturating_sub(self.runs_on.into())), session.live());
+            note(timeline, end, session.live());
             return Ok(());
         }
         while self.until_over != Some(0)
@@ -444,7 +538,7 @@ impl<'r> Player<'r> {
             if let Some(ahead) = self.events.get(self.position + AHEAD) {
                 self.prefetch(&ahead.kind);
             }
-            self.play_event(session, group, &event)?;
+            self.play_event(session, follower, &event)?;
             self.play_marks();
             note(&mut self.timeline, event.time, self.ledger.live());
             note(timeline, event.time, session.live());
@@ -476,13 +570,31 @@ impl<'r> Player<'r> {
 
     /// A block goes, which is still there.
     #[cold]
-    fn say_farewell(&mut self, serial: Serial) {
+    fn say_farewell<F: Follower>(&mut self, serial: Serial, by: &Event, follower: &mut F) {
         let Some(block) = self.ledger.get(Key::from(serial)) else { return };
+        if F::WANTS_GONE {
+            follower.goes(self.gone(serial, &block, by.time, Why::Freed(by.thread)));
+        }
         let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
         self.reports.freed(serial, &block, usable);
         if self.span.wants_freed {
-            *self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default() += 1;
+            let count = self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default();
+            *count = count.saturating_add(block.stands_for().0);
         }
+    }
+
+    /// All blocks go: the image is over.
+    fn let_go<F: Follower>(&self, at: Time, why: Why, follower: &mut F) {
+        if F::WANTS_GONE {
+            self.ledger.blocks().for_each(|(key, block)| follower.goes(self.gone(Serial(key.0), &block, at, why)));
+        }
+    }
+
+    fn gone(&self, serial: Serial, block: &ledger::Block, at: Time, why: Why) -> Gone {
+        let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
+        let call = call.map(|call| (call.thread, call.time));
+        let amount = Amount::of_block(block.size, block.stands_for());
+        Gone { image: self.image, serial, at, call, amount, group: block.stack, why }
     }
 
     /// Asks for the memory that an event will need.
@@ -505,17 +617,17 @@ impl<'r> Player<'r> {
         }
     }
 
-    fn play_event(
+    fn play_event<F: Follower>(
         &mut self,
         session: &mut ledger::Session,
-        group: &mut impl FnMut(Origin) -> StackId,
+        follower: &mut F,
         event: &Event,
     ) -> Result<(), Error> {
-        if (self.span.wants_freed || !self.reports.is_empty())
+        if (self.span.wants_freed || F::WANTS_GONE || !self.reports.is_empty())
             && let EventKind::Free { block: FreedBlock::Known(old) }
             | EventKind::Realloc { old: FreedBlock::Known(old), .. } = event.kind
         {
-            self.say_farewell(old);
+            self.say_farewell(old, event, follower);
         }
         if let Some(calls) = &mut self.calls {
             let index = (self.position - 1) as u32;
@@ -527,14 +639,18 @@ impl<'r> Player<'r> {
         if !matches!(event.kind, EventKind::Move { .. }) {
             self.saw(thread);
         }
-        let image = self.image;
+        if event.sampled.after_others {
+            self.ledger.end_thread(thread);
+        }
+        let (image, rate) = (self.image, event.sampled.rate);
         let origin =
-            |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, stack };
+            |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, rate, stack };
         match event.kind {
             EventKind::Alloc { serial, size, stack }
             | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
                 if serial >= self.first {
-                    self.allocate(session, event.time, thread, serial, size, group(origin(serial, size, stack)))?;
+                    let group = follower.enters(origin(serial, size, stack));
+                    self.allocate(session, event.time, thread, serial, ledger::Sampled { size, rate }, group)?;
                 }
             }
             EventKind::Free { block } => {
@@ -545,12 +661,21 @@ impl<'r> Player<'r> {
                     self.ledger.free(session, thread, key);
                 }
             }
+            EventKind::Realloc { old: FreedBlock::Unknown, serial, size, stack } if self.is_sample => {
+                if serial >= self.first {
+                    let (stack, time) = (follower.enters(origin(serial, size, stack)), ledger::Time(event.time.0));
+                    self.ledger.set_next_serial(serial);
+                    let (size, key) = (ledger::Sampled { size, rate }, Key::from(serial));
+                    let _ = self.ledger.reallocate_unsampled(session, time, thread, key, size, stack)?;
+                }
+            }
             EventKind::Realloc { old, serial, size, stack } => {
                 if serial >= self.first {
                     let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
-                    let stack = group(origin(serial, size, stack));
-                    let time = ledger::Time(event.time.0);
+                    let stack = follower.enters(origin(serial, size, stack));
+                    let (time, size) = (ledger::Time(event.time.0), ledger::Sampled { size, rate });
+                    self.ledger.set_next_serial(serial);
                     let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
                 }
             }
@@ -560,7 +685,17 @@ impl<'r> Player<'r> {
                     let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
                     let is_stamp = self.is_stamp(call, stack);
                     let by = call.map(|call| (call.thread, call.time));
-                    let to = group(Origin { image, serial: block, call: by, size: live.size, stack });
+                    if F::WANTS_GONE {
+                        follower.goes(self.gone(block, &live, event.time, Why::Moves));
+                    }
+                    let to = follower.enters(Origin {
+                        image,
+                        serial: block,
+                        call: by,
+                        size: live.size,
+                        rate: live.rate,
+                        stack,
+                    });
                     let (ledger, key) = (&mut self.ledger, Key::from(block));
                     let _ = if is_stamp {
                         ledger.stamp_block(session, key, to)
@@ -590,9 +725,10 @@ impl<'r> Player<'r> {
         time: Time,
         thread: ThreadId,
         serial: Serial,
-        size: Bytes,
+        size: ledger::Sampled,
         stack: StackId,
     ) -> Result<(), Error> {
+        self.ledger.set_next_serial(serial);
         // A block under the same serial can only be there in a damaged file: then the ledger has freed it.
         let _ = self.ledger.allocate(session, ledger::Time(time.0), thread, Key::from(serial), size, stack)?;
         Ok(())
@@ -604,14 +740,15 @@ impl<'r> Player<'r> {
             FreedBlock::Known(serial) => return Key::from(serial),
             FreedBlock::Inherited => {
                 let index = (self.position - 1) as u32;
-                let size =
-                    self.freed_sizes.binary_search_by_key(&index, |(at, _)| *at).map(|at| self.freed_sizes[at].1);
+                let known = self.freed_sizes.binary_search_by_key(&index, |(at, ..)| *at);
+                let (_, size, blocks) = known.map_or((index, Bytes(0), Blocks(1)), |at| self.freed_sizes[at]);
                 let counts = &mut self.counts;
-                counts.frees_inherited.0 += 1;
-                counts.blocks_inherited_live_end.0 = counts.blocks_inherited_live_end.0.saturating_sub(1);
+                counts.frees_inherited.0 = counts.frees_inherited.0.saturating_add(blocks.0);
+                counts.blocks_inherited_live_end.0 = counts.blocks_inherited_live_end.0.saturating_sub(blocks.0);
                 let bytes = &mut counts.bytes_inherited_live_end.0;
-                *bytes = bytes.saturating_sub(size.map_or(0, |size| size.0));
+                *bytes = bytes.saturating_sub(size.0.saturating_mul(blocks.0));
             }
+            FreedBlock::Unknown if self.is_sample => {}
             _ if time >= self.paused_from => self.counts.frees_paused.0 += 1,
             FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
         }
@@ -641,6 +778,7 @@ impl<'r> Player<'r> {
             bytes_live_end: live.bytes_live,
             blocks_live_end: live.blocks_live,
             temporary_allocations: counted.temporaries,
+            errors: count_errors(self.ledger.variances()),
             ..self.counts
         };
         let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
@@ -661,7 +799,8 @@ impl<'r> Player<'r> {
             let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
             let usable = call.and_then(|call| call.usable);
             let call = call.map(|call| (call.thread, call.time));
-            ReplayedBlock { serial, size: block.size, usable, group: block.stack, call }
+            let stands_for = block.stands_for();
+            ReplayedBlock { serial, size: block.size, stands_for, usable, group: block.stack, call }
         };
         self.ledger.blocks().map(block).collect()
     }
@@ -707,5 +846,24 @@ fn site(site: ledger::Site) -> Site {
         live_end: live(site.bytes_live, site.blocks_live),
         live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
         live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
+        errors: SiteErrors {
+            allocated: errors(site.variances.allocated),
+            live_end: errors(site.variances.live),
+            live_at_image_peak: errors(site.variances.at_peak),
+            live_at_session_peak: errors(site.variances.at_session_peak),
+        },
     }
+}
+
+/// Standard errors.
+fn errors(variance: ledger::Variance) -> Live {
+    let (bytes, blocks) = variance.errors();
+    Live { bytes, blocks }
+}
+
+/// Those of totals: nothing where all is recorded.
+fn count_errors(variances: ledger::Variances) -> Option<CountErrors> {
+    let ledger::Variances { allocated, live, at_peak } = variances;
+    let all = CountErrors { allocated: errors(allocated), live_end: errors(live), live_at_peak: errors(at_peak) };
+    (all != CountErrors::default()).then_some(all)
 }

@@ -15,7 +15,7 @@ use heapledger_recording::{
 
 use crate::moment::Selection;
 use crate::overview::recounted;
-use crate::replay::{Progress, Span, replay};
+use crate::replay::{Origin, Progress, Span, replay};
 
 mod anonymize;
 mod merge;
@@ -65,6 +65,13 @@ impl<W: Write> Draft<W> {
         Draft { out, writer: RecordingWriter::new(), compressor: Compressor::new() }
     }
 
+    /// Before all else: whether it is one of a sample.
+    fn begin(&mut self, is_sample: bool) {
+        if is_sample {
+            self.writer = RecordingWriter::of_sample();
+        }
+    }
+
     /// Everything so far has reached `out`, and can be read from there.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.out.write_all(self.writer.pending())?;
@@ -90,7 +97,8 @@ impl<W: Write> Draft<W> {
     ) -> Result<u64, Error> {
         let images: Vec<ImageId> = so_far.images().iter().map(|start| start.image).collect();
         let memory_max = Selection::default().memory_max;
-        let mut replayed = replay(so_far, &images, Span::default(), memory_max, |origin| origin.stack, progress)?;
+        let mut replayed =
+            replay(so_far, &images, Span::default(), memory_max, |origin: Origin| origin.stack, progress)?;
         let mut records = Vec::new();
         for image in &mut replayed.images {
             let (sites, samples) = (std::mem::take(&mut image.sites), std::mem::take(&mut image.timeline));
@@ -120,7 +128,7 @@ impl<W: Write> Draft<W> {
         Ok(())
     }
 
-    fn put<C: IntoIterator<Item = EncodedChunk>>(
+    pub(crate) fn put<C: IntoIterator<Item = EncodedChunk>>(
         &mut self,
         encode: impl FnOnce(&mut Compressor) -> Result<C, RecordingError>,
     ) -> Result<(), Error> {
@@ -128,12 +136,12 @@ impl<W: Write> Draft<W> {
         chunks.into_iter().try_for_each(|chunk| self.chunk(&chunk))
     }
 
-    fn records(&mut self, records: &[Record]) -> Result<(), Error> {
+    pub(crate) fn records(&mut self, records: &[Record]) -> Result<(), Error> {
         self.put(|compressor| encode_records(records, compressor))
     }
 
     /// Nodes of an image.
-    fn nodes(&mut self, image: ImageId, nodes: impl IntoIterator<Item = Node>) -> Result<(), Error> {
+    pub(crate) fn nodes(&mut self, image: ImageId, nodes: impl IntoIterator<Item = Node>) -> Result<(), Error> {
         let mut encoder = NodesEncoder::new(image);
         for node in nodes {
             if encoder.is_full() {

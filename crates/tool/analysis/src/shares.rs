@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageEndReason, ImageId, Time};
 
@@ -66,7 +67,10 @@ impl Shares {
             if let Some(carried) = recording.carried(image) {
                 // What cannot be read is missing, as with events.
                 let read = carried.for_each_part(|blocks| {
-                    blocks.iter().for_each(|block| course.enter(block.serial, block.size, group(block.stack)));
+                    blocks.iter().for_each(|block| {
+                        let bytes = stands_for(block.rate, block.size, block.serial);
+                        course.enter(block.serial, bytes, group(block.stack));
+                    });
                 });
                 if let Err(heapledger_recording::Error::Damaged(found)) = read {
                     damage.push(found);
@@ -87,6 +91,11 @@ impl Shares {
         let others = sums.pop().unwrap_or_default();
         Ok(Shares { groups: ranks.into_iter().zip(sums).collect(), others, profile, damage })
     }
+}
+
+/// For how many bytes a block of this size counts.
+fn stands_for(rate: Rate, size: Bytes, serial: Serial) -> Bytes {
+    Bytes(size.0.saturating_mul(rate.stands_for(size, serial)))
 }
 
 /// When what an image had live was gone.
@@ -111,12 +120,13 @@ impl Course<'_> {
         if self.times.get(self.next).is_some_and(|&time| time < event.time) {
             self.pass(event.time);
         }
+        let bytes = |size, serial| stands_for(event.sampled.rate, size, serial);
         match event.kind {
-            EventKind::Alloc { serial, size, stack } => self.enter(serial, size, group(stack)),
+            EventKind::Alloc { serial, size, stack } => self.enter(serial, bytes(size, serial), group(stack)),
             EventKind::Free { block } => self.release(block),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old);
-                self.enter(serial, size, group(stack));
+                self.enter(serial, bytes(size, serial), group(stack));
             }
             EventKind::Failed { .. } => {}
             EventKind::Move { block, stack } => {

@@ -98,8 +98,10 @@ pub(crate) struct Rounds<'p> {
 }
 
 impl<'p> Rounds<'p> {
-    pub(crate) fn new(progress: Progress<'p>, all: usize) -> Rounds<'p> {
-        Rounds { progress, done: 0, all: all as u64 }
+    /// One round, one for the sieve where it has to know how long blocks live, and another if there is one.
+    pub(crate) fn new(progress: Progress<'p>, filter: &Filter, has_another: bool) -> Rounds<'p> {
+        let all = 1 + u64::from(filter.lifetime.is_some()) + u64::from(has_another);
+        Rounds { progress, done: 0, all }
     }
 
     pub(crate) fn round<T>(&mut self, work: impl FnOnce(Progress<'_>) -> T) -> T {

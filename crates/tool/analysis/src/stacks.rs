@@ -219,8 +219,13 @@ pub(crate) struct MergedStacks<'r, 'a> {
 
 impl<'r, 'a> MergedStacks<'r, 'a> {
     pub(crate) fn new(recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
+        MergedStacks::beside(Stacks::default(), recording)
+    }
+
+    /// Goes on with stacks of the recording that were merged before: what is equal gets the same node.
+    pub(crate) fn beside(stacks: Stacks, recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
         let (cache, mergers, texts) = (NodeCache::default(), HashMap::new(), Texts::new(recording));
-        MergedStacks { recording, cache, mergers, texts, stacks: Stacks::default(), damage: Vec::new() }
+        MergedStacks { recording, cache, mergers, texts, stacks, damage: Vec::new() }
     }
 
     /// The merged node of a stack of an image.

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use heapledger_core::StackId;
-use heapledger_recording::{self as recording, Damage, Time};
+use heapledger_recording::{self as recording, Damage, Live, Time};
 
 use crate::amount::{Amount, Holding};
 use crate::error::Error;
@@ -33,6 +33,8 @@ pub(crate) struct Tally<K> {
     pub(crate) groups: Vec<(Option<K>, Holding)>,
     /// What the selection leaves out of what was allocated in the time that it asks for.
     pub(crate) left_out: Holding,
+    /// When the peak of the selected processes was, in what was replayed.
+    pub(crate) peak_time: Time,
     pub(crate) damage: Vec<Damage>,
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
-    let mut rounds = Rounds::new(progress, 1 + usize::from(filter.lifetime.is_some()) + usize::from(within.is_some()));
+    let mut rounds = Rounds::new(progress, filter, within.is_some());
     let mut sieve = Sieve::new(names, filter, &images, needs.stack, memory_max, &mut rounds)?;
     let find = |lifetime: &Lifetime| {
         rounds.round(|progress| Matching::find(recording, &images, lifetime, memory_max, progress))
@@ -96,6 +98,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     };
     let span = span(selection, needs.thread || !filter.threads.is_empty());
     let replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, number, progress))?;
+    let peak_time = Time(replayed.live.bytes_live_max_time.0);
     let mut damage = replayed.damage;
     damage.extend(within.into_iter().flat_map(|within| within.damage));
     damage.extend(sieve.damage());
@@ -117,7 +120,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     }
     let left_out = holdings[LEFT_OUT.0 as usize];
     let groups = keys.into_iter().zip(holdings).skip(OTHERS.0 as usize).filter(|(_, held)| !held.is_nothing());
-    Ok(Tally { groups: groups.collect(), left_out, damage })
+    Ok(Tally { groups: groups.collect(), left_out, peak_time, damage })
 }
 
 /// Whose peak counts.
@@ -130,14 +133,16 @@ pub(crate) enum PeakOf {
 
 /// What a site holds. `is_live`: whether what it has at the end counts as live.
 pub(crate) fn holding(site: &recording::Site, peak: PeakOf, is_live: bool) -> Holding {
+    let errors = &site.errors;
+    let allocated = Live { bytes: site.bytes_allocated, blocks: site.allocations };
     Holding {
-        total: Amount { bytes: site.bytes_allocated, blocks: site.allocations, temporaries: site.temporaries },
+        total: Amount::estimated(allocated, errors.allocated).with_temporaries(site.temporaries),
         peak: match peak {
-            PeakOf::Session => site.live_at_session_peak.into(),
-            PeakOf::Image => site.live_at_image_peak.into(),
+            PeakOf::Session => Amount::estimated(site.live_at_session_peak, errors.live_at_session_peak),
+            PeakOf::Image => Amount::estimated(site.live_at_image_peak, errors.live_at_image_peak),
             PeakOf::Nobody => Amount::default(),
         },
-        live: if is_live { site.live_end.into() } else { Amount::default() },
+        live: if is_live { Amount::estimated(site.live_end, errors.live_end) } else { Amount::default() },
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     CheckpointEncoder, Compressor, Counts, EncodedChunk, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer,
     FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, LiveBlock, Module,
-    ModuleId, Node, NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Text,
-    TextId, Time, encode_records,
+    ModuleId, Node, NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Sampled, Session, Site,
+    SitesEncoder, Text, TextId, Time, encode_records,
 };
 use proptest::prelude::*;
 
@@ -17,6 +18,13 @@ pub(crate) struct Step {
     image: usize,
     thread: u32,
     what: What,
+}
+
+impl Step {
+    /// Whether it puts a block down to another stack.
+    pub(crate) fn is_move(&self) -> bool {
+        matches!(self.what, What::Move { .. })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -261,7 +269,13 @@ impl Model {
             What::Fail { size, stack } => (Api::Malloc, EventKind::Failed { size: Bytes(size), stack: StackId(stack) }),
             What::Checkpoint | What::Fork | What::Exec | What::Exit { .. } => return,
         };
-        let event = Event { time: Time(self.time), thread: ThreadId(step.thread), call: call.into(), kind };
+        let event = Event {
+            time: Time(self.time),
+            thread: ThreadId(step.thread),
+            call: call.into(),
+            sampled: Sampled::NOT,
+            kind,
+        };
         image.apply(&event);
         image.last_event = self.time;
         image.encoder.push(&event, &extras, image.live()).expect("an event that fits");
@@ -285,6 +299,7 @@ impl Model {
             serial: Serial(serial),
             size: Bytes(block.size),
             stack: block.stack,
+            rate: Rate::EXACT,
         };
         let blocks: Vec<LiveBlock> = image.live.iter().map(block).collect();
         let checkpoint = CheckpointEncoder::new(image.start.image, Time(self.time), next, image.counts);

@@ -162,7 +162,7 @@ fn is_in_context(pattern: &Pattern, said: &Said) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn footer_and_replay_agree(steps in steps(150)) {
@@ -423,6 +423,53 @@ proptest! {
             prop_assert_eq!(keys.len() as u64, blocks.whole.blocks.0);
             prop_assert!(blocks.blocks.is_sorted_by_key(|block| std::cmp::Reverse(block.size)));
         }
+    }
+
+    #[test]
+    fn events_add_up_to_what_is_live(steps in steps(150), part in 0_u64..=100, process in any::<bool>()) {
+        let (finished, _, truth) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let process = process.then(|| recording.images()[0].pid);
+        let last = truth.history.last().map_or(0, |(time, _)| time.0);
+        for (moment, heaps) in [
+            (Moment::Peak, Heaps::One),
+            (Moment::At(Time(last * part / 100)), Heaps::One),
+            (Moment::At(Time(last * part / 100)), Heaps::PerProcess),
+            (Moment::End, Heaps::PerProcess),
+        ] {
+            let selection = selection(process, moment);
+            let mut live = BTreeMap::new();
+            let (mut now, mut wrong) = (Time(0), Vec::new());
+            let told = heap_events(&mut names(&recording), &selection, heaps, &mut |_, _| (), |_, _, event| {
+                let (key, block) = ((event.image, event.serial), (event.size, event.stack));
+                let is_as_expected = match event.what {
+                    Happened::Allocated => live.insert(key, block).is_none(),
+                    Happened::Freed | Happened::Gone => live.remove(&key) == Some(block),
+                };
+                if !is_as_expected || event.time < now {
+                    wrong.push(*event);
+                }
+                now = event.time;
+                std::ops::ControlFlow::Continue(())
+            });
+            prop_assert!(wrong.is_empty() && told.unwrap().damage.is_empty(), "{:?}", wrong);
+            let blocks = live_blocks(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
+            let expected: BTreeMap<_, _> = blocks.blocks.iter().map(|block| ((block.image, block.serial), block.size)).collect();
+            let found: BTreeMap<_, _> = live.iter().map(|(key, (size, _))| (*key, *size)).collect();
+            prop_assert_eq!(found, expected, "{:?} {:?}", moment, heaps);
+        }
+    }
+
+    #[test]
+    fn nobody_has_to_hear_all_events(steps in steps(150)) {
+        let (finished, _, _) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let mut heard = 0;
+        let told = heap_events(&mut names(&recording), &Selection::at(Moment::End), Heaps::One, &mut |_, _| (), |_, _, _| {
+            heard += 1;
+            std::ops::ControlFlow::Break(())
+        });
+        prop_assert!(told.is_ok() && heard <= 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 mod common;
 mod diff;
 mod dmd;
+mod dump;
 mod files;
 mod help;
 mod pictures;
@@ -17,10 +18,11 @@ mod types;
 pub(crate) use self::common::{Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
-pub(crate) use self::files::{Anonymize, Info, Merge, Trim};
+pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
+pub(crate) use self::files::{Anonymize, Import, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
-pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, Stacks, Start, Status, Stop};
+pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, Sample, Stacks, Start, Status, Stop};
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
@@ -98,6 +100,7 @@ pub(crate) enum Verb {
     Check(Check),
     Start(Start),
     Stop(Stop),
+    Sample(Sample),
     Status(Status),
     Summary(Summary),
     Top(Top),
@@ -129,10 +132,12 @@ pub(crate) enum Verb {
     Export(Export),
     Merge(Merge),
     Trim(Trim),
+    Import(Import),
     Anonymize(Anonymize),
     Info(Info),
     Reports(Reports),
     Dmd(Dmd),
+    Dump(Dump),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

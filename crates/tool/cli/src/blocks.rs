@@ -11,12 +11,13 @@ use serde::Serialize;
 
 use crate::args::Blocks;
 use crate::error::Result;
-use crate::format::{bytes, count, duration};
+use crate::format::{count, duration};
 use crate::input::Input;
 use crate::label::{DeclaredJson, FrameJson, seconds};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, stack_row};
+use crate::sampled;
 
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
@@ -41,8 +42,10 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
     let stacks = stacks(shown);
     print_blocks(&mut question, &found, shown, &stacks, out)?;
     if !rest.is_empty() {
-        let sum: u64 = rest.iter().map(|block| block.size.0).sum();
-        out.aside(format_args!("and {} more with {} in all: -n 0 shows them", count(rest.len() as u64), bytes(sum)))?;
+        let mut sum = Amount::default();
+        rest.iter().for_each(|block| sum += block.amount());
+        let (more, size) = (count(rest.len() as u64), sampled::bytes_of(&sum));
+        out.aside(format_args!("and {more} more with {size} in all: -n 0 shows them"))?;
     }
     print_stacks(&mut question, &found, &stacks, out)
 }
@@ -66,7 +69,10 @@ fn print_blocks(
 ) -> Result<()> {
     let (recording, numbers) = (question.recording, numbers(stacks));
     let several = recording.images().len() > 1;
-    let mut table = Tree::new(["block", "bytes", "age", "thread", "stack"]);
+    // Of a sample also how many others each block stands for.
+    let is_sample = recording.is_sample();
+    let columns = ["block", "bytes", "stands for", "age", "thread", "stack"];
+    let mut table = Tree::new(columns.into_iter().filter(|column| is_sample || *column != "stands for"));
     for block in shown {
         let labels = &mut question.labels;
         let typed = labels.names.typed(&found.stacks, block.stack);
@@ -75,11 +81,13 @@ fn print_blocks(
         let cells = [
             pid.map_or_else(|| count(block.serial.0), |pid| format!("{}, {}", pid, count(block.serial.0))),
             count(block.size.0),
+            count(block.stands_for.0),
             age(block).map_or("?".to_owned(), duration),
             block.call.map_or("?".to_owned(), |(thread, _)| called(recording, block.image, thread)),
             format!("#{}", numbers[&block.stack]),
         ];
-        table.push(0, Row::new(name).keeping_end().cells(cells));
+        let cells = cells.into_iter().enumerate().filter(|(at, _)| is_sample || *at != 2);
+        table.push(0, Row::new(name).keeping_end().cells(cells.map(|(_, cell)| cell)));
     }
     out.line("")?;
     Ok(out.tree(&table)?)
@@ -142,6 +150,9 @@ struct BlockJson {
     /// The ordinal of its allocation in its image, from 0.
     block: u64,
     bytes: u64,
+    /// How many blocks of its size it stands for, if it was sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stands_for: Option<u64>,
     /// `null`: it was there before the recording begins.
     allocated_seconds: Option<f64>,
     age_seconds: Option<f64>,
@@ -178,6 +189,7 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
             image: block.image.0,
             block: block.serial.0,
             bytes: block.size.0,
+            stands_for: recording.is_sample().then_some(block.stands_for.0),
             allocated_seconds: block.call.map(|(_, time)| seconds(time)),
             age_seconds: age(block).map(|age| age.as_secs_f64()),
             thread: block.call.map(|(thread, _)| thread.0),

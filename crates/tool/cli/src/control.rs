@@ -1,31 +1,76 @@
-//! `heapledger start`, `stop` and `status`: speaking to a `heapledger record` that runs.
+//! `heapledger start`, `stop`, `sample` and `status`: speaking to a `heapledger record` that runs, or to a program with a
+//! ledger of its own.
+
+mod linked;
 
 use std::time::Duration;
 
 use heapledger_collect::{Request, Running, Status};
+use heapledger_core::Bytes;
+use heapledger_core::sample::Rate;
+use heapledger_reports::request::ledger::State;
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
-use crate::args::Control;
+use self::linked::Linked;
+use crate::args::{Control, Sample};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
 use crate::input::shown;
 use crate::output::Output;
+use crate::sampled;
 
 pub(crate) fn run(arguments: &Control, request: Request, out: &mut Output) -> Result<()> {
-    let all = Running::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))?;
-    let chosen = choose(all, arguments.target.as_deref(), request)?;
+    let all = running()?;
+    if let Some(linked) = linked_of(&all, arguments) {
+        let linked = match request {
+            Request::Start => linked.start()?,
+            Request::Stop => linked.stop()?,
+            Request::Sample(_) | Request::Status | Request::Save => linked,
+        };
+        return tell(&[], &[linked], arguments.json, out);
+    }
+    let is_for_all = request == Request::Status && arguments.target.is_none();
+    let linked = if is_for_all { Linked::all() } else { Vec::new() };
+    let chosen =
+        if all.is_empty() && !linked.is_empty() { all } else { choose(all, arguments.target.as_deref(), request)? };
+    tell(&asked(&chosen, request)?, &linked, arguments.json, out)
+}
+
+/// Sets the rate of a sampled recording, or of a program's own ledger.
+pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
+    let request = Request::Sample(arguments.rate);
+    let all = running()?;
+    if let Some(linked) = linked_of(&all, &arguments.control) {
+        return tell(&[], &[linked.sample(arguments.rate)?], arguments.control.json, out);
+    }
+    let chosen = choose(all, arguments.control.target.as_deref(), request)?;
+    if let Some(running) = chosen.iter().find(|running| running.status.sampling.is_none()) {
+        let what = format!("the recording of process {} is no sample: it has all blocks", running.status.command);
+        let hint = "begin a sampled one with: heapledger record --sample 512KiB -- COMMAND";
+        return Err(Failure::new(Exit::Usage, what).hint(hint));
+    }
+    tell(&asked(&chosen, request)?, &[], arguments.control.json, out)
+}
+
+fn running() -> Result<Vec<Running>> {
+    Running::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))
+}
+
+/// The program that is named, if it is not recorded and has a ledger of its own.
+fn linked_of(all: &[Running], arguments: &Control) -> Option<Linked> {
+    let target = arguments.target.as_deref()?;
+    if all.iter().any(|running| is_meant(&running.status, target)) { None } else { Linked::find(target) }
+}
+
+/// Makes a request to each: how they are then.
+fn asked(chosen: &[Running], request: Request) -> Result<Vec<Status>> {
     let answered = |running: &Running| {
         let what = format!("heapledger record (process {}) does not answer", running.status.recorder);
         running.ask(request).map_err(|error| Failure::caused(Exit::Unexpected, what, error))
     };
-    let states = chosen.iter().map(answered).collect::<Result<Vec<Status>>>()?;
-    if arguments.json {
-        out.json(&states.iter().map(StatusJson::from).collect::<Vec<_>>())
-    } else {
-        print(&states, out)
-    }
+    chosen.iter().map(answered).collect()
 }
 
 /// The recordings that are meant: the one that was named, or the only one; all of them if they are only asked.
@@ -55,13 +100,30 @@ fn is_meant(status: &Status, target: &str) -> bool {
     }
 }
 
-fn print(states: &[Status], out: &mut Output) -> Result<()> {
+fn tell(states: &[Status], linked: &[Linked], json: bool, out: &mut Output) -> Result<()> {
+    if json {
+        let all = states.iter().map(StatusJson::from).chain(linked.iter().map(StatusJson::from));
+        return out.json(&all.collect::<Vec<_>>());
+    }
+    if !states.is_empty() {
+        out.tree(&recordings(states))?;
+    }
+    if !states.is_empty() && !linked.is_empty() {
+        out.line("")?;
+    }
+    if !linked.is_empty() {
+        out.tree(&ledgers(linked))?;
+    }
+    Ok(())
+}
+
+fn recordings(states: &[Status]) -> Tree {
     let mut table = Tree::new(["recorder", "program", "recording", "for", "allocations", "live", "file"]);
     for status in states {
         let cells = [
             status.recorder.to_string(),
             status.command.to_string(),
-            state(status).to_owned(),
+            shown_state(state(status), status.sampling),
             duration(Duration::from_nanos(status.elapsed_ns)),
             count(status.allocations),
             bytes(status.bytes_live),
@@ -69,8 +131,33 @@ fn print(states: &[Status], out: &mut Output) -> Result<()> {
         ];
         table.push(0, Row::new(shown(&status.output)).cells(cells));
     }
-    out.tree(&table)?;
-    Ok(())
+    table
+}
+
+fn ledgers(linked: &[Linked]) -> Tree {
+    let mut table = Tree::new(["program", "its own ledger", "for", "allocations", "live", "takes"]);
+    for Linked { process, state } in linked {
+        let cells = [
+            process.to_string(),
+            shown_state(if state.is_on { "on" } else { "off" }, rate(state)),
+            duration(state.age),
+            count(state.allocations),
+            bytes(state.bytes_live),
+            bytes(state.overhead),
+        ];
+        table.push(0, Row::new(command(*process)).cells(cells));
+    }
+    table
+}
+
+fn rate(state: &State) -> Option<Rate> {
+    state.sample_every.map(|mean| Rate::nearest(Bytes(mean)))
+}
+
+/// As the kernel has it.
+fn command(process: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/comm"))
+        .map_or_else(|_| String::new(), |name| name.trim_end().to_owned())
 }
 
 fn state(status: &Status) -> &'static str {
@@ -81,32 +168,70 @@ fn state(status: &Status) -> &'static str {
     }
 }
 
+/// `on`, `on, one point in 512.0 KiB`.
+fn shown_state(state: &str, sampling: Option<Rate>) -> String {
+    match sampling {
+        None => state.to_owned(),
+        Some(rate) => format!("{state}, {}", sampled::rate(rate)),
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct StatusJson {
-    recorder: u32,
+    /// Null where the program has a ledger of its own.
+    recorder: Option<u32>,
     program: u32,
     processes: Vec<u32>,
-    /// `on`, `paused` or `not begun`.
+    /// `on`, `paused` or `not begun`; of a program's own ledger, `on` or `off`.
     recording: &'static str,
+    /// Whether what is recorded is a sample of all blocks: figures are estimates then.
+    sampled: bool,
+    /// The mean distance of sample points; null while all blocks are recorded.
+    sample_mean_bytes: Option<u64>,
     duration_seconds: f64,
     allocations: u64,
     bytes_live: u64,
-    file_bytes: u64,
-    file: String,
+    /// What a program's own ledger takes; null of a recording.
+    overhead_bytes: Option<u64>,
+    /// Of the recording; null where there is none.
+    file_bytes: Option<u64>,
+    file: Option<String>,
 }
 
 impl From<&Status> for StatusJson {
     fn from(status: &Status) -> StatusJson {
         StatusJson {
-            recorder: status.recorder,
+            recorder: Some(status.recorder),
             program: status.command,
             processes: status.processes.clone(),
             recording: state(status),
+            sampled: status.sampling.is_some(),
+            sample_mean_bytes: status.sampling.and_then(|rate| rate.mean()).map(|mean| mean.0),
             duration_seconds: status.elapsed_ns as f64 / 1e9,
             allocations: status.allocations,
             bytes_live: status.bytes_live,
-            file_bytes: status.bytes_written,
-            file: status.output.to_string_lossy().into_owned(),
+            overhead_bytes: None,
+            file_bytes: Some(status.bytes_written),
+            file: Some(status.output.to_string_lossy().into_owned()),
+        }
+    }
+}
+
+impl From<&Linked> for StatusJson {
+    fn from(&Linked { process, state }: &Linked) -> StatusJson {
+        StatusJson {
+            recorder: None,
+            program: process,
+            processes: vec![process],
+            recording: if state.is_on { "on" } else { "off" },
+            sampled: state.sample_every.is_some(),
+            sample_mean_bytes: state.sample_every,
+            duration_seconds: state.age.as_secs_f64(),
+            allocations: state.allocations,
+            bytes_live: state.bytes_live,
+            overhead_bytes: Some(state.overhead),
+            file_bytes: None,
+            file: None,
         }
     }
 }

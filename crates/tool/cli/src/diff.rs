@@ -15,9 +15,10 @@ use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::input::{Input, shown};
 use crate::label::{DeclaredJson, FrameJson, Labels};
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, row, type_of};
+use crate::sampled::{self, RateJson, rates_json};
 use crate::select::{self, Limit};
 
 pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
@@ -135,15 +136,12 @@ impl Comparison<'_, '_> {
 
     /// `3.1 MiB live at the peak (1.2 s) of a.hl`.
     fn told(&self, question: &Question<'_, '_>, whole: &Amount) -> String {
-        format!("{} {} of {}", self.figure(whole.by(self.metric)), question.what(), shown(&question.input.path))
+        format!("{} {} of {}", self.figure(whole), question.what(), shown(&question.input.path))
     }
 
-    fn figure(&self, figure: u64) -> String {
-        match self.metric {
-            Metric::Bytes => bytes(figure),
-            Metric::Blocks => count(figure),
-            Metric::Temporaries => format!("{} temporary", count(figure)),
-        }
+    fn figure(&self, whole: &Amount) -> String {
+        let figure = sampled::figure(whole, self.metric);
+        if self.metric == Metric::Temporaries { format!("{figure} temporary") } else { figure }
     }
 
     fn bare(&self, figure: u64) -> String {
@@ -154,7 +152,9 @@ impl Comparison<'_, '_> {
     fn change(&self, before: &Amount, after: &Amount) -> String {
         let growth = growth(before, after, self.metric);
         let size = u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX);
-        format!("{}{}", sign(growth), self.bare(size))
+        let shown = if self.metric == Metric::Bytes { bytes } else { count };
+        let error = together(before, after).error(self.metric);
+        sampled::with_error(format!("{}{}", sign(growth), self.bare(size)), error, shown)
     }
 
     /// `+12.5 %`, or why there is none.
@@ -182,7 +182,7 @@ impl Comparison<'_, '_> {
     fn cells(&self, difference: &Difference) -> [String; 4] {
         let Difference { before, after, .. } = difference;
         let (change, share) = (self.change(before, after), self.share(before, after));
-        [change, share, self.bare(before.by(self.metric)), self.bare(after.by(self.metric))]
+        [change, share, sampled::cell(before, self.metric), sampled::cell(after, self.metric)]
     }
 
     fn verdict(&self) -> String {
@@ -193,6 +193,9 @@ impl Comparison<'_, '_> {
     fn print(&mut self, shown: &[Difference], out: &mut Output) -> Result<()> {
         let [before, after] = self.wholes();
         out.title(self.verdict())?;
+        for notice in self.notices() {
+            out.aside(notice)?;
+        }
         out.line(format_args!("before: {}", self.told(&self.before, &before)))?;
         self.before.filters(&self.profiles[0].left_out, out)?;
         out.line(format_args!("after:  {}", self.told(&self.after, &after)))?;
@@ -216,6 +219,15 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
+    /// Which of the two is a sample.
+    fn notices(&self) -> impl Iterator<Item = String> {
+        let sides = [("before", &self.before), ("after", &self.after)];
+        let told = |(name, question): (&str, &Question<'_, '_>)| {
+            Some(format!("{name}: {}", sampled::notice(question.recording)?))
+        };
+        sides.into_iter().filter_map(told)
+    }
+
     /// What is not shown.
     fn rest(&self) -> Vec<(usize, &'static str)> {
         let (below, beyond) = self.left_out;
@@ -231,8 +243,11 @@ impl Comparison<'_, '_> {
         let _ = writeln!(text, "**Memory: {}**\n", cell(&self.verdict()));
         let _ = writeln!(text, "| | |\n|---|---|");
         for (name, question, whole) in [("before", &self.before, &before), ("after", &self.after, &after)] {
-            let told = format!("{} {}", self.figure(whole.by(self.metric)), question.what());
+            let told = format!("{} {}", self.figure(whole), question.what());
             let _ = writeln!(text, "| {name} | {} of {} |", cell(&told), code(&question.input.path.to_string_lossy()));
+        }
+        for notice in self.notices() {
+            let _ = writeln!(text, "\n{}", cell(&notice));
         }
         if shown.is_empty() {
             text.push_str("\nNothing differs.\n");
@@ -265,11 +280,13 @@ impl Comparison<'_, '_> {
             file: question.input.path.to_string_lossy().into_owned(),
             selection: SelectionJson::new(&question.selection, question.metric),
             total: AmountJson::new(whole, question.selection.moment),
+            sampling: rates_json(question.recording),
         };
         let [before, after] = self.wholes();
         let exceeded = arguments.fail_above.map(|limit| self.exceeds(limit));
         let rows = shown.iter().map(|it| RowJson {
             growth: saturated(it.growth(self.metric)),
+            growth_standard_error: self.error(&it.before, &it.after),
             before: AmountJson::new(&it.before, moments[0]),
             after: AmountJson::new(&it.after, moments[1]),
             group: match (&it.rank_after, &it.rank_before) {
@@ -284,16 +301,29 @@ impl Comparison<'_, '_> {
             before: side(&self.before, &before),
             after: side(&self.after, &after),
             growth: saturated(growth(&before, &after, self.metric)),
+            growth_standard_error: self.error(&before, &after),
             exceeded,
             rows_all: all,
             rows,
         }
     }
 
+    /// An estimate exceeds a limit if it does so by more than its error bar.
     fn exceeds(&self, limit: Limit) -> bool {
         let [before, after] = self.wholes();
-        let growth = growth(&before, &after, self.metric);
-        growth > 0 && growth.unsigned_abs() > limit.of(before.by(self.metric))
+        let bar = sampled::bar(&together(&before, &after), self.metric);
+        self.grew() > limit.of(before.by(self.metric)) + u128::from(bar)
+    }
+
+    /// By how much the whole grew; 0 if it shrank.
+    fn grew(&self) -> u128 {
+        let [before, after] = self.wholes();
+        growth(&before, &after, self.metric).max(0).unsigned_abs()
+    }
+
+    /// The standard error of what an estimate grew.
+    fn error(&self, before: &Amount, after: &Amount) -> Option<u64> {
+        Some(together(before, after).error(self.metric)).filter(|&error| error > 0)
     }
 
     fn judge(&self, limit: Option<Limit>) -> Result<()> {
@@ -305,9 +335,21 @@ impl Comparison<'_, '_> {
                 };
                 Err(Failure::new(Exit::Grew, format!("it grew by more than {limit}: {}", self.verdict())))
             }
+            Some(limit) if self.grew() > limit.of(self.wholes()[0].by(self.metric)) => {
+                tell(format_args!("heapledger: it may have grown by more, or not: {}", self.verdict()));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// What the difference of two amounts is off by: of independent samples variances add up. Of two moments of one recording this is
+/// more than it is off.
+fn together(before: &Amount, after: &Amount) -> Amount {
+    let mut both = *before;
+    both += *after;
+    both
 }
 
 fn sign(growth: i128) -> &'static str {
@@ -347,6 +389,9 @@ struct DiffJson {
     after: SideJson,
     /// Of the totals, in the metric.
     growth: i64,
+    /// Of an estimate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth_standard_error: Option<u64>,
     /// Whether that is more than `--fail-above` allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     exceeded: Option<bool>,
@@ -361,11 +406,17 @@ struct SideJson {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
+    /// At which rates blocks were sampled, if they were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampling: Vec<RateJson>,
 }
 
 #[derive(Debug, Serialize)]
 struct RowJson {
     growth: i64,
+    /// Of an estimate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth_standard_error: Option<u64>,
     before: AmountJson,
     after: AmountJson,
     /// The group in the second recording; in the first, if it is only there.

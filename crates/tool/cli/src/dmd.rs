@@ -15,6 +15,7 @@ use crate::label::symbolizer;
 use crate::output::{Output, tell};
 use crate::page;
 
+mod beside;
 mod groups;
 mod names;
 mod passing;

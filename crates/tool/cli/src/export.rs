@@ -1,201 +1,156 @@
-//! `heapledger export`: the sites of a recording, for other tools.
+//! `heapledger export`: a recording in the formats of other tools.
 
-use std::collections::HashMap;
+use std::io::{self, Write};
 
 use clap::ValueEnum;
-use heapledger_analysis::{
-    Amount, ContextId, Metric, Moment, NodeId, Place, Profile, StackFrame, Stacks, TypeBy, UNKNOWN_TYPE,
+use heapledger_analysis::Moment;
+use heapledger_profiles::{
+    Holds, Profile, chrome, collapsed, dhat, gperftools, heapprofile, massif, otlp, pprof, speedscope,
 };
-use heapledger_profiles::{self as profiles, Amounts, Location, Module, Sample, pprof};
-use heapledger_recording::{ModuleId, NodeKind, Recording};
-use heapledger_symbols::BuildId;
 
 use crate::args::Export;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::flame;
 use crate::input::Input;
-use crate::label::{Labels, command};
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::question::Question;
+use crate::sampled;
 
-/// The formats that can be written. A new one is a variant here, its encoder below, and a module of
+mod events;
+mod gather;
+
+/// The formats that can be written. A new one is a variant here, its writer below, and a module of
 /// `heapledger-profiles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Of `go tool pprof`, Speedscope, Grafana Pyroscope and others
     Pprof,
+    /// Of Valgrind's dh_view.html and the Firefox Profiler: total, peak, end and lifetimes in one file
+    Dhat,
+    /// Lines `outer;…;inner FIGURE`, of flame graph tools, Speedscope, Perfetto and the Firefox Profiler
+    Collapsed,
+    /// A picture that browsers show
+    Flamegraph,
+    /// Of speedscope.app: a profile for each kind of amount
+    Speedscope,
+    /// V8's, of Chrome's DevTools and Speedscope
+    Heapprofile,
+    /// The text of gperftools, of google-pprof and `go tool pprof`: addresses without names
+    Gperftools,
+    /// Valgrind's, of ms_print and massif-visualizer: what was live over time, and by stack at the peak and at the end
+    Massif,
+    /// Of heaptrack_print and heaptrack_gui: every allocation and free. Packed if the file's name ends in .zst or .gz
+    Heaptrack,
+    /// Of profiler.firefox.com: every allocation and free, to be looked at for any range of time. Packed if in .gz
+    Firefox,
+    /// A trace with memory dumps, of Chrome's about:tracing and traceviewer: the parts that matter
+    Chrome,
+    /// The same for viewers from 2017 on: all there is
+    ChromeV2,
+    /// Profiles of OpenTelemetry (v1development, version 1.10 of the protocol): not stable yet
+    Otlp,
+    /// A table, of DuckDB, pandas, Polars, Spark: a row for each stack, with all amounts (where it was built in)
+    Parquet,
+}
+
+/// Writes a profile in one format.
+type WriteProfile = fn(&Profile, &mut dyn Write) -> io::Result<()>;
+
+/// What writes one format.
+enum Writer {
+    /// A profile.
+    Profile(WriteProfile, Holds),
+    /// Events, one by one.
+    Events(events::Format),
 }
 
 impl Format {
-    fn encoder(self) -> fn(&profiles::Profile) -> Vec<u8> {
-        match self {
-            Format::Pprof => pprof::encode,
-        }
+    fn writer(self) -> Result<Writer> {
+        let (write, holds): (WriteProfile, Holds) = match self {
+            Format::Heaptrack => return Ok(Writer::Events(events::Format::Heaptrack)),
+            Format::Firefox => return Ok(Writer::Events(events::Format::Firefox)),
+            Format::Massif => (massif::write, massif::HOLDS),
+            Format::Pprof => (pprof::write, pprof::HOLDS),
+            Format::Dhat => (dhat::write, dhat::HOLDS),
+            Format::Collapsed => (collapsed::write, collapsed::HOLDS),
+            Format::Flamegraph => (flame::write, collapsed::HOLDS),
+            Format::Speedscope => (speedscope::write, speedscope::HOLDS),
+            Format::Heapprofile => (heapprofile::write, heapprofile::HOLDS),
+            Format::Gperftools => (gperftools::write, gperftools::HOLDS),
+            Format::Chrome => (chrome::write, chrome::HOLDS),
+            Format::ChromeV2 => (chrome::write_v2, chrome::HOLDS),
+            Format::Otlp => (otlp::write, otlp::HOLDS),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => (heapledger_profiles::parquet::write, heapledger_profiles::parquet::HOLDS),
+            #[cfg(not(feature = "parquet"))]
+            Format::Parquet => {
+                let what = "this heapledger cannot write Parquet: it was built without the feature `parquet`";
+                let hint = "cargo install --path crates/tool/cli --features parquet";
+                return Err(Failure::new(Exit::Usage, what).hint(hint));
+            }
+        };
+        Ok(Writer::Profile(write, holds))
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
 pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
+    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let writer = arguments.to.writer()?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    let which = &arguments.which;
-    let selection = which.at(arguments.at.or(which.retained()).unwrap_or(Moment::Peak));
-    let mut question =
-        Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;
-    let (what, live) = (question.what(), question.profile()?);
-    question.selection.moment = Moment::Total;
-    let total = question.profile()?;
-    let mut exporter = Exporter::new(&recording, question.labels);
-    exporter.add(&total, |amount, sum| {
-        sum.blocks_allocated += amount.blocks.0;
-        sum.bytes_allocated += amount.bytes.0;
-    });
-    exporter.add(&live, |amount, sum| {
-        sum.blocks_live += amount.blocks.0;
-        sum.bytes_live += amount.bytes.0;
-    });
-    let mut profile = exporter.finish();
+    let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    let name = arguments.to.name();
+    let (write, holds) = match writer {
+        Writer::Profile(write, holds) => (write, holds),
+        Writer::Events(format) => {
+            // Until when things happened that are written.
+            if !arguments.what.has_moment() && question.selection.filter.allocated.is_none() {
+                question.selection.moment = Moment::End;
+            }
+            if let Some(notice) = sampled::notice(&recording) {
+                tell(format_args!("heapledger: this is {notice}"));
+                tell("heapledger: a block of the sample is one block there, with all bytes that it stands for");
+            }
+            let (profile, told) = events::export(question, format, arguments, out)?;
+            told.into_iter().for_each(|told| tell(format_args!("heapledger: {told}")));
+            if let Some(notice) = sampled::notice(&recording) {
+                tell(format_args!(
+                    "heapledger: this is {notice}; each block of it has the bytes that it stands for, and counts once"
+                ));
+            }
+            tell_lost(&name, &format.holds(), &profile);
+            return Ok(());
+        }
+    };
+    let profile = gather::profile(question, &holds)?;
     if profile.samples.is_empty() {
         return Err(Failure::new(Exit::NothingRecorded, "there is nothing to export: no block was allocated"));
     }
-    profile.comments.push(format!("inuse: {what}"));
-    let bytes = arguments.to.encoder()(&profile);
-    out.save(&arguments.output, |out| out.write_all(&bytes))
+    if holds.one_figure && profile.samples.iter().all(|sample| profile.shown.of(&sample.amounts) == 0) {
+        let what = "there is nothing to export: no such memory was in use at that moment";
+        return Err(Failure::new(Exit::NothingRecorded, what).hint("all that was ever allocated: add --total"));
+    }
+    if let Some(notice) = sampled::notice(&recording) {
+        tell(format_args!("heapledger: this is {notice}"));
+    }
+    tell_lost(&name, &holds, &profile);
+    let unknown = holds.unknown(&profile);
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        tell(format_args!("heapledger: {name} asks for {unknown}, which this recording does not tell"));
+    }
+    out.save(&arguments.output, |out| write(&profile, out))
 }
 
-/// Names and values.
-type LabelList = Vec<(&'static str, String)>;
-
-/// Gathers stacks that are equal once the allocator's own functions are left out.
-struct Exporter<'r, 'a> {
-    recording: &'r Recording<'a>,
-    labels: Labels<'r, 'a>,
-    profile: profiles::Profile,
-    /// Index in the profile, and bias.
-    modules: HashMap<ModuleId, (Option<usize>, u64)>,
-    /// By what was recorded, and how many functions are left of it.
-    locations: HashMap<(Option<StackFrame>, usize), usize>,
-    samples: HashMap<(Vec<usize>, LabelList), usize>,
-}
-
-impl<'r, 'a> Exporter<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, labels: Labels<'r, 'a>) -> Self {
-        let session = recording.session();
-        let mut exporter = Exporter {
-            recording,
-            labels,
-            profile: profiles::Profile {
-                start_unix_ns: session.map_or(0, |session| session.start_unix_ns),
-                duration_ns: recording.footer().map_or(0, |footer| footer.time.0),
-                comments: recording.images().first().map(command).into_iter().collect(),
-                ..profiles::Profile::default()
-            },
-            modules: HashMap::new(),
-            locations: HashMap::new(),
-            samples: HashMap::new(),
-        };
-        // The program comes first.
-        if let Some(program) = recording.images().first()
-            && let Some(module) = recording.modules().iter().find(|module| module.path == program.executable)
-        {
-            exporter.module(module.module);
-        }
-        exporter
-    }
-
-    fn add(&mut self, profile: &Profile, add: impl Fn(&Amount, &mut Amounts)) {
-        for site in &profile.sites {
-            let places = self.labels.names.useful_places(&profile.stacks, site.stack);
-            let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
-            let mut labels = self.declared(&profile.stacks, site.stack);
-            let typed = self.labels.names.typed(&profile.stacks, site.stack);
-            if typed.name(TypeBy::Block).full() != UNKNOWN_TYPE {
-                labels.push(("type", typed.name(TypeBy::Block).full().to_owned()));
-            }
-            let samples = &mut self.profile.samples;
-            let at = *self.samples.entry((locations, labels)).or_insert_with_key(|(locations, labels)| {
-                let (locations, labels) = (locations.clone(), labels.clone());
-                samples.push(Sample { locations, labels, amounts: Amounts::default() });
-                samples.len() - 1
-            });
-            add(&site.amount, &mut samples[at].amounts);
-        }
-    }
-
-    fn finish(mut self) -> profiles::Profile {
-        // Sites come in no particular order; the same recording gives the same file.
-        self.profile.samples.sort_by(|a, b| {
-            let key = |sample: &Sample| (sample.amounts.bytes_live, sample.amounts.bytes_allocated);
-            key(b).cmp(&key(a)).then_with(|| (&a.locations, &a.labels).cmp(&(&b.locations, &b.labels)))
-        });
-        self.profile
-    }
-
-    /// What the program said of a stack.
-    fn declared(&self, stacks: &Stacks, stack: NodeId) -> LabelList {
-        let (names, context) = (&self.labels.names, stacks.context(stack));
-        let mut labels = Vec::new();
-        if context != ContextId::NONE {
-            labels.push(("context", names.context(stacks, context)));
-            labels.extend(stacks.task(names, context).map(|task| ("task", names.scope(task))));
-        }
-        labels.extend(stacks.heap(stack).map(|heap| ("heap", names.text(heap))));
-        labels
-    }
-
-    fn location(&mut self, place: &Place) -> usize {
-        let key = (place.at, place.frames.len());
-        if let Some(&at) = self.locations.get(&key) {
-            return at;
-        }
-        let id = place.at.map_or(ModuleId::UNKNOWN, |at| at.module);
-        let (module, bias) = self.module(id);
-        let offset = place.at.filter(|at| at.kind == NodeKind::Frame).map_or(0, |at| at.offset);
-        let location = Location {
-            module,
-            address: bias.wrapping_add(offset),
-            frames: place.frames.iter().map(|frame| self.frame(frame)).collect(),
-        };
-        self.profile.locations.push(location);
-        self.locations.insert(key, self.profile.locations.len() - 1);
-        self.profile.locations.len() - 1
-    }
-
-    fn frame(&self, frame: &heapledger_analysis::Frame) -> profiles::Frame {
-        let name = self.labels.names.function(frame.function);
-        profiles::Frame {
-            function: name.short.to_string(),
-            full_name: name.full.to_string(),
-            known: name.known,
-            file: frame.location.as_ref().map_or_else(String::new, |location| location.file.to_string()),
-            line: frame.location.as_ref().map_or(0, |location| location.line),
-        }
-    }
-
-    /// The index of a module, and what to add to its own addresses.
-    fn module(&mut self, id: ModuleId) -> (Option<usize>, u64) {
-        if let Some(&known) = self.modules.get(&id) {
-            return known;
-        }
-        let Some(module) = self.recording.module(id) else { return (None, 0) };
-        // A module may be elsewhere in each image: the first place that has it stands for all.
-        let images = self.recording.images().iter();
-        let mut mappings = images
-            .flat_map(|image| self.recording.mappings(image.image))
-            .filter(|mapping| mapping.module == id)
-            .peekable();
-        let first = mappings.peek().map(|first| (first.image, first.bias));
-        let (mut start, mut end) = (u64::MAX, 0);
-        for mapping in mappings.take_while(|mapping| first == Some((mapping.image, mapping.bias))) {
-            (start, end) = (start.min(mapping.start), end.max(mapping.end));
-        }
-        self.profile.modules.push(Module {
-            path: String::from_utf8_lossy(&module.path).into_owned(),
-            build_id: BuildId(module.build_id.as_slice().into()).to_string(),
-            start: start.min(end),
-            end,
-        });
-        let known = (Some(self.profile.modules.len() - 1), first.map_or(0, |(_, bias)| bias));
-        self.modules.insert(id, known);
-        known
+/// What the format has no place for.
+fn tell_lost(name: &str, holds: &Holds, profile: &Profile) {
+    let lost = holds.lost(profile);
+    if !lost.is_empty() {
+        tell(format_args!("heapledger: {name} has no place for {}", lost.join(", ")));
     }
 }

@@ -1,18 +1,22 @@
 //! `heapledger flame`: a picture, or the lines that it is drawn from.
 
-use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-use heapledger_analysis::{Direction, Layer, Metric, Moment, Profile};
+use heapledger_analysis::{Amount, Direction, Layer, Metric, Moment, Profile};
+use heapledger_profiles::collapsed::Lines;
+use heapledger_profiles::{self as profiles, Figure};
 use heapledger_reports::escape;
 use inferno::flamegraph::{self, Options, color};
 
 use crate::args::Flame;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::format::bytes;
 use crate::input::Input;
 use crate::label::{Labels, shown_command};
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::question::Question;
+use crate::sampled;
 use crate::tree::layers;
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
@@ -38,39 +42,55 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         (Metric::Blocks, _) => "blocks",
         (Metric::Temporaries, _) => "temporary allocations",
     };
-    out.save(&arguments.output, |mut out| {
-        if arguments.collapsed {
-            return lines.iter().try_for_each(|(stack, figure)| writeln!(out, "{stack} {figure}"));
-        }
-        let mut options = Options::default();
-        options.title = format!("{command}: {unit} {what}");
-        options.count_name = unit.to_owned();
-        options.colors = color::Palette::Basic(color::BasicPalette::Mem);
-        options.hash = true;
-        let lines: Vec<String> = lines.iter().map(|(stack, figure)| format!("{stack} {figure}")).collect();
-        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)
+    let notice = sampled::notice(&recording);
+    if let Some(notice) = &notice {
+        tell(format_args!("heapledger: {} {what}: {notice}", amount_of(&profile.whole, metric)));
+    }
+    out.save(&arguments.output, |out| match arguments.collapsed {
+        true => lines.write(out),
+        false => draw(&lines, format!("{command}: {unit} {what}"), notice, unit, out),
     })
 }
 
+/// The picture of what a profile shows.
+pub(crate) fn write(profile: &profiles::Profile, out: &mut dyn Write) -> io::Result<()> {
+    let unit = profile.shown.counted();
+    let what = match profile.shown {
+        Figure::LiveBytes | Figure::LiveBlocks => &*profile.moment,
+        Figure::AllocatedBytes | Figure::Allocations | Figure::Temporaries => "allocated in all",
+    };
+    let notice =
+        profile.sampling_bytes.map(|mean| format!("a sample, of one point in {}: figures are estimates", bytes(mean)));
+    draw(&Lines::of(profile), format!("{}: {unit} {what}", escape(&profile.command)), notice, unit, out)
+}
+
+/// `412.6 MiB ± 9.1 MiB`, `1,234 ± 55 blocks`.
+fn amount_of(whole: &Amount, metric: Metric) -> String {
+    match metric {
+        Metric::Bytes => sampled::bytes_of(whole),
+        Metric::Blocks => sampled::blocks_of(whole, "block", "blocks"),
+        Metric::Temporaries => format!("{} temporary", sampled::figure(whole, metric)),
+    }
+}
+
+fn draw(lines: &Lines, title: String, notice: Option<String>, unit: &str, out: &mut dyn Write) -> io::Result<()> {
+    let mut options = Options::default();
+    options.title = title;
+    options.subtitle = notice;
+    options.count_name = unit.to_owned();
+    options.colors = color::Palette::Basic(color::BasicPalette::Mem);
+    options.hash = true;
+    let lines: Vec<String> = lines.iter().collect();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out)
+}
+
 /// Each stack as `outer;…;inner`, and its figure.
-fn folded(profile: &Profile, labels: &mut Labels<'_, '_>, layers: &[Layer], metric: Metric) -> BTreeMap<String, u64> {
-    let mut lines = BTreeMap::new();
+fn folded(profile: &Profile, labels: &mut Labels<'_, '_>, layers: &[Layer], metric: Metric) -> Lines {
+    let mut lines = Lines::default();
     for site in &profile.sites {
-        let figure = site.amount.by(metric);
-        if figure == 0 {
-            continue;
-        }
         let frames = labels.names.layers(&profile.stacks, site.stack, layers, Direction::TopDown);
-        let mut line = String::new();
-        for frame in &frames {
-            if !line.is_empty() {
-                line.push(';');
-            }
-            // Semicolons separate functions, spaces the figure.
-            let name = labels.function(frame.function).replace(';', ":");
-            line.push_str(&escape(&name));
-        }
-        *lines.entry(line).or_insert(0) += figure;
+        let names = frames.iter().map(|frame| labels.function(frame.function));
+        lines.add(names.map(|name| escape(&name).into_owned()), site.amount.by(metric));
     }
     lines
 }

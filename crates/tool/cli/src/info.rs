@@ -19,6 +19,7 @@ use crate::label::{Labels, seconds, shown_command};
 use crate::lost::{self, LostJson};
 use crate::mismatch::{self, Mismatch, STACK_MISMATCH, mismatches};
 use crate::output::Output;
+use crate::sampled::{self, RateJson, rates_json};
 use crate::summary::DamageJson;
 
 pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             part: recording.session().map_or(0, |session| session.part),
             begins_seconds: recording.session().map_or(0.0, |session| seconds(session.begins)),
             totals_only: recording.session().is_some_and(|session| session.totals_only),
+            sampling: rates_json(&recording),
             pauses: recording.pauses().iter().map(PauseJson::from).collect(),
             events_lost: recording.footer().map(|footer| LostJson::new(&footer.counts)),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
@@ -97,6 +99,10 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
         }
         if session.totals_only {
             fact("events", "none: sites and totals only".to_owned());
+        }
+        for (at, one) in recording.sampling().iter().take(ROWS_MAX).enumerate() {
+            let from = if at == 0 { String::new() } else { format!(" from {} on", time(one.from)) };
+            fact("sampled", format!("{}{from}", sampled::rate(one.rate)));
         }
     }
     match recording.footer() {
@@ -379,6 +385,9 @@ struct InfoJson {
     part: u32,
     begins_seconds: f64,
     totals_only: bool,
+    /// At which rates blocks were sampled, if they were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampling: Vec<RateJson>,
     pauses: Vec<PauseJson>,
     events_lost: Option<LostJson>,
     images: Vec<ImageJson>,

@@ -12,6 +12,7 @@ use memmap2::Mmap;
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::foreign::{Cannot, Foreign};
 use crate::lost;
 use crate::output::{tell, warn};
 
@@ -54,7 +55,28 @@ impl Input {
             // only reads, so nothing else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
-        Ok(Input { path: path.to_owned(), bytes })
+        let mut input = Input { path: path.to_owned(), bytes };
+        if let Some(foreign) = input.foreign() {
+            input.bytes = Some(input.converted(foreign)?);
+        }
+        Ok(input)
+    }
+
+    /// What the file is, if it is another tool's.
+    fn foreign(&self) -> Option<Foreign> {
+        let bytes = self.bytes.as_deref()?;
+        let is_other = Recording::open(bytes).is_err_and(|error| error == heapledger_recording::Error::NotARecording);
+        if is_other { Foreign::of(bytes) } else { None }
+    }
+
+    /// The recording that is made of another tool's file, in a file without a name.
+    fn converted(&self, foreign: Foreign) -> Result<Mmap> {
+        let cannot = |error: Cannot| error.failure(&self.path);
+        let file = tempfile::tempfile().map_err(|error| cannot(error.into()))?;
+        let assumed = foreign.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
+        told(&self.path, foreign, &assumed);
+        // SAFETY: the file has no name, and nobody else has it: it is neither changed nor truncated while it is mapped.
+        unsafe { Mmap::map(&file) }.map_err(|error| cannot(error.into()))
     }
 
     /// The recording in the file.
@@ -116,6 +138,14 @@ impl Input {
 
     fn unreadable(&self, error: heapledger_recording::Error) -> Failure {
         Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", self.path.display()), error)
+    }
+}
+
+/// Says what a file is, and what is shown in place of what it does not have.
+pub(crate) fn told(path: &Path, foreign: Foreign, assumed: &[&str]) {
+    tell(format_args!("heapledger: {} is a file of {foreign}", shown(path)));
+    if !assumed.is_empty() {
+        tell(format_args!("heapledger: it does not say {}: other figures of it stand there", assumed.join(", ")));
     }
 }
 

@@ -4,18 +4,18 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use heapledger_analysis::{Amount, Moment, RankBy, Suppressions};
+use heapledger_analysis::{Amount, Metric, Moment, RankBy, Suppressions};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Leaks;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, count, counted};
 use crate::input::{Input, shown};
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{AmountJson, Depth, Listing, RankJson, TableJson};
+use crate::sampled;
 
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
@@ -62,12 +62,12 @@ fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> R
     if suppressed.is_nothing() {
         return Ok(());
     }
-    let blocks = counted(suppressed.blocks.0, "block", "blocks");
+    let blocks = sampled::blocks_of(suppressed, "block", "blocks");
     out.line("")?;
-    out.title(format_args!("suppressed: {} in {blocks}", bytes(suppressed.bytes.0)))?;
+    out.title(format_args!("suppressed: {} in {blocks}", sampled::bytes_of(suppressed)))?;
     let mut table = Tree::new(["bytes", "blocks"]);
     for used in suppressions.iter().filter(|it| !it.amount.is_nothing()) {
-        let cells = [bytes(used.amount.bytes.0), count(used.amount.blocks.0)];
+        let cells = [Metric::Bytes, Metric::Blocks].map(|metric| sampled::cell(&used.amount, metric));
         table.push(0, Row::new(used.pattern.clone()).cells(cells));
     }
     Ok(out.tree(&table)?)

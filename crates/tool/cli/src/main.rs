@@ -24,13 +24,16 @@ mod declared;
 mod diff;
 mod dmd;
 mod doctor;
+mod dump;
 mod error;
 mod exit;
 mod explain;
 mod export;
 mod flame;
+mod foreign;
 mod format;
 mod hook;
+mod import;
 mod info;
 mod input;
 mod label;
@@ -55,6 +58,7 @@ mod record;
 mod report;
 mod reports;
 mod run;
+mod sampled;
 mod select;
 mod shell;
 mod sizes;
@@ -116,6 +120,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
         Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
         Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
+        Some(Verb::Sample(sample)) => control::sample(sample, out),
         Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
         Some(Verb::Top(top)) => top::run(top, out),
         Some(Verb::Types(types)) => types::run(types, out),
@@ -128,10 +133,12 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Some(Verb::Export(export)) => export::run(export, out),
         Some(Verb::Merge(merge)) => merge::run(merge),
         Some(Verb::Trim(trim)) => trim::run(trim),
+        Some(Verb::Import(import)) => import::run(import),
         Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
         Some(Verb::Info(info)) => info::run(info, out),
         Some(Verb::Reports(reports)) => reports::run(&reports.action, out),
         Some(Verb::Dmd(dmd)) => dmd::run(dmd, out),
+        Some(Verb::Dump(dump)) => dump::run(dump, out),
         Some(Verb::Explain(explain)) => explain::run(explain, out),
         Some(Verb::Completions(completions)) => shell::completions(completions, out),
         Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),

@@ -7,12 +7,13 @@ use serde::Serialize;
 use crate::args::Neighbours;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, counted};
+
 use crate::input::Input;
 use crate::label::{LabelJson, Labels};
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{AmountJson, Columns, TableJson, limit, print_rows};
+use crate::sampled;
 
 pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
@@ -32,9 +33,10 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     let labels = &question.labels;
     let names: Vec<String> = found.functions.iter().take(NAMED_MAX).map(|&id| labels.function(id)).collect();
     let more = if found.functions.len() > NAMED_MAX { ", …" } else { "" };
-    let blocks = counted(found.whole.blocks.0, "block", "blocks");
-    let (size, what) = (bytes(found.whole.bytes.0), question.what());
+    let blocks = sampled::blocks_of(&found.whole, "block", "blocks");
+    let (size, what) = (sampled::bytes_of(&found.whole), question.what());
     out.title(format_args!("{size} in {blocks} {what}, through {}{more}", names.join(", ")))?;
+    sampled::tell(question.recording, out)?;
     question.filters(&profile.left_out, out)?;
     let (shown, rest) = found.neighbours.split_at(found.neighbours.len().min(limit(arguments.rows)));
     let rows = shown.iter().map(|(neighbour, amount)| (row(labels, relation, *neighbour), *amount));

@@ -41,6 +41,11 @@ impl NewFile {
         Ok(NewFile { file, path, force: target.force })
     }
 
+    /// The file itself.
+    pub(crate) fn file(&self) -> &fs::File {
+        self.file.as_file()
+    }
+
     /// What is to be in it.
     pub(crate) fn draft(&self) -> Result<Draft<fs::File>> {
         let file = self.file.as_file().try_clone().map_err(|error| cannot(&self.path, error))?;

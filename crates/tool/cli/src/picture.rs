@@ -7,6 +7,7 @@ use heapledger_recording::Time;
 use heapledger_reports::escape;
 
 use crate::format::{bytes, count, time};
+use crate::sampled;
 use crate::timeline::{MEMORY, Program, View, letter};
 
 /// In pixels, as all that follows.
@@ -36,6 +37,10 @@ pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     let mut svg = String::new();
     let command = view.recording.images().first().map(crate::label::shown_command).unwrap_or_default();
     let heading = xml(&format!("{command}: {title}"));
+    let below = match sampled::notice(view.recording) {
+        Some(notice) => format!("{} · {notice}", cut(&command, 60)),
+        None => cut(&command, 130),
+    };
     // Writing to a String cannot fail.
     let _ = write!(
         svg,
@@ -46,7 +51,7 @@ pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
 <text x="{LEFT}" y="46" fill="#555">{}</text>
 "##,
         xml(title),
-        xml(&cut(&command, 130)),
+        xml(&below),
     );
     let panel = Panel { view, svg: &mut svg };
     panel.draw(&programs);

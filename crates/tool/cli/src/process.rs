@@ -35,20 +35,25 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
         Failure::caused(Exit::Unreadable, format_args!("cannot read {wanted} of process {pid}"), error)
             .hint("it answers processes of its own user, and root's, in the same network namespace")
     };
-    let names = sockets(&fs::read("/proc/net/unix").map_err(cannot)?);
-    let Some((_, name)) = names.into_iter().find(|&(of, _)| of == pid) else {
+    let Some((_, name)) = listening().map_err(cannot)?.into_iter().find(|&(of, _)| of == pid) else {
         return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(
             "a program answers once it has called `heapledger::reports::listen()`, or in C `heapledger_listen()`; \
              see docs/reporters.md",
         ));
     };
-    exchange(&name, line, bytes_max).map_err(cannot)
+    exchange(&name, line, bytes_max, PATIENCE).map_err(cannot)
 }
 
-fn exchange(name: &[u8], line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+/// The processes that can be asked, whosever they are, and the names of their sockets.
+pub(crate) fn listening() -> io::Result<Vec<(u32, Vec<u8>)>> {
+    Ok(sockets(&fs::read("/proc/net/unix")?))
+}
+
+/// What is answered to a line, as far as it may be that long, by a process that may be silent for so long.
+pub(crate) fn exchange(name: &[u8], line: &str, bytes_max: usize, patience: Duration) -> io::Result<Vec<u8>> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
+        set_socket_timeout(&socket, timeout, Some(patience))?;
     }
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     // Anybody can take such a name.

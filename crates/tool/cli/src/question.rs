@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use heapledger_analysis::{self as analysis, Amount, Filter, Lifetime, Metric, Moment, Names, Profile, Selection};
+use heapledger_analysis::{
+    self as analysis, Amount, Filter, Holdings, Lifetime, Metric, Moment, Names, Profile, Selection,
+};
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,11 +14,12 @@ use serde_json::{Map, Value, json};
 use crate::args::Symbols;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, counted, duration, time};
+use crate::format::{bytes, duration, time};
 use crate::input::Input;
 use crate::label::Labels;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::sampled;
 
 /// A question to a recording.
 #[derive(Debug)]
@@ -70,7 +73,14 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(profile)
     }
 
-    /// The same, with those blocks as temporary that lived so long.
+    /// What every site holds at each moment.
+    pub(crate) fn holdings(&mut self) -> Result<Holdings> {
+        let holdings = self.answer(|names, selection, progress| Holdings::load(names, selection, progress))?;
+        self.input.warn_of(&holdings.damage);
+        Ok(holdings)
+    }
+
+    /// What every site holds, with those blocks as temporary that lived so long.
     pub(crate) fn profile_within(&mut self, within: &Lifetime) -> Result<Profile> {
         let profile =
             self.answer(|names, selection, progress| Profile::load_within(names, selection, within, progress))?;
@@ -83,10 +93,16 @@ impl<'r, 'a> Question<'r, 'a> {
         What(self.recording, &self.selection).to_string()
     }
 
+    /// When the peak of the selected processes was, if that was noted.
+    pub(crate) fn peak_time(&self) -> Option<Time> {
+        peak_time(self.recording, &self.selection.filter)
+    }
+
     /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and what was left out of that.
     pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
-        let blocks = counted(whole.blocks.0, "block", "blocks");
-        out.title(format_args!("{} in {blocks} {}", bytes(whole.bytes.0), self.what()))?;
+        let blocks = sampled::blocks_of(whole, "block", "blocks");
+        out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
+        sampled::tell(self.recording, out)?;
         self.filters(left_out, out)
     }
 
@@ -102,10 +118,10 @@ impl<'r, 'a> Question<'r, 'a> {
         if filters.is_empty() {
             return Ok(());
         }
-        let blocks = counted(left_out.blocks.0, "block", "blocks");
+        let blocks = sampled::blocks_of(left_out, "block", "blocks");
         let rest = match left_out.is_nothing() {
             true => "leaves nothing out".to_owned(),
-            false => format!("leaves out {} in {blocks}", bytes(left_out.bytes.0)),
+            false => format!("leaves out {} in {blocks}", sampled::bytes_of(left_out)),
         };
         Ok(out.aside(format_args!("only: {} ({rest})", filters.join(" · ")))?)
     }
@@ -115,8 +131,8 @@ impl<'r, 'a> Question<'r, 'a> {
         match (allocated, self.selection.moment) {
             (None, _) | (_, Moment::Total) => Ok(()),
             (Some(all), _) => {
-                let blocks = counted(all.blocks.0, "block", "blocks");
-                Ok(out.aside(format_args!("of {} in {blocks} allocated in that time", bytes(all.bytes.0)))?)
+                let blocks = sampled::blocks_of(&all, "block", "blocks");
+                Ok(out.aside(format_args!("of {} in {blocks} allocated in that time", sampled::bytes_of(&all)))?)
             }
         }
     }
@@ -125,7 +141,9 @@ impl<'r, 'a> Question<'r, 'a> {
 /// Fails if the recording has no allocation at all.
 pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
     // What is live at the beginning of a later file was allocated before it.
-    let tells = |counts: &Counts| counts.allocations.0 > 0 || counts.blocks_live_max.0 > 0;
+    // Some files of other tools have bytes only.
+    let tells =
+        |counts: &Counts| counts.allocations.0 > 0 || counts.blocks_live_max.0 > 0 || counts.bytes_live_max.0 > 0;
     if recording.footer().is_none_or(|footer| tells(&footer.counts))
         || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events)
     {

@@ -5,10 +5,11 @@ use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::format::{bytes, count, share};
+use crate::format::{count, share};
 use crate::label::{DeclaredJson, FrameJson, Labels};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
+use crate::sampled::{self, ErrorsJson};
 
 /// The columns of a table of amounts: the metric first.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +35,13 @@ impl Columns {
     /// The cells of an amount, as part of the whole.
     pub(crate) fn cells(self, amount: &Amount, whole: &Amount) -> Vec<String> {
         let part = share(amount.share(whole, self.metric));
-        let (size, blocks) = (bytes(amount.bytes.0), count(amount.blocks.0));
+        let cell = |metric| sampled::cell(amount, metric);
         match self.metric {
-            Metric::Bytes => vec![size, part, blocks],
-            Metric::Blocks => vec![blocks, part, size],
+            Metric::Bytes => vec![cell(Metric::Bytes), part, cell(Metric::Blocks)],
+            Metric::Blocks => vec![cell(Metric::Blocks), part, cell(Metric::Bytes)],
             Metric::Temporaries => {
                 let own = amount.temporaries.0 as f64 / amount.blocks.0.max(1) as f64;
-                vec![count(amount.temporaries.0), part, share(own), blocks]
+                vec![cell(Metric::Temporaries), part, share(own), cell(Metric::Blocks)]
             }
         }
     }
@@ -66,10 +67,8 @@ pub(crate) fn print_rows(
         sum += amount;
     }
     if rows > 0 {
-        let figure = match columns.metric {
-            Metric::Temporaries => count(sum.temporaries.0),
-            Metric::Bytes | Metric::Blocks => bytes(sum.bytes.0),
-        };
+        let shown = if columns.metric == Metric::Temporaries { Metric::Temporaries } else { Metric::Bytes };
+        let figure = sampled::figure(&sum, shown);
         out.aside(format_args!("and {} more with {figure} in all: -n 0 shows them", count(rows)))?;
     }
     Ok(())
@@ -210,6 +209,8 @@ pub(crate) struct AmountJson {
     blocks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary: Option<u64>,
+    #[serde(flatten)]
+    errors: ErrorsJson,
 }
 
 impl AmountJson {
@@ -218,6 +219,7 @@ impl AmountJson {
             bytes: amount.bytes.0,
             blocks: amount.blocks.0,
             temporary: (moment == Moment::Total).then_some(amount.temporaries.0),
+            errors: ErrorsJson::new(amount),
         }
     }
 }

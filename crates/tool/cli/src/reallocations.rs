@@ -3,17 +3,19 @@
 use std::cmp::Reverse;
 
 use heapledger_analysis::{Key, Metric, Moment, Reallocating, Reallocations as Found, reallocations};
+use heapledger_core::Blocks;
 use heapledger_reports::Tree;
 use serde::Serialize;
 
 use crate::args::{ReallocationOrder, Reallocations};
 use crate::error::Result;
-use crate::format::{bytes, count, counted, percent};
+use crate::format::{bytes, count, percent};
 use crate::input::Input;
 use crate::label::{DeclaredJson, FrameJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{Depth, limit, stack_row};
+use crate::sampled;
 
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let selection = arguments.which.at(Moment::Total);
@@ -35,12 +37,18 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
         return out.json(&json(&mut question, &found, arguments.rows));
     }
     let whole = &found.whole;
-    let growing = percent(whole.grown.0, whole.reallocations.0);
-    let times = counted(whole.reallocations.0, "reallocation", "reallocations");
-    out.title(format_args!(
-        "{times} ({growing} to larger blocks), {} copied at most",
-        bytes(whole.bytes_copied_max.0)
-    ))?;
+    let of_all = |part: Blocks| percent(part.0, whole.reallocations.0);
+    let growing = format!("{} to larger blocks", of_all(whole.grown));
+    let unknown = match whole.unknown {
+        Blocks(0) => String::new(),
+        unknown => format!(", {} of unknown sizes before", of_all(unknown)),
+    };
+    let (error_copied, error_times) = whole.variance.errors();
+    let times = sampled::with_error(count(whole.reallocations.0), error_times.0, count);
+    let unit = if whole.reallocations.0 == 1 { "reallocation" } else { "reallocations" };
+    let copied = sampled::with_error(bytes(whole.bytes_copied_max.0), error_copied.0, bytes);
+    out.title(format_args!("{times} {unit} ({growing}{unknown}), {copied} copied at most"))?;
+    sampled::tell(question.recording, out)?;
     question.words(out)?;
     if found.sites.is_empty() {
         return Ok(());
@@ -50,9 +58,11 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let mut functions = Vec::new();
     let labels = &mut question.labels;
     for (stack, site) in shown {
+        let (copied, times) = (site.bytes_copied_max.0, site.reallocations.0);
+        let (error_copied, error_times) = site.variance.errors();
         let cells = [
-            bytes(site.bytes_copied_max.0),
-            count(site.reallocations.0),
+            sampled::with_percent(bytes(copied), copied, error_copied.0),
+            sampled::with_percent(count(times), times, error_times.0),
             count(site.grown.0),
             count(site.shrunk.0),
             count(site.chain_max),
@@ -98,8 +108,15 @@ struct SiteJson {
 struct ReallocatingJson {
     bytes_copied_max: u64,
     reallocations: u64,
+    /// Of estimates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_copied_standard_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reallocations_standard_error: Option<u64>,
     grown: u64,
     shrunk: u64,
+    /// How often the size before is not known.
+    unknown: u64,
     /// How often one block was reallocated, at most.
     chain_max: u64,
     size_max: u64,
@@ -107,11 +124,16 @@ struct ReallocatingJson {
 
 impl From<&Reallocating> for ReallocatingJson {
     fn from(site: &Reallocating) -> ReallocatingJson {
+        let (bytes, blocks) = site.variance.errors();
+        let given = |error: u64| Some(error).filter(|&error| error > 0);
         ReallocatingJson {
             bytes_copied_max: site.bytes_copied_max.0,
             reallocations: site.reallocations.0,
+            bytes_copied_standard_error: given(bytes.0),
+            reallocations_standard_error: given(blocks.0),
             grown: site.grown.0,
             shrunk: site.shrunk.0,
+            unknown: site.unknown.0,
             chain_max: site.chain_max,
             size_max: site.size_max.0,
         }

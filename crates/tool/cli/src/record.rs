@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         Stacks::Pseudo => collect::Stacks::Pseudo,
         Stacks::None => collect::Stacks::None,
     };
+    options.sample_every = arguments.sample;
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -137,6 +138,9 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.aggregate {
         options.push("--aggregate".to_owned());
+    }
+    if let Some(size) = arguments.sample {
+        options.push(format!("--sample {}", size.0));
     }
     match arguments.stacks {
         Stacks::Mixed => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
 use heapledger_collect::Outcome;
 use heapledger_core::Bytes;
-use heapledger_recording::{Footer, RunCosts, StackCounts};
+use heapledger_recording::{Footer, Live, RunCosts, StackCounts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
@@ -20,6 +20,7 @@ use crate::label::Labels;
 use crate::lost;
 use crate::output::{tell, warn};
 use crate::ranks::{Columns, Depth, row};
+use crate::sampled;
 use crate::target::Finding;
 
 /// Functions in the table.
@@ -33,6 +34,9 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
             warn(Code::NotRecorded, "the program itself could not be recorded; the figures are of what it started");
         }
         tell(totals(&outcome.footer, outcome.processes.len()));
+        if let Some(notice) = notice(&outcome.output) {
+            tell(format_args!("heapledger: {notice}"));
+        }
         if let Some(costs) = costs(&outcome.footer.costs) {
             tell(format_args!("heapledger: {costs}"));
         }
@@ -115,18 +119,28 @@ fn totals(footer: &Footer, processes: usize) -> String {
     let counts = &footer.counts;
     let allocations = counts.allocations.0;
     let temporary = percent(counts.temporary_allocations.0, allocations);
+    let errors = counts.errors.unwrap_or_default();
+    let size = |size: Bytes, error: Live| sampled::with_error(bytes(size.0), error.bytes.0, bytes);
+    let unit = if allocations == 1 { "allocation" } else { "allocations" };
+    let calls = sampled::with_error(count(allocations), errors.allocated.blocks.0, count);
     let mut text = format!(
         "heapledger: peak {} at {} · {} still live at exit · {} ({temporary} temporary)",
-        bytes(counts.bytes_live_max.0),
+        size(counts.bytes_live_max, errors.live_at_peak),
         time(counts.bytes_live_max_time),
-        bytes(counts.bytes_live_end.0),
-        lost::at_least(counts, counted(allocations, "allocation", "allocations")),
+        size(counts.bytes_live_end, errors.live_end),
+        lost::at_least(counts, format!("{calls} {unit}")),
     );
     if processes > 1 {
         // Writing to a String cannot fail.
         let _ = write!(text, " · {} processes", count(processes as u64));
     }
     text
+}
+
+/// That the recording is a sample, if it is one. What is no file says nothing of itself.
+fn notice(path: &Path) -> Option<String> {
+    let input = Input::map(path).ok().filter(|_| path.is_file())?;
+    sampled::notice(&input.recording().ok()?)
 }
 
 /// What the recording cost, as far as it was measured.

@@ -127,6 +127,11 @@ pub(crate) enum LiveMetric {
 }
 
 impl What {
+    /// Whether a moment is asked for.
+    pub(crate) fn has_moment(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// The selection, and what to compare by. Fails if the two do not go together.
     pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
         let moment = match (self.metric, self.at) {

@@ -12,8 +12,8 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Compressor, Counts, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
     ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, MemoryEncoder, MemorySample, Module, ModuleId, Node,
-    NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Session, Site, SitesEncoder, Text, TextId, Thread,
-    Time, encode_records,
+    NodeKind, NodesEncoder, ProcessCounts, Record, RecordingWriter, Sampled, Session, Site, SiteErrors, SitesEncoder,
+    Text, TextId, Thread, Time, encode_records,
 };
 
 mod types;
@@ -118,7 +118,13 @@ fn recording(is_declared: bool) -> Vec<u8> {
             }
         }
         let call = if matches!(kind, EventKind::Free { .. }) { Api::Free } else { Api::Malloc };
-        let event = Event { time: Time(milliseconds * 1_000_000), thread: ThreadId(0), call: call.into(), kind };
+        let event = Event {
+            time: Time(milliseconds * 1_000_000),
+            thread: ThreadId(0),
+            call: call.into(),
+            sampled: Sampled::NOT,
+            kind,
+        };
         events.push(&event, &Extras::NONE, live).unwrap();
     };
     for block in 0..BLOCKS {
@@ -149,6 +155,7 @@ fn recording(is_declared: bool) -> Vec<u8> {
         live_end: live,
         live_at_image_peak: live,
         live_at_session_peak: live,
+        errors: SiteErrors::default(),
     };
     let sites = match is_declared {
         false => vec![site(2, BLOCKS, 10_000, 5, holds(5000, 5)), site(5, 1, 3000, 0, holds(3000, 1))],
@@ -511,7 +518,7 @@ fn info() {
     let text = printed("info FILE");
     let start = "
 session
-       file  FILE, format 2.3
+       file  FILE, format 2.4
     command  ./server --port 80
   directory  /srv
       began  2026-11-21 01:52:35 UTC

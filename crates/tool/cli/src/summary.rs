@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{
-    self as analysis, Amount, Filter, ImageOverview, Metric, Moment, Overview, ProcessOverview, overview, totals,
-};
-use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Recording, StackCounts};
+use heapledger_analysis::{Amount, Filter, ImageOverview, Metric, Moment, Overview, ProcessOverview, overview, totals};
+use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Live, Recording, StackCounts};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{self, Symbols};
 use crate::declared::Declared;
 use crate::error::Result;
-use crate::format::{bytes, count, counted, duration, percent, time};
+use crate::format::{bytes, count, duration, percent, time};
 use crate::input::{Input, shown};
 use crate::label::{command, seconds, shown_command};
 use crate::lost::{LostJson, at_least};
@@ -21,6 +20,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::AmountJson;
+use crate::sampled::{self, RateJson, TotalErrorsJson, rates_json};
 use crate::select::Which;
 
 pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out: &mut Output) -> Result<()> {
@@ -45,37 +45,32 @@ pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out
 
 /// The totals of a selection.
 fn of_selection(mut question: Question<'_, '_>, json: bool, out: &mut Output) -> Result<()> {
-    let mut totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
+    let totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
     question.input.warn_of(&totals.damage);
-    // A replay of a part does not know the peak.
-    let is_part = question.selection.filter.allocated.is_some();
-    if is_part {
-        totals.selected.peak = question
-            .answer(|names, selection, progress| analysis::totals(names, &selection.moved(Moment::Peak), progress))?
-            .selected
-            .peak;
-    }
     let (selected, left_out) = (&totals.selected, &totals.left_out);
     if json {
         let moment = question.selection.moment;
         return out.json(&SelectedJson {
             selection: SelectionJson::new(&question.selection, Metric::Bytes),
             allocated: AmountJson::new(&selected.total, Moment::Total),
-            peak: AmountJson::new(&selected.peak, Moment::Peak),
+            peak: totals.is_peak_known.then(|| AmountJson::new(&selected.peak, Moment::Peak)),
             live: AmountJson::new(&selected.live, moment),
             left_out: AmountJson::new(&left_out.total, Moment::Total),
         });
     }
     out.title(shown(&question.input.path))?;
+    sampled::tell(question.recording, out)?;
     question.filters(&left_out.total, out)?;
     out.line("")?;
     let mut facts = Tree::new([""]);
     let mut fact = |name: &str, amount: &Amount, one: &str, more: &str| {
-        let note = format!("in {}", counted(amount.blocks.0, one, more));
-        facts.push(0, Row::new(bytes(amount.bytes.0)).note(note).cells([name]));
+        let note = format!("in {}", sampled::blocks_of(amount, one, more));
+        facts.push(0, Row::new(sampled::bytes_of(amount)).note(note).cells([name]));
     };
     fact("allocated", &selected.total, "allocation", "allocations");
-    fact("live at the peak", &selected.peak, "block", "blocks");
+    if totals.is_peak_known {
+        fact("live at the peak", &selected.peak, "block", "blocks");
+    }
     fact(&question.what(), &selected.live, "block", "blocks");
     Ok(out.tree(&facts)?)
 }
@@ -87,8 +82,8 @@ struct SelectedJson {
     selection: SelectionJson,
     /// All that was ever allocated; or, in the time that was asked for.
     allocated: AmountJson,
-    /// Of this, at the peak of all processes that are selected.
-    peak: AmountJson,
+    /// Of this, at the peak of all processes that are selected; null: that is not known, of several and without events.
+    peak: Option<AmountJson>,
     /// Of this, at the moment `at`: with a time of allocation, what was retained.
     live: AmountJson,
     /// What of all allocations is not selected.
@@ -128,6 +123,9 @@ struct CountsJson {
     stacks_incomparable: u64,
     stacks_incomparable_unasked: u64,
     stacks_incomparable_outlasting: u64,
+    /// Of a sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_errors: Option<TotalErrorsJson>,
 }
 
 impl CountsJson {
@@ -162,6 +160,7 @@ impl CountsJson {
             stacks_incomparable: counts.stacks.unasked.saturating_add(counts.stacks.outlasting),
             stacks_incomparable_unasked: counts.stacks.unasked,
             stacks_incomparable_outlasting: counts.stacks.outlasting,
+            standard_errors: counts.errors.map(TotalErrorsJson::from),
         }
     }
 }
@@ -171,6 +170,9 @@ struct SessionJson {
     #[serde(flatten)]
     counts: CountsJson,
     complete: bool,
+    /// At which rates blocks were sampled, if they were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampling: Vec<RateJson>,
     /// Whether the totals were counted again from the events.
     recounted: bool,
     command: Vec<String>,
@@ -238,6 +240,7 @@ fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> 
     SessionJson {
         counts: CountsJson::new(&totals.counts),
         complete: recording.complete(),
+        sampling: rates_json(recording),
         recounted: totals.recounted,
         command: session.map_or(vec![], |session| {
             session.command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -331,20 +334,30 @@ fn print(
         None => String::new(),
     };
     out.title(format_args!("{} ({}{running})", shown(&input.path), bytes(input.length().0)))?;
+    sampled::tell(recording, out)?;
     out.line("")?;
 
     let mut facts = Tree::new([""]);
     let mut fact = |name: &str, figure: String, note: String| {
         facts.push(0, Row::new(figure).note(note).cells([name]));
     };
-    let blocks = |number: u64| counted(number, "block", "blocks");
-    let at_peak = format!("at {} in {}", time(counts.bytes_live_max_time), blocks(counts.blocks_at_bytes_max.0));
-    fact("peak", bytes(counts.bytes_live_max.0), at_peak);
-    fact("live at the end", bytes(counts.bytes_live_end.0), format!("in {}", blocks(counts.blocks_live_end.0)));
+    let errors = counts.errors.unwrap_or_default();
+    let size = |size: Bytes, error: Live| sampled::with_error(bytes(size.0), error.bytes.0, bytes);
+    let blocks = |number: Blocks, error: Live| {
+        let unit = if number.0 == 1 { "block" } else { "blocks" };
+        format!("{} {unit}", sampled::with_error(count(number.0), error.blocks.0, count))
+    };
+    let in_blocks = blocks(counts.blocks_at_bytes_max, errors.live_at_peak);
+    let at_peak = format!("at {} in {in_blocks}", time(counts.bytes_live_max_time));
+    fact("peak", size(counts.bytes_live_max, errors.live_at_peak), at_peak);
+    let in_blocks = format!("in {}", blocks(counts.blocks_live_end, errors.live_end));
+    fact("live at the end", size(counts.bytes_live_end, errors.live_end), in_blocks);
     let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
     let flow = |figure: String| at_least(counts, figure);
-    let allocated = format!("of {} in all, {temporary} temporary", flow(bytes(counts.bytes_allocated.0)));
-    fact("allocations", flow(count(counts.allocations.0)), allocated);
+    let all = size(counts.bytes_allocated, errors.allocated);
+    let allocated = format!("of {} in all, {temporary} temporary", flow(all));
+    let allocations = sampled::with_error(count(counts.allocations.0), errors.allocated.blocks.0, count);
+    fact("allocations", flow(allocations), allocated);
     fact("of these reallocations", flow(count(counts.reallocations.0)), String::new());
     fact("frees", flow(count(counts.frees.0)), String::new());
     if counts.failed.0 > 0 {
@@ -406,11 +419,14 @@ fn processes(recording: &Recording<'_>, totals: &Overview) -> Tree {
     let mut table = Tree::new(["pid", "peak", "live at end", "allocations", "temporary", "ended"]);
     for process in processes.into_iter().take(PROCESSES_MAX) {
         let counts = &process.counts;
+        let errors = counts.errors.unwrap_or_default();
+        let size = |size: Bytes, error: Live| sampled::with_percent(bytes(size.0), size.0, error.bytes.0);
+        let calls = counts.allocations.0;
         let cells = [
             process.pid.to_string(),
-            bytes(counts.bytes_live_max.0),
-            bytes(counts.bytes_live_end.0),
-            count(counts.allocations.0),
+            size(counts.bytes_live_max, errors.live_at_peak),
+            size(counts.bytes_live_end, errors.live_end),
+            sampled::with_percent(count(calls), calls, errors.allocated.blocks.0),
             percent(counts.temporary_allocations.0, counts.allocations.0),
             exit_shown(process),
         ];

@@ -5,17 +5,25 @@ use std::time::Duration;
 use heapledger_analysis::{Lifetime, Metric, Moment, RankBy};
 
 use crate::args::Temporary;
-use crate::error::Result;
-use crate::format::{count, counted, duration, percent};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{counted, duration, percent};
 use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{Depth, Listing};
+use crate::sampled;
 
 pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     let selection = arguments.which.at(Moment::Total);
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
+    if recording.is_sample() && matches!(arguments.within, Some(Lifetime::Allocations(_))) {
+        let what = "a sample does not tell how many allocations a thread made before it freed a block";
+        return Err(
+            Failure::new(Exit::Usage, what).hint("freed before the next one: without --within; by time: --within 1ms")
+        );
+    }
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Temporaries).expect_something()?;
     let profile = match &arguments.within {
@@ -26,8 +34,8 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     if arguments.input.json {
         return listing.json(&mut question, &profile, out);
     }
-    let (temporary, all) = (profile.whole.temporaries.0, profile.whole.blocks.0);
-    let part = percent(temporary, all);
+    let part = percent(profile.whole.temporaries.0, profile.whole.blocks.0);
+    let [temporary, all] = [Metric::Temporaries, Metric::Blocks].map(|metric| sampled::figure(&profile.whole, metric));
     let what = match &arguments.within {
         None => "temporary".to_owned(),
         Some(Lifetime::Allocations(0)) => "freed before their thread's next allocation".to_owned(),
@@ -37,7 +45,8 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         Some(Lifetime::Freed(most)) => format!("freed within {}", duration(Duration::from_nanos(*most))),
         Some(Lifetime::Time(_)) => "of that lifetime".to_owned(),
     };
-    out.title(format_args!("{} of {} allocations were {what} ({part})", count(temporary), count(all)))?;
+    out.title(format_args!("{temporary} of {all} allocations were {what} ({part})"))?;
+    sampled::tell(question.recording, out)?;
     question.filters(&profile.left_out, out)?;
     listing.print(&mut question, &profile, out)
 }

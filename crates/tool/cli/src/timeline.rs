@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use heapledger_analysis::{Change, Filter, History, Metric, Selection, Shares};
+use heapledger_analysis::{Amount, Change, Filter, History, Metric, Moment, Profile, Selection, Shares};
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
 use heapledger_reports::{Row, Tree, escape};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::{DiffBy, Range, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, count, counted, time};
+use crate::format::{bytes, count, time};
 use crate::input::{Input, shown};
 use crate::label::{seconds, shown_command};
 use crate::output::{Output, tell};
@@ -21,6 +21,7 @@ use crate::picture;
 use crate::plot::{Look, Plot, Strip};
 use crate::question::Question;
 use crate::ranks::row;
+use crate::sampled::{self, ErrorsJson, RateJson, rates_json};
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
         question.answer(|names, selection, progress| History::load(names.recording(), selection, progress))?;
     input.warn_of(&history.damage);
     let mut view = View::new(&recording, history, arguments.range)?;
+    view.estimate(&mut question);
     if let Some(by) = arguments.by {
         let columns = match (&arguments.svg, arguments.input.json) {
             (None, false) => Plot::columns(out.width().unwrap_or(WIDTH)),
@@ -72,6 +74,8 @@ pub(crate) struct View<'r, 'a> {
     pub(crate) history: History,
     /// The largest sample in the part, the first of equals.
     pub(crate) peak: Sample,
+    /// What was live then; of a recording of a sample with how far it may be off, as far as that is known.
+    pub(crate) at_peak: Amount,
     /// In time order.
     pub(crate) programs: Vec<Program>,
     /// What groups of sites held at each of the times, the largest first, and last what all others did. Empty if that
@@ -132,7 +136,25 @@ impl<'r, 'a> View<'r, 'a> {
         let programs = programs(recording, &history);
         let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
         let (layers, times) = (Vec::new(), Vec::new());
-        Ok(View { recording, from, to, history, peak, programs, layers, times })
+        let at_peak = Amount { bytes: peak.live.bytes, blocks: peak.live.blocks, ..Amount::default() };
+        Ok(View { recording, from, to, history, peak, at_peak, programs, layers, times })
+    }
+
+    /// Finds out how far what was live at the peak may be off. Of a part of the time only events tell, by a replay.
+    fn estimate(&mut self, question: &mut Question<'_, '_>) {
+        if !self.recording.is_sample() {
+            return;
+        }
+        let moment = if self.is_whole() { Moment::Peak } else { Moment::At(self.peak.time) };
+        let selection = question.selection.moved(moment);
+        if let Ok(told) = question.answer(|names, _, progress| Profile::load(names, &selection, progress)) {
+            self.at_peak.variance = told.whole.variance;
+        }
+    }
+
+    /// Whether it is all of the time.
+    fn is_whole(&self) -> bool {
+        (self.from, self.to) == (self.history.begins, self.history.ends)
     }
 
     /// The largest of these figures in each of so many equal parts of the time: a figure holds until the next one.
@@ -241,13 +263,13 @@ fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
 
 /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
 fn title(view: &View<'_, '_>, processes: &[String]) -> String {
-    let (live, blocks) = (bytes(view.peak.live.bytes.0), counted(view.peak.live.blocks.0, "block", "blocks"));
+    let (live, blocks) = (sampled::bytes_of(&view.at_peak), sampled::blocks_of(&view.at_peak, "block", "blocks"));
     let when = time(view.peak.time);
     let process = match processes {
         [] => String::new(),
         patterns => format!(" of process {}", patterns.join(" or ")),
     };
-    if (view.from, view.to) == (view.history.begins, view.history.ends) {
+    if view.is_whole() {
         format!("{live} in {blocks} live at the peak{process} ({when})")
     } else {
         let (from, to) = (time(view.from), time(view.to));
@@ -257,6 +279,7 @@ fn title(view: &View<'_, '_>, processes: &[String]) -> String {
 
 fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<()> {
     out.title(title(view, processes))?;
+    sampled::tell(view.recording, out)?;
     out.line("")?;
     let look = Look { unicode: is_unicode(), colors: out.has_colors() };
     let columns = Plot::columns(out.width().unwrap_or(WIDTH));
@@ -326,7 +349,10 @@ struct TimelineJson {
     processes: Vec<String>,
     from_seconds: f64,
     to_seconds: f64,
-    peak: Value,
+    /// At which rates blocks were sampled, if they were: what was live is an estimate then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampling: Vec<RateJson>,
+    peak: PeakJson,
     live: Vec<Value>,
     memory: Vec<Value>,
     programs: Vec<Value>,
@@ -337,6 +363,15 @@ struct TimelineJson {
     /// The largest first, and last all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct PeakJson {
+    time_seconds: f64,
+    bytes: u64,
+    blocks: u64,
+    #[serde(flatten)]
+    errors: ErrorsJson,
 }
 
 impl TimelineJson {
@@ -382,7 +417,13 @@ impl TimelineJson {
             processes,
             from_seconds: seconds(view.from),
             to_seconds: seconds(view.to),
-            peak: sample(&view.peak),
+            sampling: rates_json(view.recording),
+            peak: PeakJson {
+                time_seconds: seconds(view.peak.time),
+                bytes: view.at_peak.bytes.0,
+                blocks: view.at_peak.blocks.0,
+                errors: ErrorsJson::new(&view.at_peak),
+            },
             live: has_first.then_some(&first).into_iter().chain(live).map(sample).collect(),
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(memory).collect(),
             programs: view.programs.iter().map(program).collect(),

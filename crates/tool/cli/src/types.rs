@@ -10,11 +10,12 @@ use heapledger_reports::{Row, Tree};
 use crate::args::{Types, TypesBy};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, count, counted, share};
+use crate::format::{counted, share};
 use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{Columns, limit};
+use crate::sampled;
 
 /// Rows that are shown where nobody says how many.
 const ROWS: usize = 20;
@@ -92,7 +93,8 @@ impl Figures {
             Metric::Temporaries => Columns::new(self.metric, self.moment).cells(amount, &self.whole),
             Metric::Bytes | Metric::Blocks => {
                 let part = |metric| share(amount.share(&self.whole, metric));
-                vec![count(amount.blocks.0), part(Metric::Blocks), bytes(amount.bytes.0), part(Metric::Bytes)]
+                let cell = |metric| sampled::cell(amount, metric);
+                vec![cell(Metric::Blocks), part(Metric::Blocks), cell(Metric::Bytes), part(Metric::Bytes)]
             }
         };
         cells.push(certainty.to_owned());

@@ -471,8 +471,8 @@ mod tests {
     #[test]
     fn the_news_of_a_process_come_in_order() {
         let session = Session::new().unwrap();
-        let environment = session.to_environment();
-        let page = Arc::new(crate::session::page(0).unwrap());
+        let environment = session.to_environment(false);
+        let page = Arc::new(crate::session::page(0, Default::default()).unwrap());
         let inbox = Arc::new(Inbox::default());
         let broker = Broker::start(session, page, Arc::clone(&inbox), Arc::default(), 256 << 10).unwrap();
         drop(environment);

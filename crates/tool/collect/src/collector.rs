@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
     Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, Pause,
-    ProcessCounts, Record, RunCosts, Session as SessionRecord, Site, StackCounts, Time, Timeline,
+    ProcessCounts, Record, RunCosts, Sampling, Session as SessionRecord, Site, StackCounts, Time, Timeline,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
@@ -26,7 +27,7 @@ use heapledger_wire::session::ImageCounters;
 use crate::clock::{Clock, Reading};
 use crate::error::Error;
 use crate::forks::Forks;
-use crate::image::{Image, Noted, Shared};
+use crate::image::{Image, Noted, Shared, errors};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::lost::Lost;
 use crate::memory::{Budget, Prober};
@@ -143,6 +144,8 @@ pub(crate) struct Collector {
     open_sites: Vec<OpenSites>,
     /// In which allocations were not recorded.
     pauses: Vec<Pause>,
+    /// At which rates blocks were sampled.
+    sampling: Vec<Sampling>,
     costs: Costs,
     prober: Prober,
     probing: Budget,
@@ -198,6 +201,7 @@ impl Collector {
             writer,
             keeps_nodes: session.part > 0,
             keeps_events: !session.totals_only,
+            is_sample: session.samples,
             records: vec![Record::Session(session.clone())],
             events: 0,
             paused_from: None,
@@ -219,6 +223,7 @@ impl Collector {
             ending: Vec::new(),
             open_sites: Vec::new(),
             pauses: Vec::new(),
+            sampling: Vec::new(),
             costs: Costs::default(),
             prober: Prober::default(),
             probing: Budget::default(),
@@ -335,6 +340,10 @@ impl Collector {
                         self.shared.records.push(Record::Pause(*pause));
                     }
                 }
+                News::Rated { stamp, rate } => {
+                    let from = Time(self.order.clock.time(stamp));
+                    self.rate(from, rate);
+                }
                 News::Save { stamp, done } => self.saves.push((stamp, done)),
                 News::Refused => self.was_refused = true,
             }
@@ -348,6 +357,13 @@ impl Collector {
         self.pauses.push(pause);
         self.shared.paused_from.get_or_insert(from);
         self.shared.records.push(Record::Pause(pause));
+    }
+
+    /// Blocks have been sampled at this rate from this moment on.
+    pub(crate) fn rate(&mut self, from: Time, rate: Rate) {
+        let sampling = Sampling { from, rate };
+        self.sampling.push(sampling);
+        self.shared.records.push(Record::Sampling(sampling));
     }
 
     fn add_image(&mut self, new: NewImage) {
@@ -647,6 +663,7 @@ impl Collector {
             if open.peak != peak {
                 for site in &mut open.sites {
                     site.live_at_session_peak = Live::default();
+                    site.errors.live_at_session_peak = Live::default();
                 }
             }
             let is_settled = is_last || open.sites.iter().all(|site| site.live_at_session_peak == Live::default());
@@ -755,6 +772,7 @@ impl Collector {
         shared.timeline.add(now, live);
         shared.records.push(Record::Session(self.session.clone()));
         shared.records.extend(self.pauses.iter().copied().map(Record::Pause));
+        shared.records.extend(self.sampling.iter().copied().map(Record::Sampling));
         shared.records.extend(shared.modules.all().map(Record::Module));
         shared.records.extend(shared.texts.used().map(Record::Text));
         for slot in &mut self.slots {
@@ -811,6 +829,9 @@ impl Collector {
         total.bytes_live_max_time = Time(session.bytes_live_max_time.0);
         total.blocks_at_bytes_max = session.blocks_at_bytes_max;
         total.blocks_live_max = session.blocks_live_max;
+        if let Some(sum) = &mut total.errors {
+            sum.live_at_peak = errors(self.shared.session.variances().at_peak);
+        }
         (total, records)
     }
 

@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use heapledger_core::arch;
+use heapledger_core::sample::Rate;
 use heapledger_wire::event::units;
 use heapledger_wire::session::mode;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
@@ -36,11 +37,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The same for what has to be written.
 const PATIENCE_WRITING: Duration = Duration::from_secs(30);
 
-/// Turns recording on and off, in all processes of the session at once.
+/// Turns recording on and off, and sets its rate, in all processes of the session at once.
 #[derive(Debug)]
 pub(crate) struct Switch {
     page: Arc<Page>,
     inbox: Arc<Inbox>,
+    /// What is recorded is a sample, whose rate can be set.
+    is_sample: bool,
     /// Since when allocations have been recorded for the first time.
     began: Mutex<Option<Instant>>,
     /// The recording ends.
@@ -48,9 +51,9 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    pub(crate) fn new(page: Arc<Page>, inbox: Arc<Inbox>) -> Switch {
+    pub(crate) fn new(page: Arc<Page>, inbox: Arc<Inbox>, is_sample: bool) -> Switch {
         let is_on = page.mode() & mode::PAUSED == 0;
-        Switch { page, inbox, began: Mutex::new(is_on.then(Instant::now)), is_over: AtomicBool::new(false) }
+        Switch { page, inbox, is_sample, began: Mutex::new(is_on.then(Instant::now)), is_over: AtomicBool::new(false) }
     }
 
     /// From now on allocations are recorded.
@@ -73,6 +76,21 @@ impl Switch {
             self.inbox.post([News::Paused { stamp: units(arch::ticks()) }]);
             crate::command::wake(&self.page);
         }
+    }
+
+    /// From now on blocks are sampled at this rate, if they are at all.
+    fn rate(&self, rate: Rate) {
+        let _began = self.lock();
+        if self.is_sample && self.sampling() != Some(rate) {
+            self.page.rate.store(rate.logarithm().into(), Ordering::SeqCst);
+            self.inbox.post([News::Rated { stamp: units(arch::ticks()), rate }]);
+            crate::command::wake(&self.page);
+        }
+    }
+
+    /// At which rate they are.
+    fn sampling(&self) -> Option<Rate> {
+        self.is_sample.then(|| Rate::from_logarithm(self.page.rate().into()))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -121,6 +139,8 @@ pub struct Status {
     pub is_on: bool,
     /// Whether they have ever been.
     pub has_begun: bool,
+    /// At which rate blocks are sampled, if what is recorded is a sample; [`Rate::EXACT`] while all are.
+    pub sampling: Option<Rate>,
     /// Nanoseconds since the session began.
     pub elapsed_ns: u64,
     /// Calls that returned a block, as far as they were recorded.
@@ -141,6 +161,9 @@ impl Status {
         line("command", self.command.into());
         line("on", self.is_on.into());
         line("begun", self.has_begun.into());
+        if let Some(rate) = self.sampling {
+            line("rate", rate.logarithm().into());
+        }
         line("elapsed_ns", self.elapsed_ns);
         line("allocations", self.allocations);
         line("bytes_live", self.bytes_live);
@@ -175,6 +198,7 @@ impl Status {
                 b"process" => status.processes.push(u32::try_from(value).ok()?),
                 b"on" => status.is_on = value != 0,
                 b"begun" => status.has_begun = value != 0,
+                b"rate" => status.sampling = Some(Rate::from_logarithm(value)),
                 b"elapsed_ns" => status.elapsed_ns = value,
                 b"allocations" => status.allocations = value,
                 b"bytes_live" => status.bytes_live = value,
@@ -261,12 +285,23 @@ fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io
         b"status" => {}
         b"save" if !switch.save() => return Ok(()),
         b"save" => {}
-        _ => return Ok(()),
+        request => match request.strip_prefix(RATE.as_bytes()).and_then(parse_rate) {
+            Some(rate) => switch.rate(rate),
+            None => return Ok(()),
+        },
     }
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
+    status.sampling = switch.sampling();
     rustix::net::send(client, &status.to_text(), SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// Before the logarithm of the rate that is asked for.
+const RATE: &str = "rate ";
+
+fn parse_rate(logarithm: &[u8]) -> Option<Rate> {
+    std::str::from_utf8(logarithm).ok()?.parse().ok().map(Rate::from_logarithm)
 }
 
 fn wait_briefly(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -283,6 +318,8 @@ pub enum Request {
     Start,
     /// Do not record them from now on.
     Stop,
+    /// Sample blocks at this rate from now on; of no effect where the recording is not one of a sample, as the status says.
+    Sample(Rate),
     /// Only tell.
     Status,
     /// Tell when all that has happened so far is in the file. It can be read then, as one that is not finished.
@@ -333,16 +370,17 @@ fn ask(address: &[u8], request: Request) -> io::Result<Status> {
     if user != own && !own.is_root() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let word: &[u8] = match request {
-        Request::Start => b"start",
-        Request::Stop => b"stop",
-        Request::Status => b"status",
-        Request::Save => b"save",
+    let word = match request {
+        Request::Start => "start".to_owned(),
+        Request::Stop => "stop".to_owned(),
+        Request::Sample(rate) => format!("{RATE}{}", rate.logarithm()),
+        Request::Status => "status".to_owned(),
+        Request::Save => "save".to_owned(),
     };
     if request == Request::Save {
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE_WRITING))?;
     }
-    rustix::net::send(&socket, word, SendFlags::NOSIGNAL)?;
+    rustix::net::send(&socket, word.as_bytes(), SendFlags::NOSIGNAL)?;
     let mut text = vec![0_u8; ANSWER_MAX];
     let (length, _) = rustix::net::recv(&socket, &mut text[..], RecvFlags::empty())?;
     Status::from_text(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -359,6 +397,7 @@ mod tests {
             processes: vec![7, 9],
             is_on: true,
             has_begun: true,
+            sampling: Some(Rate::from_logarithm(19)),
             elapsed_ns: 5,
             allocations: 4,
             bytes_live: 3,
@@ -382,9 +421,9 @@ mod tests {
 
     #[test]
     fn a_recording_is_found_stopped_and_started() {
-        let page = Arc::new(crate::session::page(0).unwrap());
+        let page = Arc::new(crate::session::page(0, Rate::from_logarithm(19)).unwrap());
         let inbox = Arc::new(Inbox::default());
-        let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox)));
+        let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), true));
         let control = Control::start(Arc::clone(&switch), status()).unwrap();
         let is_ours = |running: &Running| running.status.recorder == std::process::id();
         let running = Running::all().unwrap().into_iter().find(is_ours).unwrap();
@@ -392,8 +431,14 @@ mod tests {
         assert!(!running.ask(Request::Stop).unwrap().is_on && !switch.is_on());
         assert!(!running.ask(Request::Stop).unwrap().is_on);
         assert!(running.ask(Request::Start).unwrap().is_on && switch.is_on());
+        let rate = Rate::from_logarithm(20);
+        assert_eq!(running.ask(Request::Sample(rate)).unwrap().sampling, Some(rate));
+        assert_eq!(running.ask(Request::Sample(rate)).unwrap().sampling, Some(rate));
+        assert_eq!(page.rate(), 20);
         let mut news = Vec::new();
         inbox.take(&mut news);
+        let Some(News::Rated { rate: told, .. }) = news.pop() else { panic!("{news:?}") };
+        assert_eq!(told, rate);
         assert!(matches!(news[..], [News::Paused { .. }, News::Resumed { .. }]), "{news:?}");
         // Who saves says when that is done.
         let collector = std::thread::spawn(move || {

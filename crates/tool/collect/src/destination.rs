@@ -15,7 +15,7 @@ use crate::writer::{Failure, State};
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// A file that grows by every chunk, and is a recording up to the last one.
-    Appended { file: File, recording: RecordingWriter },
+    Appended { file: File, recording: RecordingWriter, is_sample: bool },
     /// A file that is replaced by a whole recording now and then.
     Replaced {
         /// The file at first: empty, or no regular file. Such a one is written once, at the end.
@@ -23,24 +23,31 @@ pub(crate) enum Destination {
         /// The name to replace; none before it is known, and of a device or a pipe.
         path: Option<PathBuf>,
         is_regular: bool,
+        is_sample: bool,
         /// What is in every version.
         chunks: Vec<EncodedChunk>,
     },
 }
 
 impl Destination {
-    pub(crate) fn appended(file: File) -> Destination {
-        Destination::Appended { file, recording: RecordingWriter::new() }
+    pub(crate) fn appended(file: File, is_sample: bool) -> Destination {
+        Destination::Appended { file, recording: begun(is_sample), is_sample }
     }
 
-    pub(crate) fn replaced(file: File) -> Destination {
+    pub(crate) fn replaced(file: File, is_sample: bool) -> Destination {
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        Destination::Replaced { file, path: None, is_regular, chunks: Vec::new() }
+        Destination::Replaced { file, path: None, is_regular, is_sample, chunks: Vec::new() }
+    }
+
+    /// The file that follows.
+    pub(crate) fn next(&self, file: File) -> Destination {
+        let (Destination::Appended { is_sample, .. } | Destination::Replaced { is_sample, .. }) = *self;
+        Destination::appended(file, is_sample)
     }
 
     pub(crate) fn begin(&mut self, state: &State) -> Result<(), Failure> {
         match self {
-            Destination::Appended { file, recording } => append(file, recording, state),
+            Destination::Appended { file, recording, .. } => append(file, recording, state),
             Destination::Replaced { .. } => Ok(()),
         }
     }
@@ -53,7 +60,7 @@ impl Destination {
 
     pub(crate) fn add(&mut self, new: Vec<EncodedChunk>, state: &State) -> Result<(), Failure> {
         match self {
-            Destination::Appended { file, recording } => {
+            Destination::Appended { file, recording, .. } => {
                 new.iter().for_each(|chunk| recording.push(chunk));
                 append(file, recording, state)
             }
@@ -73,8 +80,8 @@ impl Destination {
         compressor: &mut Compressor,
         state: &State,
     ) {
-        if let Destination::Replaced { path: Some(path), chunks, .. } = self {
-            let recording = whole(chunks.iter().chain(passing), footer, compressor);
+        if let Destination::Replaced { path: Some(path), chunks, is_sample, .. } = self {
+            let recording = whole(*is_sample, chunks.iter().chain(passing), footer, compressor);
             if replace(path, recording.pending()).is_ok() {
                 state.bytes_written.store(recording.length(), Ordering::Relaxed);
             }
@@ -88,12 +95,12 @@ impl Destination {
         state: &State,
     ) -> Result<(), Failure> {
         match self {
-            Destination::Appended { file, recording } => {
+            Destination::Appended { file, recording, .. } => {
                 recording.finish(footer, compressor);
                 append(file, recording, state)
             }
-            Destination::Replaced { file, path, chunks, .. } => {
-                let recording = whole(chunks.iter(), footer, compressor);
+            Destination::Replaced { file, path, chunks, is_sample, .. } => {
+                let recording = whole(*is_sample, chunks.iter(), footer, compressor);
                 match path {
                     Some(path) => replace(path, recording.pending()),
                     None => file.write_all(recording.pending()),
@@ -113,12 +120,18 @@ fn append(file: &mut File, recording: &mut RecordingWriter, state: &State) -> Re
     Ok(())
 }
 
+/// A recording with nothing in it.
+fn begun(is_sample: bool) -> RecordingWriter {
+    if is_sample { RecordingWriter::of_sample() } else { RecordingWriter::new() }
+}
+
 fn whole<'a>(
+    is_sample: bool,
     chunks: impl Iterator<Item = &'a EncodedChunk>,
     footer: &Footer,
     compressor: &mut Compressor,
 ) -> RecordingWriter {
-    let mut recording = RecordingWriter::new();
+    let mut recording = begun(is_sample);
     chunks.for_each(|chunk| recording.push(chunk));
     recording.finish(footer, compressor);
     recording
@@ -146,7 +159,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.hl");
         let (state, mut compressor) = (State::default(), Compressor::new());
-        let mut file = Destination::replaced(File::create(&path).unwrap());
+        let mut file = Destination::replaced(File::create(&path).unwrap(), false);
         let is_complete = || Recording::open(&std::fs::read(&path).unwrap()).map(|recording| recording.complete());
         file.snapshot(&[], &Footer::default(), &mut compressor, &state);
         assert!(is_complete().is_err(), "nothing is written before the file has its name");

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, StackId, ThreadId};
-use heapledger_ledger::{Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending};
+use heapledger_ledger::{
+    self as ledger, Allocated, Block, Freed, Key, Ledger, OutOfMemory, Pending, SiteVariances, Variance, Variances,
+};
 use heapledger_recording::{
-    Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, Counts, Event as FileEvent, EventKind,
-    EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live, LiveBlock,
-    Mapping, Mark, ModuleId, Node, NodesEncoder, Record, Reported, Site, StackCounts, TextId, Thread as ThreadRecord,
-    Time, Timeline,
+    Annotation, AnnotationsEncoder, Call, CheckpointEncoder, Compressor, CountErrors, Counts, Event as FileEvent,
+    EventKind, EventsEncoder, Extras, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageId, ImageStart, Live,
+    LiveBlock, Mapping, Mark, ModuleId, Node, NodesEncoder, Record, Reported, Sampled, Site, SiteErrors, StackCounts,
+    TextId, Thread as ThreadRecord, Time, Timeline,
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) keeps_events: bool,
     /// Events so far.
     pub(crate) events: u64,
+    /// Whether what is recorded is a sample: frees of unknown blocks are no events then.
+    pub(crate) is_sample: bool,
     /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
     pub(crate) paused_from: Option<Time>,
     /// What ends the recording.
@@ -99,6 +104,8 @@ struct Thread {
     is_news: bool,
     /// Its reallocation that has begun and not ended.
     pending: Option<Pending>,
+    /// It has made allocations that are not in the sample, since its latest event.
+    has_others: bool,
 }
 
 /// Who writes to a ring at the moment.
@@ -115,11 +122,12 @@ impl Line {
     }
 }
 
-/// Who did something, and when.
+/// Who did something, and when; and how it belongs to a sample.
 #[derive(Clone, Copy)]
 struct Moment {
     thread: ThreadId,
     time: Time,
+    sampled: Sampled,
 }
 
 /// The least number of events between two checkpoints: a replay from the last one takes about a second …
@@ -261,13 +269,12 @@ impl Image {
     ) -> Result<(), Corrupt> {
         let given = |value: u64| (value != 0).then_some(value);
         match *event {
-            Extended::Alloc { api, address, size, stack, alignment, count, usable, weight } => {
-                let moment = self.moment(line, time);
+            Extended::Alloc { api, address, size, stack, alignment, count, usable, rate } => {
+                let moment = self.sampled_moment(line, time, rate);
                 let extras = Extras {
                     alignment: given(alignment),
                     count: given(count),
                     usable: given(usable).map(Bytes),
-                    weight: given(weight).map(Bytes),
                     ..Extras::NONE
                 };
                 check_address(address)?;
@@ -277,7 +284,7 @@ impl Image {
                 }
             }
             Extended::Free { api, address, size, alignment } => {
-                let moment = self.moment(line, time);
+                let moment = self.sampled_moment(line, time, Rate::EXACT);
                 let says_size = matches!(api, Api::FreeSized | Api::FreeAlignedSized);
                 let extras = Extras {
                     alignment: given(alignment),
@@ -286,7 +293,15 @@ impl Image {
                 };
                 match api {
                     Api::PoolBack => {
-                        let freed = self.ledger.back(&mut shared.session, moment.thread, Key(address));
+                        let key = Key(address);
+                        let freed = match shared.is_sample {
+                            false => self.ledger.back(&mut shared.session, moment.thread, key),
+                            // The free that comes later is that of a block which is not in the sample any more.
+                            true if self.ledger.get(key).is_some() => {
+                                self.ledger.withdraw(&mut shared.session, moment.thread, key)
+                            }
+                            true => Freed::Unknown,
+                        };
                         self.push_freed(shared, moment, api, freed, &extras);
                     }
                     Api::PoolReset => self.reset_pool(shared, moment, Key(address).pool()),
@@ -332,8 +347,8 @@ impl Image {
                 let moment = self.moment(line, time);
                 self.begin_realloc(shared, moment, address);
             }
-            Extended::ReallocEnd { api, outcome, address, size, stack, count } => {
-                let moment = self.moment(line, time);
+            Extended::ReallocEnd { api, outcome, address, size, stack, count, rate } => {
+                let moment = self.sampled_moment(line, time, rate);
                 let extras = Extras { count: given(count), ..Extras::NONE };
                 match outcome {
                     ReallocOutcome::Returned => {
@@ -349,8 +364,11 @@ impl Image {
                     ReallocOutcome::Freed => {
                         if let Some(pending) = self.take_pending(moment.thread) {
                             let freed = pending.old();
-                            self.ledger.finish_as_free(&mut shared.session, pending);
-                            self.push_freed(shared, moment, api, freed, &extras);
+                            if freed != Freed::Unknown || !shared.is_sample {
+                                self.forget_latest(moment);
+                                self.ledger.finish_as_free(&mut shared.session, pending);
+                                self.push_freed(shared, moment, api, freed, &extras);
+                            }
                         }
                     }
                 }
@@ -401,6 +419,12 @@ impl Image {
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
             }
+            Extended::Others => {
+                let thread = self.thread(line, time);
+                if let Some(thread) = self.threads.get_mut(thread.0 as usize) {
+                    thread.has_others = true;
+                }
+            }
             Extended::Text { address, flags, category, text } => {
                 let bytes = text.bytes().collect();
                 self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
@@ -437,10 +461,11 @@ impl Image {
     ) {
         let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
         let (size, session) = (Bytes(size), &mut shared.session);
-        match self.ledger.allocate(session, time, moment.thread, key, size, stack) {
+        let sampled = ledger::Sampled { size, rate: moment.sampled.rate };
+        match self.ledger.allocate(session, time, moment.thread, key, sampled, stack) {
             Ok(Allocated { serial, displaced }) => {
                 if let Some(block) = displaced {
-                    self.push_displaced(shared, moment, block, size);
+                    self.push_displaced(shared, moment, block, key);
                 }
                 if size >= self.finder.noted_from {
                     self.finder.note(key, size);
@@ -458,8 +483,20 @@ impl Image {
 
     #[inline(always)]
     fn free(&mut self, shared: &mut Shared, moment: Moment, api: Api, address: u64, extras: &Extras) {
-        let freed = self.ledger.free(&mut shared.session, moment.thread, Key(address));
+        let freed = if shared.is_sample {
+            self.forget_latest(moment);
+            self.ledger.free_if_known(&mut shared.session, moment.thread, Key(address))
+        } else {
+            self.ledger.free(&mut shared.session, moment.thread, Key(address))
+        };
         self.push_freed(shared, moment, api, freed, extras);
+    }
+
+    /// A block is about to be freed by a thread that has made allocations which are not in the sample: it is no temporary one.
+    fn forget_latest(&mut self, moment: Moment) {
+        if moment.sampled.after_others {
+            self.ledger.end_thread(moment.thread);
+        }
     }
 
     /// To readers, a reset is a free of each block.
@@ -478,6 +515,7 @@ impl Image {
     fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
         match freed {
+            Freed::Unknown if shared.is_sample => return,
             Freed::Unknown => self.count_unknown(shared, moment),
             Freed::Backing => return,
             Freed::Known(_) | Freed::Inherited(_) => {}
@@ -485,7 +523,10 @@ impl Image {
         let kind = EventKind::Free { block };
         match freed_size {
             None => self.push(shared, moment, api, kind, extras),
-            Some(size) => self.push(shared, moment, api, kind, &Extras { freed_size: Some(size), ..*extras }),
+            Some(_) => {
+                let extras = Extras { freed_size, stands_for: stands_for(freed), ..*extras };
+                self.push(shared, moment, api, kind, &extras);
+            }
         }
     }
 
@@ -521,26 +562,36 @@ impl Image {
         stack: StackId,
         extras: &Extras,
     ) {
-        // An end without a beginning is a reallocation of the null pointer.
-        let Some(pending) = self.take_pending(moment.thread) else {
+        let pending = self.take_pending(moment.thread);
+        // An end without a beginning is a reallocation of the null pointer, or of a block that is not in the sample.
+        if pending.is_none() && !shared.is_sample {
             return self.allocate(shared, moment, api, address, size, stack, extras);
-        };
-        let freed = pending.old();
-        if freed == Freed::Unknown {
+        }
+        let freed = pending.as_ref().map_or(Freed::Unknown, Pending::old);
+        if freed == Freed::Unknown && !shared.is_sample {
             self.count_unknown(shared, moment);
         }
         let (old, freed_size) = name(freed);
-        let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
-        let (size, session) = (Bytes(size), &mut shared.session);
-        match self.ledger.finish_realloc(session, time, pending, key, size, stack) {
+        let (time, key) = (ledger::Time(moment.time.0), Key(address));
+        let size = Bytes(size);
+        let sampled = ledger::Sampled { size, rate: moment.sampled.rate };
+        let thread = moment.thread;
+        let is_known = freed != Freed::Unknown || !shared.is_sample;
+        self.forget_latest(moment);
+        let session = &mut shared.session;
+        let allocated = match pending.filter(|_| is_known) {
+            Some(pending) => self.ledger.finish_realloc(session, time, pending, key, sampled, stack),
+            None => self.ledger.reallocate_unsampled(session, time, thread, key, sampled, stack),
+        };
+        match allocated {
             Ok(Allocated { serial, displaced }) => {
                 if let Some(block) = displaced {
-                    self.push_displaced(shared, moment, block, size);
+                    self.push_displaced(shared, moment, block, key);
                 }
                 if size >= self.finder.noted_from {
                     self.finder.note(key, size);
                 }
-                let extras = Extras { freed_size, ..*extras };
+                let extras = Extras { freed_size, stands_for: stands_for(freed), ..*extras };
                 self.push(shared, moment, api, EventKind::Realloc { old, serial, size, stack }, &extras);
                 if let Freed::Known(block) | Freed::Inherited(block) = freed
                     && let (_, Some(stamp)) = self.tree.stamps.parts(block.stack)
@@ -575,6 +626,7 @@ impl Image {
             }
             // One that is in no total is a block all the same.
             None if self.ledger.is_set_aside(Key(address)) => {}
+            None if shared.is_sample => {}
             None => self.stamps_unknown += 1,
         }
     }
@@ -616,11 +668,15 @@ impl Image {
 
     /// An address was handed out whose block was live: its free was not seen, but must have been before.
     #[cold]
-    fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Bytes) {
+    fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Key) {
         let (block, freed_size) = name(known(block));
         // The new block is in the ledger already.
         let Live { bytes, blocks } = self.live();
-        let live = Live { bytes: Bytes(bytes.0.wrapping_sub(new.0)), blocks: Blocks(blocks.0.wrapping_sub(1)) };
+        let new = self.ledger.get(new).map_or((0, 0), |new| (new.size.0, new.stands_for().0));
+        let live = Live {
+            bytes: Bytes(bytes.0.wrapping_sub(new.0.wrapping_mul(new.1))),
+            blocks: Blocks(blocks.0.wrapping_sub(new.1)),
+        };
         let extras = Extras { freed_size, ..Extras::NONE };
         self.push_with(shared, moment, Api::Free, EventKind::Free { block }, &extras, live);
     }
@@ -641,11 +697,11 @@ impl Image {
         extras: &Extras,
         live: Live,
     ) {
-        let Moment { thread, time } = moment;
+        let Moment { thread, time, sampled } = moment;
         if self.events.is_empty() {
             self.chunk_time = time;
         }
-        let event = FileEvent { time, thread, call: Call::from(api), kind };
+        let event = FileEvent { time, thread, call: Call::from(api), sampled, kind };
         if shared.keeps_events
             && let Err(error) = self.events.push(&event, extras, live)
         {
@@ -669,7 +725,14 @@ impl Image {
 
     #[inline(always)]
     fn moment(&mut self, line: &mut Line, time: Time) -> Moment {
-        Moment { thread: self.thread(line, time), time }
+        Moment { thread: self.thread(line, time), time, sampled: Sampled::NOT }
+    }
+
+    /// The same of an event that may be of a sample.
+    fn sampled_moment(&mut self, line: &mut Line, time: Time, rate: Rate) -> Moment {
+        let thread = self.thread(line, time);
+        let others = self.threads.get_mut(thread.0 as usize).map(|thread| std::mem::take(&mut thread.has_others));
+        Moment { thread, time, sampled: Sampled { rate, after_others: others.unwrap_or_default() } }
     }
 
     #[inline(always)]
@@ -699,7 +762,8 @@ impl Image {
     }
 
     fn new_thread(&mut self, tid: u32, name: [u8; 16], is_announced: bool, time: Time) -> ThreadId {
-        let thread = Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None };
+        let thread =
+            Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None, has_others: false };
         self.threads_seen += 1;
         let free = self.free_threads.pop();
         let id = free.unwrap_or(ThreadId(self.threads.len() as u32));
@@ -774,7 +838,7 @@ impl Image {
         let live = blocks
             .chain(pending)
             .filter(|block| !block.inherited)
-            .map(|Block { serial, size, stack, .. }| LiveBlock { serial, size, stack })
+            .map(|Block { serial, size, stack, rate, .. }| LiveBlock { serial, size, stack, rate })
             .collect();
         let counts = self.counts(&Noted::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
@@ -867,6 +931,7 @@ impl Image {
             stamps_unknown: self.stamps_unknown,
             threads: self.threads_seen,
             stacks: noted.stacks,
+            errors: count_errors(self.ledger.variances()),
             ..Counts::default()
         };
         noted.lost.enter(&mut counts);
@@ -971,8 +1036,32 @@ impl Image {
             live_end: live(site.bytes_live, site.blocks_live),
             live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
             live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
+            errors: site_errors(&site.variances),
         });
         sites.collect()
+    }
+}
+
+/// The standard errors of these.
+pub(crate) fn errors(variance: Variance) -> Live {
+    let (bytes, blocks) = variance.errors();
+    Live { bytes, blocks }
+}
+
+/// Those of totals: nothing where all is recorded.
+pub(crate) fn count_errors(variances: Variances) -> Option<CountErrors> {
+    let Variances { allocated, live, at_peak } = variances;
+    let all = CountErrors { allocated: errors(allocated), live_end: errors(live), live_at_peak: errors(at_peak) };
+    (all != CountErrors::default()).then_some(all)
+}
+
+fn site_errors(variances: &SiteVariances) -> SiteErrors {
+    let SiteVariances { allocated, live, at_peak, at_session_peak } = *variances;
+    SiteErrors {
+        allocated: errors(allocated),
+        live_end: errors(live),
+        live_at_image_peak: errors(at_peak),
+        live_at_session_peak: errors(at_session_peak),
     }
 }
 
@@ -994,6 +1083,14 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
         Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
         Freed::Backing => (FreedBlock::None, None),
         Freed::Unknown => (FreedBlock::Unknown, None),
+    }
+}
+
+/// How many blocks an inherited one stands for that was sampled: the recording does not know it otherwise.
+fn stands_for(freed: Freed) -> Option<Blocks> {
+    match freed {
+        Freed::Inherited(block) if block.rate != Rate::EXACT => Some(block.stands_for()),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
 use crate::shared::SharedRing;
@@ -22,6 +23,8 @@ pub(crate) enum News {
     Paused { stamp: u64 },
     /// They are again.
     Resumed { stamp: u64 },
+    /// They are sampled at this rate from now on.
+    Rated { stamp: u64, rate: Rate },
     /// What was before this moment is to be in the file; when it is, that is to be said.
     Save { stamp: u64, done: SyncSender<()> },
     /// A process or thread was turned away for want of memory or descriptors: it goes on unrecorded.

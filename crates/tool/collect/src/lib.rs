@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use heapledger_core::Bytes;
+use heapledger_core::sample::Rate;
 use heapledger_recording::{Clock as ClockKind, Session as SessionRecord, Time};
 use heapledger_wire::session::{mode, state};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -100,6 +101,9 @@ pub struct Options {
     /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
     /// smaller ones.
     pub ring_capacity: usize,
+    /// Record a sample of all blocks: each byte has its block recorded with the same small probability, such that the mean
+    /// distance is this, rounded to a power of two. Totals are estimates then. `None`: all blocks.
+    pub sample_every: Option<Bytes>,
     /// What is taken of an allocation's place.
     pub stacks: Stacks,
     /// Have every stack compared with what the program's C library says.
@@ -179,6 +183,7 @@ impl Options {
             library: library.into(),
             hooks: Vec::new(),
             ring_capacity: 256 << 10,
+            sample_every: None,
             stacks: Stacks::Mixed,
             verify_stacks: false,
             handle_signals: true,
@@ -219,19 +224,24 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let rotation = options.rotate.filter(|_| !options.totals_only);
     let mut output = Output::create(options.output.as_deref(), options.force, rotation.is_some())?;
     let file = output.file()?;
-    let destination = if options.totals_only { Destination::replaced(file) } else { Destination::appended(file) };
+    let sampling = options.sample_every.map(Rate::nearest);
+    let is_sample = sampling.is_some();
+    let destination = match options.totals_only {
+        true => Destination::replaced(file, is_sample),
+        false => Destination::appended(file, is_sample),
+    };
     let writer = Writer::start(destination)?;
     let library = Library::place(&options.library, &options.hooks)?;
     let session = Session::new()?;
-    let environment = session.to_environment();
-    let page = Arc::new(session::page(options.mode())?);
+    let environment = session.to_environment(is_sample);
+    let page = Arc::new(session::page(options.mode(), sampling.unwrap_or_default())?);
     let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
     page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();
     let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
-    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox)));
+    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
     let costs = Costs::now();
     let record = session_record(options);
 
@@ -258,6 +268,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let mut collector = Collector::new(Arc::clone(&page), inbox, pool, writer, clock, record, command_pid);
     if !switch.is_on() {
         collector.pause(Time(0));
+    }
+    if let Some(rate) = sampling {
+        collector.rate(Time(0), rate);
     }
     let control = Control::start(
         Arc::clone(&switch),
@@ -395,6 +408,7 @@ fn session_record(options: &Options) -> SessionRecord {
         options: options.options_text.clone(),
         clock: ClockKind::Tsc,
         totals_only: options.totals_only,
+        samples: options.sample_every.is_some(),
         part: u32::from(options.rotate.is_some() && !options.totals_only),
         ..SessionRecord::default()
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_recording::{Counts, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live};
+use heapledger_recording::{CountErrors, Counts, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live};
 
 use crate::error::Error;
 
@@ -137,11 +137,16 @@ pub struct ImageOutcome {
 /// at the end that of the last image.
 pub(crate) fn add_image(process: &mut Counts, image: &Counts) {
     add_flows(process, image);
+    let errors = image.errors.unwrap_or_default();
+    let mut sum = process.errors.unwrap_or_default();
     if image.bytes_live_max > process.bytes_live_max {
+        sum.live_at_peak = errors.live_at_peak;
         process.bytes_live_max = image.bytes_live_max;
         process.bytes_live_max_time = image.bytes_live_max_time;
         process.blocks_at_bytes_max = image.blocks_at_bytes_max;
     }
+    sum.live_end = errors.live_end;
+    process.errors = (sum != CountErrors::default()).then_some(sum);
     process.blocks_live_max = process.blocks_live_max.max(image.blocks_live_max);
     process.bytes_live_end = image.bytes_live_end;
     process.blocks_live_end = image.blocks_live_end;
@@ -152,6 +157,10 @@ pub(crate) fn add_image(process: &mut Counts, image: &Counts) {
 /// Adds a process to the totals of the session, all but the peaks: those of processes are at different times.
 pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
     add_flows(session, process);
+    if let Some(errors) = process.errors {
+        let sum = session.errors.get_or_insert_default();
+        sum.live_end = sum.live_end.with_error(errors.live_end);
+    }
     session.bytes_live_end.0 += process.bytes_live_end.0;
     session.blocks_live_end.0 += process.blocks_live_end.0;
     session.bytes_inherited_live_end.0 += process.bytes_inherited_live_end.0;
@@ -187,4 +196,8 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     total.events_late += counts.events_late;
     total.threads += counts.threads;
     total.stacks.add(&counts.stacks);
+    if let Some(errors) = counts.errors {
+        let sum = total.errors.get_or_insert_default();
+        sum.allocated = sum.allocated.with_error(errors.allocated);
+    }
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, state};
+use heapledger_core::sample::Rate;
+use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, SAMPLES_SUFFIX, state};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -33,11 +34,14 @@ impl Session {
         Ok(Session { listener, token, name })
     }
 
-    /// What the environment variable says: `NAME:TOKEN`.
-    pub(crate) fn to_environment(&self) -> OsString {
+    /// What the environment variable says: `NAME:TOKEN`, and whether the session samples.
+    pub(crate) fn to_environment(&self, samples: bool) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
             value.push(std::ffi::OsStr::from_bytes(part));
+        }
+        if samples {
+            value.push(SAMPLES_SUFFIX);
         }
         value
     }
@@ -54,10 +58,11 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// The session page of a new session, in this [mode](heapledger_wire::session::mode).
-pub(crate) fn page(mode: u32) -> Result<Page, Error> {
+/// The session page of a new session, in this [mode](heapledger_wire::session::mode), that samples at this rate, if it does.
+pub(crate) fn page(mode: u32, rate: Rate) -> Result<Page, Error> {
     let page = Page::new().map_err(Error::session("the session page"))?;
     page.mode.store(mode, Ordering::Relaxed);
+    page.rate.store(rate.logarithm().into(), Ordering::Relaxed);
     page.version.store(heapledger_wire::VERSION, Ordering::Relaxed);
     page.state.store(state::RECORDING, Ordering::Release);
     Ok(page)

@@ -148,7 +148,7 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
             }
             Job::Finish(footer) => file.finish(&footer, &mut compressor, state)?,
             Job::Next(next) => {
-                file = Destination::appended(next);
+                file = file.next(next);
                 file.begin(state)?;
                 state.parts.fetch_add(1, Ordering::Release);
             }

@@ -51,6 +51,11 @@ impl Function {
         Self(Arc::new(Names { full: full.into(), short, linkage: linkage.map(Into::into) }))
     }
 
+    /// The function of this name, which may be mangled or not.
+    pub fn named(name: &str) -> Function {
+        crate::demangle::function(name.as_bytes())
+    }
+
     /// The demangled name with type arguments and, in C++, parameters; without a Rust hash suffix.
     pub fn full(&self) -> &str {
         &self.0.full

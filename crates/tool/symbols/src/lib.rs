@@ -25,6 +25,7 @@ mod cache;
 mod demangle;
 mod find;
 mod frame;
+mod headers;
 mod hint;
 mod image;
 mod index;
@@ -39,6 +40,7 @@ mod types;
 #[doc(hidden)]
 pub use cache::exercise as exercise_cache;
 pub use frame::{Frame, Function, NameSource};
+pub use headers::{Headers, Segment};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
 pub use symbolizer::{ModuleRef, Options, Symbolizer};
 pub use types::{

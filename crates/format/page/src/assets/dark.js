@@ -3,7 +3,7 @@
 import { List } from "./list.js";
 import * as record from "./record.js";
 import * as server from "./server.js";
-import { $, copy, during, element, print, say } from "./shell.js";
+import { $, copy, during, element, filterBy, offer, print, say, subtractPrevious, time } from "./shell.js";
 
 /** What is looked at. All of it goes to the server with each question, which keeps none of it. */
 const view = { log: null, base: null, list: null, by: "site", within: null, sort: "usable", filter: "" };
@@ -166,22 +166,13 @@ $("records").addEventListener("keydown", (event) => {
 
 // -------------------------------------------------------------------------------------------------------------- logs
 
-const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 const label = (one) => (one.name !== undefined ? one.name : `${time(one.at)} · held up for ${one.pause}`);
 
 /** Takes over what the server has. */
 export function update(fresh) {
   state = fresh;
   $("look").hidden = !state.can_look;
-  const known = (id) => state.logs.some((one) => one.id === id);
-  if (!known(view.log)) view.log = state.logs.at(-1)?.id ?? null;
-  if (!known(view.base)) view.base = null;
-  const newestFirst = [...state.logs].reverse();
-  $("log").replaceChildren(...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.log)));
-  $("log-base").replaceChildren(
-    new Option("nothing", "", false, view.base === null),
-    ...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.base)),
-  );
+  offer(state.logs, view, "log", label, ["log", "log-base"]);
   $("log-save").hidden = view.log === null;
   $("log-save").href = server.log(view.log ?? "");
 }
@@ -228,21 +219,7 @@ $("log-by").addEventListener("change", () => {
   look({ top: 0, active: 0 });
 });
 
-let typing = 0;
-$("log-filter").addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(() => {
-    view.filter = $("log-filter").value;
-    look({ top: 0, active: 0 });
-  }, 60);
-});
-$("log-filter").addEventListener("keydown", (event) => {
-  if (event.key === "ArrowDown" || event.key === "Enter") {
-    event.preventDefault();
-    list.go(0);
-    focus();
-  }
-});
+filterBy("log-filter", view, look, list, focus);
 
 /** Goes to the list before, or after. */
 function step(by) {
@@ -267,8 +244,7 @@ export const actions = {
     "[": () => step(-1),
     "]": () => step(1),
     d() {
-      const at = state.logs.findIndex((one) => one.id === view.log);
-      view.base = view.base === null && at > 0 ? state.logs[at - 1].id : null;
+      subtractPrevious(state.logs, view, "log");
       update(state);
       look();
     },

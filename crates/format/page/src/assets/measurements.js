@@ -3,7 +3,7 @@
 import { List } from "./list.js";
 import * as overview from "./overview.js";
 import * as server from "./server.js";
-import { $, copy, during, element, open, print, say } from "./shell.js";
+import { $, copy, during, element, filterBy, offer, open, print, say, subtractPrevious, time } from "./shell.js";
 
 /** What is looked at. All of it goes to the server with each question, which keeps none of it. */
 const view = { measurement: null, base: null, verbose: false, filter: "", is_regex: false };
@@ -131,7 +131,6 @@ $("tree").addEventListener("mousedown", hideTip);
 
 // -------------------------------------------------------------------------------------------------- measurements
 
-const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 const label = (one) => (one.name !== undefined ? one.name : `${time(one.at)} · measured in ${one.milliseconds} ms`);
 
 /** Takes over what the server has. */
@@ -141,15 +140,7 @@ export function update(fresh) {
   $("minimise").hidden = !state.can_minimise;
   $("anonymous").closest("label").hidden = !state.can_measure;
   $("allocator").hidden = !state.can_tell_of_allocator;
-  const known = (id) => state.measurements.some((one) => one.id === id);
-  if (!known(view.measurement)) view.measurement = state.measurements.at(-1)?.id ?? null;
-  if (!known(view.base)) view.base = null;
-  const newestFirst = [...state.measurements].reverse();
-  $("measurement").replaceChildren(...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.measurement)));
-  $("base").replaceChildren(
-    new Option("nothing", "", false, view.base === null),
-    ...newestFirst.map((one) => new Option(label(one), one.id, false, one.id === view.base)),
-  );
+  offer(state.measurements, view, "measurement", label, ["measurement", "base"]);
   $("save").href = server.file(view.measurement ?? "");
 }
 
@@ -197,21 +188,7 @@ $("base").addEventListener("change", () => choose("base"));
 
 // ----------------------------------------------------------------------------------------------- filter, options
 
-let typing = 0;
-$("filter").addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(() => {
-    view.filter = $("filter").value;
-    look({ top: 0, active: 0 });
-  }, 60);
-});
-$("filter").addEventListener("keydown", (event) => {
-  if (event.key === "ArrowDown" || event.key === "Enter") {
-    event.preventDefault();
-    list.go(0);
-    $("tree").focus();
-  }
-});
+filterBy("filter", view, look, list, focus);
 $("regex").addEventListener("change", () => {
   view.is_regex = $("regex").checked;
   look({ top: 0, active: 0 });
@@ -242,8 +219,7 @@ export const actions = {
     a: () => $("allocator").hidden || $("allocator").click(),
     /** Compares with the measurement before this one, or stops comparing. */
     d() {
-      const at = state.measurements.findIndex((one) => one.id === view.measurement);
-      view.base = view.base === null && at > 0 ? state.measurements[at - 1].id : null;
+      subtractPrevious(state.measurements, view, "measurement");
       update(state);
       look();
     },

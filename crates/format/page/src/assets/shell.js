@@ -1,4 +1,4 @@
-// What both views have in common: messages, dialogs, colours, and what takes time.
+// What both views have in common: messages, dialogs, colours, what takes time, and choosing what is looked at.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -111,3 +111,43 @@ $("help").addEventListener("click", help);
 $("dialog").addEventListener("click", (event) => {
   if (event.target === $("dialog")) $("dialog").close();
 });
+
+// ------------------------------------------------------------------------------------------------- what views share
+
+export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
+
+/** Offers what a view can be of, the newest first, and as much to be subtracted: `view[which]` and `view.base`, by the elements of
+ *  these names. What is chosen and not there any more is chosen anew. */
+export function offer(all, view, which, label, [select, base]) {
+  const known = (id) => all.some((one) => one.id === id);
+  if (!known(view[which])) view[which] = all.at(-1)?.id ?? null;
+  if (!known(view.base)) view.base = null;
+  const options = (chosen) => [...all].reverse().map((one) => new Option(label(one), one.id, false, one.id === chosen));
+  $(select).replaceChildren(...options(view[which]));
+  $(base).replaceChildren(new Option("nothing", "", false, view.base === null), ...options(view.base));
+}
+
+/** Subtracts what came before what is looked at, or subtracts nothing any more. */
+export function subtractPrevious(all, view, which) {
+  const at = all.findIndex((one) => one.id === view[which]);
+  view.base = view.base === null && at > 0 ? all[at - 1].id : null;
+}
+
+/** Has a view follow what is typed into its filter, and goes to its list from there. */
+export function filterBy(id, view, look, list, focus) {
+  let typing = 0;
+  $(id).addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      view.filter = $(id).value;
+      look({ top: 0, active: 0 });
+    }, 60);
+  });
+  $(id).addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      list.go(0);
+      focus();
+    }
+  });
+}

@@ -1,5 +1,7 @@
 //! Figures as they are shown.
 
+use heapledger_reports::grouped;
+
 /// Bytes in the unit in which there are at least one, and fewer than 1,024: `1.20 MB`. As in about:memory, a kilobyte has
 /// 1,024 bytes.
 pub(super) fn bytes(amount: f64) -> String {
@@ -17,17 +19,8 @@ pub(super) fn bytes(amount: f64) -> String {
 /// A number with commas.
 pub(super) fn number(amount: f64) -> String {
     let digits = format!("{:.0}", amount.abs());
-    let mut text = String::new();
-    if amount < 0.0 && digits != "0" {
-        text.push('-');
-    }
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let sign = if amount < 0.0 && digits != "0" { "-" } else { "" };
+    format!("{sign}{}", grouped(&digits))
 }
 
 /// Something by how many there are: `1 block`, `2 blocks`.

@@ -1,10 +1,11 @@
 //! Columns into events.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark};
 use super::ops::{self, *};
-use super::{Event, EventKind, Extras, FreedBlock};
+use super::{EXTRA_AFTER_OTHERS, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
 use crate::error::Reason;
 use crate::frame::Unpacker;
@@ -154,7 +155,7 @@ impl Decoded {
             let time = times.at(index, &mut columns.wrong);
             let thread = threads.next(&mut columns.wrong);
             let (call, kind) = columns.event(thread);
-            Event { time, thread, call, kind }
+            Event { time, thread, call, sampled: Sampled::NOT, kind }
         }));
         if let Some(reason) = columns.wrong {
             return Err(reason);
@@ -226,10 +227,12 @@ impl Decoded {
                 time: head.time_first,
                 thread: ThreadId(0),
                 call: Call::from(Api::Free),
+                sampled: Sampled::NOT,
                 kind: EventKind::Free { block: FreedBlock::None },
             };
             let before = self.events.last().copied().unwrap_or(first);
-            self.events.push(Event { kind: EventKind::Move { block, stack }, ..before });
+            let kind = EventKind::Move { block, stack };
+            self.events.push(Event { kind, sampled: Sampled::NOT, ..before });
         }
         marks.for_each(|(at, _)| *at = self.events.len() as u32);
         if moves.is_empty() { Ok(()) } else { Err(columns::TOO_LONG) }
@@ -245,6 +248,17 @@ impl Decoded {
                 return Err(Reason::Invalid("extras of an event that is not there"));
             }
             let index = index as u32;
+            match (tag, self.events.get_mut(index as usize)) {
+                (EXTRA_RATE, Some(event)) => {
+                    event.sampled.rate = Rate::from_logarithm(value);
+                    continue;
+                }
+                (EXTRA_AFTER_OTHERS, Some(event)) => {
+                    event.sampled.after_others = value != 0;
+                    continue;
+                }
+                _ => {}
+            }
             match self.extras.last_mut() {
                 Some((at, last)) if *at == index => last.set(tag, value)?,
                 _ => {

@@ -1,10 +1,11 @@
 //! Events into columns.
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark, Marks};
 use super::ops::{self, *};
-use super::{Event, EventKind, Extras, FreedBlock, TICK_NS};
+use super::{EXTRA_AFTER_OTHERS, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled, TICK_NS};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT};
 use crate::error::Error;
 use crate::frame::{Compressor, EncodedChunk, RawChunk};
@@ -124,6 +125,9 @@ impl EventsEncoder {
         // Where the caller has nothing to add, the compiler sees it.
         if *extras != Extras::NONE {
             self.push_extras(index, extras);
+        }
+        if event.sampled != Sampled::NOT {
+            self.push_sampled(index, event);
         }
         Ok(())
     }
@@ -452,6 +456,21 @@ impl EventsEncoder {
                 }
                 self.extras_index = index;
             }
+        }
+    }
+
+    #[inline(never)]
+    fn push_sampled(&mut self, index: usize, event: &Event) {
+        let Sampled { rate, after_others } = event.sampled;
+        let is_allocation = matches!(event.kind, EventKind::Alloc { .. } | EventKind::Realloc { .. });
+        let is_release = matches!(event.kind, EventKind::Free { .. } | EventKind::Realloc { .. });
+        let rate = (rate != Rate::EXACT && is_allocation).then_some((EXTRA_RATE, u64::from(rate.logarithm())));
+        let others = (after_others && is_release).then_some((EXTRA_AFTER_OTHERS, 1));
+        for (tag, value) in [rate, others].into_iter().flatten() {
+            for number in [(index - self.extras_index) as u64, tag, value] {
+                varint::put(&mut self.extras, number);
+            }
+            self.extras_index = index;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers as Firefox shows them: as `Intl.NumberFormat` does in American English.
 
-use crate::Unit;
+use crate::{Unit, grouped};
 
 /// How many bytes a `MB` of about:memory has.
 const MEGABYTE: f64 = 1_048_576.0;
@@ -62,18 +62,6 @@ fn decimal(number: f64, shift: i32, digits_before: usize, digits_after: usize) -
     let before = format!("{:0>digits_before$}", text.trim_start_matches('0'));
     let sign = if number.is_sign_negative() { "-" } else { "" };
     format!("{sign}{}.{after}", grouped(&before))
-}
-
-/// Digits in groups of three.
-fn grouped(digits: &str) -> String {
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! x86-64 Linux: system calls, the time stamp counter.
+//! x86-64 Linux: system calls, the time stamp counter, a thread's countdown.
 // The system call convention is that of the Linux kernel: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9;
 // result in rax; rcx and r11 are clobbered.
 
-use core::arch::asm;
+use core::arch::{asm, global_asm};
 
 /// System call numbers used by Heapledger.
 #[allow(missing_docs, reason = "the names are the kernel's")]
@@ -152,4 +152,97 @@ pub fn thread_pointer() -> usize {
         asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
     }
     pointer
+}
+
+// Initial-exec, as the words of a thread's block (`hook/thread`): two instructions, and never `__tls_get_addr`. The first word is the
+// countdown, the second the rate at which it was drawn. Zeroes at the start of every thread.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".globl heapledger_countdown",
+    ".hidden heapledger_countdown",
+    ".type heapledger_countdown, @object",
+    ".size heapledger_countdown, 16",
+    ".p2align 4",
+    "heapledger_countdown:",
+    ".zero 16",
+    ".popsection",
+);
+
+/// Subtracts from this thread's countdown, if it was drawn at this rate and is larger than that; at most [`isize::MAX`].
+///
+/// A signal handler sees the countdown before or after: one instruction subtracts. Where that was too much, the countdown is not
+/// above 0 until it is put right, so that nobody else counts meanwhile.
+#[inline(always)]
+pub fn count_down(size: usize, rate: u32) -> bool {
+    // SAFETY: this thread's copy of the variable above, which only the functions here access, by the initial-exec sequence of the
+    // x86-64 TLS ABI.
+    unsafe {
+        asm!(
+            "mov rax, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
+            "cmp dword ptr fs:[rax + 8], {rate:e}",
+            "jne {other_rate}",
+            "sub qword ptr fs:[rax], {size}",
+            "jle {too_much}",
+            rate = in(reg) rate,
+            size = in(reg) size,
+            other_rate = label { return false },
+            too_much = label {
+                count_up(size);
+                return false
+            },
+            out("rax") _,
+            options(nostack),
+        );
+    }
+    true
+}
+
+/// Adds to this thread's countdown. Inlined: no register need be saved for it where blocks pass.
+#[inline(always)]
+fn count_up(size: usize) {
+    // SAFETY: as in `count_down`.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
+            "add qword ptr fs:[{at}], {size}",
+            at = out(reg) _,
+            size = in(reg) size,
+            options(nostack),
+        );
+    }
+}
+
+/// This thread's countdown, and the rate at which it was drawn.
+pub fn countdown() -> (i64, u32) {
+    let (left, rate): (i64, u64);
+    // SAFETY: as in `count_down`.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
+            "mov {left}, qword ptr fs:[{at}]",
+            "mov {rate}, qword ptr fs:[{at} + 8]",
+            at = out(reg) _,
+            left = out(reg) left,
+            rate = out(reg) rate,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    (left, rate as u32)
+}
+
+/// Sets this thread's countdown, as drawn at this rate.
+pub fn set_countdown(left: i64, rate: u32) {
+    // SAFETY: as in `count_down`. In between nobody counts, since the countdown is 0.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
+            "mov qword ptr fs:[{at}], 0",
+            "mov qword ptr fs:[{at} + 8], {rate}",
+            "mov qword ptr fs:[{at}], {left}",
+            at = out(reg) _,
+            left = in(reg) left,
+            rate = in(reg) u64::from(rate),
+            options(nostack, preserves_flags),
+        );
+    }
 }

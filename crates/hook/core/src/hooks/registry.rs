@@ -1,7 +1,7 @@
 //! This artefact's two lists, and how they are changed.
 
 use super::list::List;
-use super::{Error, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, idle, serve};
+use super::{Error, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, serve, way};
 
 pub(super) static OBSERVERS: List<Observer, OBSERVERS_MAX> = List::new();
 pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new();
@@ -78,11 +78,12 @@ pub fn release() {
     OBSERVERS.release(note_observers);
 }
 
-fn note_observers(has_observers: bool) {
-    idle::set(idle::OBSERVED, has_observers);
+fn note_observers(_: bool) {
+    way::update();
 }
 
 fn note_replacements(has_replacements: bool) {
+    // In this order: nobody frees straight on what a replacement has made.
+    way::update();
     serve::select(has_replacements);
-    idle::set(idle::REPLACED, has_replacements);
 }

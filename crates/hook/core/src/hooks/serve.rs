@@ -13,15 +13,17 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use super::{Functions, Pointer};
 use layers::TABLES;
 
-/// A table that is written once, by [`set_bottom`], before its address is published in [`CURRENT`].
-struct Once(UnsafeCell<Functions>);
+/// A table that is written once, by [`set_bottom`], before its address is published.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Once(UnsafeCell<Functions>);
 // SAFETY: see above; replacements, which lead to these tables, are installed after that.
 unsafe impl Sync for Once {}
 
 /// The program's own allocator, as it was given.
 static BOTTOM: Once = Once(UnsafeCell::new(Functions::EMPTY));
-/// The same, with what it does not have.
-static REAL: Once = Once(UnsafeCell::new(Functions::EMPTY));
+/// The same, with what it does not have: below all replacements, and unobserved. Empty before [`set_bottom`].
+pub static REAL: Once = Once(UnsafeCell::new(Functions::EMPTY));
 /// What the program's calls go to; null until there is an allocator.
 static CURRENT: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 
@@ -71,7 +73,7 @@ pub fn functions() -> Option<&'static Functions> {
 }
 
 /// The program's own allocator: below all replacements, and unobserved. All its functions are there after [`set_bottom`].
-pub(super) const fn real_table() -> *const Functions {
+pub const fn real_table() -> *const Functions {
     REAL.0.get()
 }
 

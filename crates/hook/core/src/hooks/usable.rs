@@ -28,7 +28,7 @@ pub unsafe fn set_usable_size(function: UsableSize) {
 }
 
 /// The function to ask about blocks of the artefact's allocator: what replacements say, if there are any. `None`: nobody
-/// can be asked, or [settling](super::settle) is still to come.
+/// can be asked, or [settling](super::way::settle) is still to come.
 #[cfg(not(all(test, loom)))]
 #[inline(always)]
 pub fn usable_size() -> Option<UsableSize> {

@@ -3,6 +3,7 @@ extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{StackId, ThreadId, TypeId};
 use proptest::prelude::*;
 
@@ -35,7 +36,7 @@ fn read(pieces: &[[u64; 2]], words: &mut [u64]) -> usize {
 
 fn allocate(ledger: &SharedLedger, key: Key, size: u64) {
     let (size, stack, thread) = (Bytes(size), StackId(7), ThreadId(1));
-    let new = Allocation { key, size, usable: size, stack, thread, time: Time(0), stamp: TypeId(0) };
+    let new = Allocation { key, size, rate: Rate::EXACT, usable: size, stack, thread, time: Time(0), stamp: TypeId(0) };
     let _ = ledger.allocate(&new).unwrap();
 }
 

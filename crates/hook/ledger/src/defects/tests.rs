@@ -3,6 +3,7 @@ extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 
 use super::*;
@@ -25,7 +26,8 @@ fn key(number: u64) -> Key {
 /// Of 48 bytes, of which 56 may be used.
 fn allocate(ledger: &SharedLedger, key: Key) {
     let (size, usable) = (Bytes(48), Bytes(56));
-    let new = Allocation { key, size, usable, stack: StackId(7), thread: THREAD, time: Time(0), stamp: TypeId(1) };
+    let (rate, stack, thread) = (Rate::EXACT, StackId(7), THREAD);
+    let new = Allocation { key, size, rate, usable, stack, thread, time: Time(0), stamp: TypeId(1) };
     let _ = ledger.allocate(&new).unwrap();
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use heapledger_core::ThreadId;
+use heapledger_core::sample::Rate;
 
 use super::*;
 use crate::live::Time;
@@ -16,7 +17,8 @@ const THREAD: ThreadId = ThreadId(1);
 fn allocation(number: u64) -> Allocation {
     let (size, stack, stamp) = (Bytes(number % 7), StackId(number as u32 % 11), TypeId(number as u32 % 3));
     let usable = Bytes(size.0 + 8 * (number % 2));
-    Allocation { key: Key(0x1000 + number * 16), size, usable, stack, thread: THREAD, time: Time(0), stamp }
+    let (key, rate) = (Key(0x1000 + number * 16), Rate::EXACT);
+    Allocation { key, size, rate, usable, stack, thread: THREAD, time: Time(0), stamp }
 }
 
 fn freed(ledger: &SharedLedger) -> (Vec<FreedBlocks>, u64) {
@@ -81,4 +83,25 @@ fn what_there_is_no_room_for_is_lost_and_counted() {
     let _ = ledger.allocate(&allocation(1)).unwrap();
     let _ = ledger.free(THREAD, allocation(1).key);
     assert_eq!((freed(&ledger).0.len(), freed(&ledger).1), (1, 1));
+}
+
+/// Sampled blocks count for what they stand for, at each rate.
+#[test]
+fn sampled_blocks_stand_for_more() {
+    let ledger = Box::new(SharedLedger::new());
+    ledger.keep_freed(true);
+    let mut expected = BTreeMap::new();
+    for number in 0..300 {
+        let rate = Rate::from_logarithm([0, 6, 10][number as usize % 3]);
+        let (size, usable, stack) = (Bytes(24), Bytes(24), StackId(1));
+        let new = Allocation { size, usable, stack, rate, stamp: TypeId::NONE, ..allocation(number) };
+        let _ = ledger.allocate(&new).unwrap();
+        let block = ledger.get(new.key).unwrap();
+        assert_eq!((block.rate, block.stands_for().0 > 1), (rate, rate != Rate::EXACT));
+        *expected.entry(rate).or_insert(0) += block.stands_for().0;
+        let _ = ledger.free(THREAD, new.key);
+    }
+    let mut found: Vec<_> = freed(&ledger).0.iter().map(|one| (one.blocks.0, one.stand_for.0)).collect();
+    found.sort_unstable();
+    assert_eq!(found, expected.into_values().map(|stand_for| (100, stand_for)).collect::<Vec<_>>());
 }

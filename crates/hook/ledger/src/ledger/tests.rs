@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::vec::Vec;
 
 use heapledger_core::Blocks;
+use heapledger_core::sample::Rate;
 use proptest::prelude::*;
 
 use super::*;
@@ -127,7 +128,10 @@ impl ImageModel {
         let site = self.sites.entry(stack).or_default();
         site.allocations += 1;
         site.bytes_allocated += size.0;
-        self.blocks.insert(key, Block { size, stack, serial: Serial(serial), inherited: false, set_aside: false });
+        self.blocks.insert(
+            key,
+            Block { size, stack, serial: Serial(serial), inherited: false, set_aside: false, rate: Rate::EXACT },
+        );
         self.latest.insert(thread, Some(serial));
     }
 }
@@ -193,6 +197,7 @@ impl Both {
                 blocks_at_peak: Blocks(amount(&model.at_peak, stack).1),
                 bytes_at_session_peak: Bytes(amount(&model.at_session_peak, stack).0),
                 blocks_at_session_peak: Blocks(amount(&model.at_session_peak, stack).1),
+                variances: Default::default(),
             });
             let expected: Vec<Site> = expected.collect();
             let mut sites: Vec<Site> = ledger.sites(&self.session).collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use heapledger_core::ThreadId;
+use heapledger_core::sample::Rate;
 use proptest::prelude::*;
 
 use super::*;
@@ -15,7 +16,7 @@ const THREAD: ThreadId = ThreadId(1);
 
 fn allocation(key: Key, size: u64) -> Allocation {
     let (size, usable, stack) = (Bytes(size), Bytes(size + 8), StackId(7));
-    Allocation { key, size, usable, stack, thread: THREAD, time: Time(0), stamp: TypeId::NONE }
+    Allocation { key, size, rate: Rate::EXACT, usable, stack, thread: THREAD, time: Time(0), stamp: TypeId::NONE }
 }
 
 fn mark(number: u32, is_kept: bool) -> Mark {

@@ -10,11 +10,12 @@ use crate::mapped::backing::standard::with_mappings;
 
 fn block(size: u64) -> Block {
     Block {
-        size: Bytes(size),
+        size: Bytes(size >> 1),
         stack: StackId(size as u32 & StackId::MAX.0),
         serial: Serial(size.wrapping_mul(77) % SERIAL_MAX.0),
         inherited: size.is_multiple_of(5),
         set_aside: false,
+        rate: Rate::EXACT,
     }
 }
 
@@ -163,11 +164,13 @@ proptest! {
     #[test]
     fn blocks_keep_every_bit(
         size: u64, stack in 0..=StackId::MAX.0, serial in 0..=SERIAL_MAX.0, inherited: bool, set_aside: bool,
-        key: u64,
+        key: u64, rate in 0..=40_u64,
     ) {
         let serial = Serial(if set_aside { 0 } else { serial });
         let inherited = inherited | set_aside;
-        let block = Block { size: Bytes(size), stack: StackId(stack), serial, inherited, set_aside };
+        let rate = Rate::from_logarithm(rate);
+        let size = Bytes(size >> if rate == Rate::EXACT { 1 } else { 7 });
+        let block = Block { size, stack: StackId(stack), serial, rate, inherited, set_aside };
         let mut register = Register::new();
         prop_assert_eq!(register.insert(Key(key), block), Ok(None));
         prop_assert_eq!(register.get(Key(key)), Some(block));
@@ -184,7 +187,7 @@ fn an_entry_is_24_bytes_and_a_header_16() {
 fn values_beyond_their_bits_are_cut() {
     let mut register = Register::new();
     let (stack, serial) = (StackId(u32::MAX), Serial(u64::MAX));
-    let large = Block { size: Bytes(1), stack, serial, inherited: false, set_aside: false };
+    let large = Block { size: Bytes(1), stack, serial, inherited: false, set_aside: false, rate: Rate::EXACT };
     register.insert(Key(1), large).unwrap();
     assert_eq!(register.get(Key(1)), Some(Block { stack: StackId::MAX, serial: SERIAL_MAX, ..large }));
 }

@@ -4,6 +4,7 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Serial, StackId, ThreadId, TypeId};
 use proptest::prelude::*;
 
@@ -15,6 +16,7 @@ fn block(key: Key, usable: u64, serial: u64) -> LiveBlock {
     LiveBlock {
         key,
         size: Bytes(usable - (usable / 2).min(1000)),
+        rate: Rate::EXACT,
         usable: Bytes(usable),
         stack: StackId(serial as u32 % 1000),
         serial: Serial(serial),

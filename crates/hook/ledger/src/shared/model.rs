@@ -33,7 +33,7 @@ const OTHER: ThreadId = ThreadId(1);
 
 fn new_block(thread: ThreadId, key: Key, size: u64) -> Allocation {
     let (size, stack) = (Bytes(size), StackId(thread.0 + 1));
-    Allocation { key, size, usable: size, stack, thread, time: Time(0), stamp: TypeId::NONE }
+    Allocation { key, size, rate: Rate::EXACT, usable: size, stack, thread, time: Time(0), stamp: TypeId::NONE }
 }
 
 /// Runs what one thread does beside what another does, in every order, and looks in the end.
@@ -54,7 +54,7 @@ fn orders(one: fn(&SharedLedger), other: fn(&SharedLedger), end: fn(&SharedLedge
 }
 
 fn adds_up(ledger: &SharedLedger) {
-    let (counts, live) = ledger.totals();
+    let (counts, live, _) = ledger.totals();
     let blocks: Vec<LiveBlock> = ledger.blocks().collect();
     assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
     assert_eq!(blocks.len() as u64, live.blocks_live.0);
@@ -115,7 +115,7 @@ fn who_looks_sees_whole_events() {
             ledger.free(MAIN, Key(0x1000));
         },
         |ledger| {
-            let (counts, live) = ledger.totals();
+            let (counts, live, _) = ledger.totals();
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
             assert_eq!(live.bytes_live.0, 10 * live.blocks_live.0);
             // What is in the register is counted.
@@ -203,7 +203,7 @@ fn a_snapshot_is_of_one_moment() {
     orders(
         |ledger| {
             let snapshot = ledger.snapshot(|| 0, None).unwrap();
-            let (counts, live) = snapshot.totals();
+            let (counts, live, _) = snapshot.totals();
             assert_eq!(snapshot.blocks().count() as u64, live.blocks_live.0);
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
         },

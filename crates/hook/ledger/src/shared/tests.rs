@@ -10,6 +10,7 @@ fn new(key: u64, size: u64) -> Allocation {
     Allocation {
         key: Key(key),
         size: Bytes(size),
+        rate: Rate::EXACT,
         usable: Bytes(size),
         stack: StackId(7),
         thread: A,

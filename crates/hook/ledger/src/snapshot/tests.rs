@@ -4,6 +4,7 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{StackId, ThreadId, TypeId};
 
 use super::*;
@@ -18,6 +19,7 @@ fn allocate(ledger: &SharedLedger, key: u64, size: u64) -> Result<(), OutOfMemor
     let new = Allocation {
         key: Key(key),
         size: Bytes(size),
+        rate: Rate::EXACT,
         usable: Bytes(size + 8),
         stack: StackId(7),
         thread: THREAD,
@@ -57,7 +59,7 @@ fn a_snapshot_has_what_was_live_and_stays_as_it_is() {
     for (block, marks) in found {
         assert_eq!(expected.get(&block.key), Some(&(block, marks)));
     }
-    let (counts, live) = snapshot.totals();
+    let (counts, live, _) = snapshot.totals();
     assert_eq!((counts.allocations.0, live.blocks_live.0), (count, expected.len() as u64));
     assert_eq!(live.bytes_live.0, expected.values().map(|(block, _)| block.size.0).sum::<u64>());
 }

@@ -24,8 +24,16 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     if is_unwanted(Kind::Allocation) {
         return;
     }
+    let rate = if process::samples() {
+        let Some(rate) = sample::draw(size, caller.sp()) else { return };
+        addresses::add(address);
+        rate
+    } else {
+        Rate::EXACT
+    };
     let Some(block) = enter(caller.sp()) else {
-        return outside_allocation(api, address, size, 0, 0);
+        let stack = StackId::ROOT;
+        return outside(&Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, rate });
     };
     if block.skips(Kind::Allocation) {
         return;
@@ -35,14 +43,14 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     let place = Place::of(unsafe { block.capture_rarely(caller) });
     let heap = core::ptr::from_ref(name).expose_provenance() as u64;
     let stack = tree::child(place, NodeKind::Heap, heap, &mut block.outlet).id;
-    let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, weight: 0 };
+    let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
     block.finish(ticks, written);
 }
 
 /// A pool takes the block at `address` back.
 pub fn free(pool: u32, address: u64, sp: u64) {
-    free_with(Api::PoolFree, key(pool, address), 0, 0, sp);
+    free_if_recorded(Api::PoolFree, key(pool, address), sp);
 }
 
 /// A pool takes all its blocks back.
@@ -52,7 +60,15 @@ pub fn reset(pool: u32, sp: u64) {
 
 /// A block of the allocator becomes the memory of a pool.
 pub fn back(block: u64, sp: u64) {
-    free_with(Api::PoolBack, block, 0, 0, sp);
+    free_if_recorded(Api::PoolBack, block, sp);
+}
+
+fn free_if_recorded(api: Api, address: u64, sp: u64) {
+    if process::samples() {
+        sample::freed(api, address, 0, 0, sp);
+    } else {
+        free_with(api, address, 0, 0, sp);
+    }
 }
 
 /// What a pool did could not be told of.

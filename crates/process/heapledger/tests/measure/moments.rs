@@ -115,7 +115,7 @@ fn freed_blocks_are_counted() {
         let count = |size: u64| -> u64 {
             let of_size: Vec<_> = snapshot.freed().filter(|freed| freed.size.0 == size).collect();
             for freed in &of_size {
-                assert!(freed.usable.0 >= size && freed.weight == 1.0);
+                assert!(freed.usable.0 >= size && freed.stand_for == freed.blocks);
                 let stack = freed.allocated_at().unwrap().to_string();
                 assert!(stack.contains("freed_blocks_are_counted"), "{stack}");
             }

@@ -39,6 +39,33 @@ pub(super) fn report(reports: &mut Vec<Report>) {
     }
 }
 
+/// What the allocators of the process have, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes in blocks that the program has.
+    pub allocated: u64,
+    /// What they have of the system for that, and for their own purposes: not all of it is touched.
+    pub mapped: u64,
+}
+
+impl Figures {
+    /// Those of glibc and jemalloc. `None`: the program has neither, or one that does not count.
+    pub fn now() -> Option<Figures> {
+        let glibc = glibc();
+        let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
+        if weak_address!("mi_process_info") != 0 || matches!(jemalloc, Some(None)) {
+            return None;
+        }
+        let glibc = glibc.map(|glibc| Figures { allocated: glibc.allocated(), mapped: glibc.mapped() });
+        let jemalloc = jemalloc.flatten().map(|figures| Figures {
+            allocated: figures.allocated,
+            mapped: figures.active.max(figures.allocated) + figures.metadata,
+        });
+        let both = [glibc, jemalloc].into_iter().flatten();
+        both.reduce(|a, b| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped })
+    }
+}
+
 fn report_allocated(reports: &mut Vec<Report>, by_allocators: Option<u64>) {
     if let Some(live) = Live::of_ledger().filter(|live| live.is_whole(by_allocators)) {
         let description = "Bytes in blocks that the program has of its allocator, slop included, as its ledger knows them. \
@@ -108,6 +135,10 @@ fn glibc() -> Option<Glibc> {
 impl Glibc {
     fn allocated(&self) -> u64 {
         (self.uordblks + self.hblkhd) as u64
+    }
+
+    fn mapped(&self) -> u64 {
+        (self.arena + self.hblkhd) as u64
     }
 
     fn report(&self, reports: &mut Vec<Report>) {

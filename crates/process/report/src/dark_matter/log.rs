@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use heapledger_core::{Bytes, StackId};
 use heapledger_dmd as dmd;
-use heapledger_inspect::{Block, Defect, DefectKind, FreedBlocks, Ledger, Mark, SnapshotError, SnapshotOptions, Stack};
+use heapledger_inspect::{
+    Block, Defect, DefectKind, FreedBlocks, Ledger, Mark, Module, Modules, SnapshotError, SnapshotOptions, Stack,
+};
 use heapledger_resident::internally;
 
-use super::modules::Modules;
 use crate::collect::Claim;
 
 /// Bytes by which a claim may be wrong, whatever its size.
@@ -44,7 +45,6 @@ pub(super) fn of_ledger(
         about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
         about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
         about.pause_ns = snapshot.pause().as_nanos() as u64;
-        about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
         // What has been marked of a sample says little of the whole.
         for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
             writer.compare(claim);
@@ -69,12 +69,13 @@ struct Like {
     size: Bytes,
     usable: Bytes,
     stack: Stack,
+    /// How many blocks each stands for.
     weight: f64,
 }
 
 impl Like {
     fn of(block: &Block) -> Like {
-        Like { size: block.size, usable: block.usable, stack: block.stack, weight: block.weight }
+        Like { size: block.size, usable: block.usable, stack: block.stack, weight: block.stands_for.0 as f64 }
     }
 }
 
@@ -109,7 +110,8 @@ impl Writer {
     }
 
     fn add_freed(&mut self, freed: &FreedBlocks) {
-        let kind = Like { size: freed.size, usable: freed.usable, stack: freed.stack, weight: freed.weight };
+        let weight = freed.stand_for.0 as f64 / freed.blocks.0.max(1) as f64;
+        let kind = Like { size: freed.size, usable: freed.usable, stack: freed.stack, weight };
         let block = self.block(&kind, freed.blocks.0, freed.stamp.map(|stamp| stamp.type_name));
         self.builder.add(&block);
     }
@@ -185,8 +187,8 @@ impl Writer {
     /// By an address in the instruction that made the call: in a log they are those to which the calls return.
     fn frame(&mut self, address: u64) -> dmd::FrameId {
         *self.frames.entry(address).or_insert_with(|| {
-            let text = match self.modules.place(address) {
-                Some((file, offset)) => format!("???[{} +0x{:x}]", file.path, offset + 1),
+            let text = match self.modules.find(address) {
+                Some(module) => format!("???[{} +0x{:x}]", module.path, module.own_address(address) + 1),
                 // Of a library that is gone, or made while the program runs.
                 None => format!("???[??? +0x{:x}]", address + 1),
             };
@@ -198,7 +200,8 @@ impl Writer {
         let about = self.builder.about();
         about.program = crate::collect::program();
         about.pid = std::process::id();
-        about.modules = self.modules.files();
+        let module = |module: &Module| dmd::Module { path: module.path.clone(), build_id: module.build_id.clone() };
+        about.modules = self.modules.iter().map(module).collect();
         self.builder.finish()
     }
 }

@@ -1,9 +1,7 @@
 //! Names of frames, from the program's own debug information.
 
 use heapledger_dmd::{Log, Unresolved};
-use heapledger_inspect::Frame;
-
-use super::modules::Modules;
+use heapledger_inspect::{Frame, Modules};
 
 /// Gives the frames of a log of this program, made in this process, the names of their functions with files and lines, and
 /// those that were inlined their own frames. What is not known stays as it is.
@@ -14,7 +12,8 @@ pub fn name_frames(log: &mut Log) {
     let modules = Modules::of_this_process();
     log.map_frames(|text| {
         let Some(frame) = Unresolved::parse(text) else { return Vec::new() };
-        let Some(address) = modules.address(frame.path, frame.offset) else { return Vec::new() };
+        let Some(module) = modules.iter().find(|module| module.path == frame.path) else { return Vec::new() };
+        let address = module.address(frame.offset);
         // Frames in a log are where calls return to.
         let symbols = Frame { address: address.wrapping_sub(1) }.symbols();
         let named = symbols.into_iter().filter_map(|symbol| {

@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use heapledger_context::quiet::quietly;
 use libc::c_int;
 
 use super::{Options, save};
-use crate::collect::quietly;
 use crate::fork;
 
 /// The process whose thread waits; 0: there is none. A forked child has no such thread.

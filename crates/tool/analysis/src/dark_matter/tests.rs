@@ -4,7 +4,7 @@ use heapledger_core::{Api, Blocks, Serial, ThreadId};
 use heapledger_dmd::DefectKind;
 use heapledger_recording::{
     Compressor, Event, EventKind, EventsEncoder, Extras, FreedBlock, ImageStart, Live, Mark, Node, NodesEncoder,
-    Record, Recording, RecordingWriter, Reported, Session, Text, TextId, Time, encode_records,
+    Record, Recording, RecordingWriter, Reported, Sampled, Session, Text, TextId, Time, encode_records,
 };
 use heapledger_symbols::{Options, Symbolizer};
 
@@ -59,7 +59,8 @@ fn session(images: &[Vec<What>]) -> Vec<u8> {
             let (time, live) = (Time(at * 1000), Live { bytes: Bytes(1), blocks: Blocks(1) });
             match what {
                 What::Call(api, kind) => {
-                    let event = Event { time, thread: ThreadId(0), call: (*api).into(), kind: *kind };
+                    let event =
+                        Event { time, thread: ThreadId(0), call: (*api).into(), sampled: Sampled::NOT, kind: *kind };
                     let usable = matches!(kind, EventKind::Alloc { size: Bytes(100), .. }).then_some(Bytes(104));
                     events.push(&event, &Extras { usable, ..Extras::NONE }, live).unwrap();
                 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind, Record,
+    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind, Place, Record,
     Recording, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -54,6 +54,7 @@ pub fn anonymize<W: Write>(
     key: &[u8],
     mut draft: Draft<W>,
 ) -> Result<Vec<Damage>, Error> {
+    draft.begin(recording.is_sample());
     draft.records(&records(recording, &Names { kept, key }))?;
     let mut damage = Vec::new();
     for chunk in recording.chunks() {
@@ -88,6 +89,7 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
     });
     let mut records: Vec<Record> = session.map(Record::Session).into_iter().collect();
     records.extend(recording.pauses().iter().copied().map(Record::Pause));
+    records.extend(recording.sampling().iter().copied().map(Record::Sampling));
     records.extend(recording.modules().iter().map(|module| {
         let is_kept = names.kept.build_ids || is_system(&module.path);
         let build_id = if is_kept { module.build_id.clone() } else { Vec::new() };
@@ -99,6 +101,10 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         let is_stamp = !is_value && stamps.contains(&text.text);
         let bytes = if is_stamp { names.stamp(&text.stamp()) } else { names.text(&text.bytes, is_value) };
         Record::Text(Text { bytes, category: names.text(&text.category, false), ..text.clone() })
+    }));
+    records.extend(recording.places().iter().map(|place| {
+        let functions = place.functions.iter().map(|text| names.stamp(&StampText::parse(text))).collect();
+        Record::Place(Place { functions, ..place.clone() })
     }));
     for start in recording.images() {
         let executable = names.path(&start.executable);

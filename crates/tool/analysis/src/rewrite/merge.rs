@@ -1,13 +1,13 @@
 //! Several recordings as one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use heapledger_core::Bytes;
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Error as RecordingError, Footer,
     ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample, Module, ModuleId, Node, Pause,
-    Record, Recording, RunCosts, Session, Text, TextId, Thread, Time,
+    Place, Record, Recording, RunCosts, Sampling, Session, Text, TextId, Thread, Time,
 };
 
 use super::{Draft, Error};
@@ -39,7 +39,9 @@ pub fn merge<W: Write>(
     let mut records = Vec::new();
     if let Some(session) = first.and_then(|recording| recording.session()) {
         let options = format!("merged from {} recordings", recordings.len());
-        records.push(Record::Session(Session { options, ..session.clone() }));
+        let samples = recordings.iter().any(|recording| recording.is_sample());
+        draft.begin(samples);
+        records.push(Record::Session(Session { options, samples, ..session.clone() }));
     }
     let mut known = Known::default();
     let mut images = 0;
@@ -56,6 +58,10 @@ pub fn merge<W: Write>(
             let (from, until) = (source.time(pause.from), pause.until.unwrap_or(source.recording_end()));
             Record::Pause(Pause { from, until: Some(source.time(until)) })
         }));
+    }
+    for source in &sources {
+        let sampling = source.recording.sampling().iter();
+        records.extend(sampling.map(|one| Record::Sampling(Sampling { from: source.time(one.from), ..*one })));
     }
     draft.records(&records)?;
 
@@ -87,6 +93,8 @@ struct Source<'r, 'a> {
 /// What has a number already.
 #[derive(Default)]
 struct Known {
+    /// How many there are.
+    modules_count: u32,
     /// By path and build id.
     modules: HashMap<(Vec<u8>, Vec<u8>), ModuleId>,
     /// By the text, whether it names a task, and its category.
@@ -107,14 +115,24 @@ impl<'r, 'a> Source<'r, 'a> {
             images.insert(start.image, ImageId(*next_image));
             *next_image += 1;
         }
+        let named: HashSet<ModuleId> = recording.places().iter().map(|place| place.module).collect();
         let mut modules = HashMap::new();
         for module in recording.modules() {
-            let next = ModuleId(known.modules.len() as u32 + 1);
-            let id = *known.modules.entry((module.path.clone(), module.build_id.clone())).or_insert(next);
+            let next = ModuleId(known.modules_count + 1);
+            // Places with names of another tool's are numbered by each recording for itself.
+            let id = match named.contains(&module.module) {
+                true => next,
+                false => *known.modules.entry((module.path.clone(), module.build_id.clone())).or_insert(next),
+            };
             if id == next {
+                known.modules_count += 1;
                 records.push(Record::Module(Module { module: id, ..module.clone() }));
             }
             modules.insert(module.module, id);
+        }
+        for place in recording.places() {
+            let module = modules.get(&place.module).copied().unwrap_or(ModuleId::UNKNOWN);
+            records.push(Record::Place(Place { module, ..place.clone() }));
         }
         let mut texts = HashMap::new();
         for text in recording.texts() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::ops::RangeInclusive;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Error as RecordingError, Event,
@@ -39,6 +40,7 @@ pub fn trim<W: Write>(
         start.time <= to && end.is_none_or(|end| end >= from)
     };
     let images: Vec<&ImageStart> = recording.images().iter().filter(ran).collect();
+    draft.begin(recording.is_sample());
     draft.records(&descriptions(recording, from, &images))?;
 
     let all = images.iter().flat_map(|start| recording.event_chunks(start.image));
@@ -74,10 +76,13 @@ fn descriptions(recording: &Recording<'_>, from: Time, images: &[&ImageStart]) -
     let session = recording.session().map(|session| Session { begins, part: 0, ..session.clone() });
     let mut records: Vec<Record> = session.map(Record::Session).into_iter().collect();
     records.extend(recording.pauses().iter().copied().map(Record::Pause));
+    records.extend(recording.sampling().iter().copied().map(Record::Sampling));
     let mapped: BTreeSet<ModuleId> =
         images.iter().flat_map(|start| recording.mappings(start.image)).map(|mapping| mapping.module).collect();
-    let modules = recording.modules().iter().filter(|module| mapped.contains(&module.module));
-    records.extend(modules.map(|module| Record::Module(Module::clone(module))));
+    let named: BTreeSet<ModuleId> = recording.places().iter().map(|place| place.module).collect();
+    let is_kept = |module: &&Module| mapped.contains(&module.module) || named.contains(&module.module);
+    records.extend(recording.modules().iter().filter(is_kept).cloned().map(Record::Module));
+    records.extend(recording.places().iter().cloned().map(Record::Place));
     records
 }
 
@@ -88,7 +93,7 @@ struct Cut<'r, 'a> {
     from: Time,
     to: Time,
     /// By serial, in a tree, because a checkpoint has them in order.
-    live: BTreeMap<Serial, (Bytes, StackId)>,
+    live: BTreeMap<Serial, (Bytes, StackId, Rate)>,
     live_sum: Live,
     /// What reporters have marked, until the part begins.
     marked: Marked,
@@ -166,7 +171,7 @@ impl<'r, 'a> Cut<'r, 'a> {
             return false;
         }
         for block in blocks {
-            self.enter(block.serial, block.size, block.stack);
+            self.enter(block.serial, block.size, block.stack, block.rate);
         }
         self.next_serial = checkpoint.next_serial();
         let counts = checkpoint.counts();
@@ -274,8 +279,9 @@ impl<'r, 'a> Cut<'r, 'a> {
         if !is_carried {
             return Ok(());
         }
-        let row = |(&serial, &(size, stack)): (&Serial, &(Bytes, StackId))| LiveBlock { serial, size, stack };
-        let blocks: Vec<LiveBlock> = self.live.iter().map(row).collect();
+        let rows = self.live.iter();
+        let rows = rows.map(|(&serial, &(size, stack, rate))| LiveBlock { serial, size, stack, rate });
+        let blocks: Vec<LiveBlock> = rows.collect();
         self.stacks.extend(blocks.iter().map(|block| block.stack));
         let Live { bytes, blocks: live_blocks } = self.live_sum;
         let counts = Counts {
@@ -331,25 +337,26 @@ impl<'r, 'a> Cut<'r, 'a> {
     /// What an event does to what is live.
     fn play(&mut self, event: &Event, extras: &Extras) {
         match event.kind {
-            EventKind::Alloc { serial, size, stack } => self.enter(serial, size, stack),
+            EventKind::Alloc { serial, size, stack } => self.enter(serial, size, stack, event.sampled.rate),
             EventKind::Free { block } => self.release(block, extras),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old, extras);
-                self.enter(serial, size, stack);
+                self.enter(serial, size, stack, event.sampled.rate);
             }
             EventKind::Failed { .. } => {}
             EventKind::Move { block, stack } => {
-                if let Some((_, now)) = self.live.get_mut(&block) {
+                if let Some((_, now, _)) = self.live.get_mut(&block) {
                     *now = stack;
                 }
             }
         }
     }
 
-    fn enter(&mut self, serial: Serial, size: Bytes, stack: StackId) {
-        self.live.insert(serial, (size, stack));
-        self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_add(size.0);
-        self.live_sum.blocks.0 += 1;
+    fn enter(&mut self, serial: Serial, size: Bytes, stack: StackId, rate: Rate) {
+        self.live.insert(serial, (size, stack, rate));
+        let blocks = rate.stands_for(size, serial);
+        self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_add(size.0.saturating_mul(blocks));
+        self.live_sum.blocks.0 = self.live_sum.blocks.0.saturating_add(blocks);
         self.next_serial = Serial(serial.0 + 1);
     }
 
@@ -357,15 +364,18 @@ impl<'r, 'a> Cut<'r, 'a> {
         match block {
             FreedBlock::Known(serial) => {
                 self.marked.free(serial);
-                if let Some((size, _)) = self.live.remove(&serial) {
-                    self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_sub(size.0);
-                    self.live_sum.blocks = Blocks(self.live_sum.blocks.0 - 1);
+                if let Some((size, _, rate)) = self.live.remove(&serial) {
+                    let blocks = rate.stands_for(size, serial);
+                    let bytes = self.live_sum.bytes.0.saturating_sub(size.0.saturating_mul(blocks));
+                    (self.live_sum.bytes, self.live_sum.blocks) =
+                        (Bytes(bytes), Blocks(self.live_sum.blocks.0.saturating_sub(blocks)));
                 }
             }
             FreedBlock::Inherited => {
-                let size = extras.freed_size.unwrap_or_default();
-                self.inherited.bytes.0 = self.inherited.bytes.0.saturating_sub(size.0);
-                self.inherited.blocks.0 = self.inherited.blocks.0.saturating_sub(1);
+                let (size, blocks) = (extras.freed_size.unwrap_or_default(), extras.stands_for.map_or(1, |it| it.0));
+                let bytes = size.0.saturating_mul(blocks);
+                self.inherited.bytes.0 = self.inherited.bytes.0.saturating_sub(bytes);
+                self.inherited.blocks.0 = self.inherited.blocks.0.saturating_sub(blocks);
             }
             FreedBlock::Unknown | FreedBlock::None => {}
         }

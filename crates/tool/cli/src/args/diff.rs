@@ -27,7 +27,8 @@ use crate::select::{self, AnyMetric, Limit, Which, moment};
 /// that. Where no names are known only the same build of a module can be compared, so keep the
 /// old programs, or their debug information, for --debug-dir.
 ///
-/// Exit status: 104 if the whole grew by more than --fail-above allows.
+/// Exit status: 104 if the whole grew by more than --fail-above allows; of samples, by
+/// more than their error bar beyond that.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Diff {

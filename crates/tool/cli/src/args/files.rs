@@ -25,6 +25,38 @@ pub(crate) struct Merge {
     pub(crate) target: Target,
 }
 
+/// Make a recording of another tool's file
+///
+/// Every verb also reads these files directly; a recording is quicker to ask
+/// twice. Formats, known by what the file begins with, packed or not:
+///
+///     jemalloc     heap profiles (prof:true), sampled: figures are estimates
+///     gperftools   heap profiles (HEAPPROFILE), sampled or not
+///     DHAT         of valgrind and of the crate dhat: dhat.out.PID
+///     massif       of valgrind: massif.out.PID; bytes only, at the peak
+///     heaptrack    heaptrack.PROGRAM.PID.zst, and .raw.zst: every allocation
+///     pprof        heap profiles of Go and others: profile.pb.gz
+///     Chrome       traces with memory dumps that have heaps: trace.json; of
+///                  several dumps the last is the end, the largest the peak
+///     Firefox      profiles with native allocations: of profiler.firefox.com,
+///                  and of Firefox itself (MOZ_PROFILER_SHUTDOWN)
+///
+/// What a file does not say (many know one moment only) is said on stderr.
+///
+///     $ heapledger import -o service.hl heaptrack.service.4711.zst
+///     $ heapledger top jeprof.4711.0.f.heap
+///     $ heapledger diff jeprof.4711.3.i3.heap jeprof.4711.9.i9.heap
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Import {
+    /// The file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
 /// Cut a part of the time out of a recording
 ///
 /// The new recording answers for itself: what was live when its time begins is in

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use heapledger_analysis::{Moment, ProcessPattern};
+use heapledger_analysis::ProcessPattern;
 
 use crate::args::{DiffBy, Input, Range, Symbols};
-use crate::select::{self, What, Which, moment, percentage};
+use crate::select::{self, What, percentage};
 
 /// Show who holds or allocates how much as a tree of calls
 ///
@@ -108,11 +108,26 @@ pub(crate) struct Flame {
 /// What each stack ever allocated, and what it holds at a moment, as blocks and
 /// bytes. Functions are named here and now: the file needs nothing else. The types
 /// of the blocks, and the contexts, tasks and heaps that the program declares, are
-/// labels.
+/// labels, where the format has any. What it has no place for is said on stderr.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
 ///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
+///     $ heapledger export --to dhat -o dhat.json         for dh_view.html or profiler.firefox.com
+///     $ heapledger export --to speedscope -o sites.json  for www.speedscope.app
+///     $ heapledger export --to collapsed --total -o - | sort -k2 -n -t " "
+///     $ heapledger export --to heapprofile --at end -o end.heapprofile
+///     $ heapledger export --to gperftools -o sites.heap
+///     $ google-pprof --text ./server sites.heap
+///     $ heapledger export --to chrome -o trace.json         then load it in about:tracing
+///     $ heapledger export --to parquet -o sites.parquet    for DuckDB, pandas, Polars, Spark
+///
+/// Formats with a timeline, or with every allocation and free; of these, --at is
+/// the end of what is written.
+///
+///     $ heapledger export --to massif -o massif.out && ms_print massif.out
+///     $ heapledger export --to heaptrack -o run.zst && heaptrack_print run.zst
+///     $ heapledger export --to firefox -o run.json.gz    for profiler.firefox.com
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Export {
@@ -128,12 +143,12 @@ pub(crate) struct Export {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
-    /// When what is live is looked at: peak, end, or a time such as 1.5s or 200ms [default: peak]
-    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
-    pub(crate) at: Option<Moment>,
+    /// Firefox: of more blocks than this, write some together, with rounded times
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub(crate) blocks_max: usize,
 
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) what: What,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use heapledger_core::Bytes;
+use heapledger_core::sample::Rate;
+
 use super::common::Symbols;
 use crate::select;
 
@@ -17,6 +20,7 @@ use crate::select;
 ///
 ///     $ heapledger record -- ./server --port 8080
 ///     $ heapledger record -o build.hl -- make -j8
+///     $ heapledger record --sample 512KiB -- ./server --port 8080
 ///
 /// Returns when the program has ended; what it left running goes on unrecorded.
 /// Ends with the program's exit status, or by the signal that killed it. Programs
@@ -84,6 +88,17 @@ pub(crate) struct Record {
     /// asked of it.
     #[arg(long)]
     pub(crate) aggregate: bool,
+
+    /// Record a sample: a point in so many bytes on average, such as 512KiB, and the blocks that have one
+    ///
+    /// For programs in production, and for long runs: what is not in the sample costs
+    /// the program some ten instructions, and the recording nothing. All figures are
+    /// estimates of the whole then, without bias, and are shown with error bars (two
+    /// standard errors). SIZE is rounded to a power of two. `heapledger sample` sets
+    /// another one while the program runs.
+    #[arg(long, value_name = "SIZE", value_parser = sample_size, verbatim_doc_comment)]
+    #[arg(conflicts_with = "verify_stacks")]
+    pub(crate) sample: Option<Bytes>,
 
     /// What to take of the place where a block is allocated
     #[arg(long, value_name = "MODE", default_value = "mixed")]
@@ -191,7 +206,9 @@ pub(crate) struct Check {
 ///
 /// Takes effect at once, in all processes of the recording. What was allocated
 /// before is not in the recording; that it is freed later is counted apart. The
-/// same by a signal: `kill -USR1` to the process of `heapledger record`.
+/// same by a signal: `kill -USR1` to the process of `heapledger record`. A program
+/// that has Heapledger in it and answers (docs/profile.md) is meant by its process id:
+/// its ledger begins to sample, one point in 512 KiB.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Start {
@@ -206,7 +223,8 @@ pub(crate) struct Start {
 /// From now on allocations are not recorded, in any process of the recording;
 /// frees of recorded blocks are, so that what is live stays right. The program goes
 /// on. `heapledger start` resumes. The same by a signal: `kill -USR2` to the process
-/// of `heapledger record`.
+/// of `heapledger record`. With the process id of a program that has a ledger of its
+/// own, that is stopped; what it holds can be asked for until it is started again.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Stop {
@@ -214,7 +232,32 @@ pub(crate) struct Stop {
     pub(crate) control: Control,
 }
 
-/// List the recordings that are going on
+/// Set the rate of a sampled recording that is going on, or of a program's own profile
+///
+///     $ heapledger sample 2MiB
+///     $ heapledger sample 64KiB 4411
+///     $ heapledger sample off
+///
+/// Of a program that runs under `heapledger record --sample`. Takes effect at once, in
+/// all processes of the recording: from now on there is a sample point in so many
+/// bytes on average, rounded to a power of two; with `off`, all blocks are recorded.
+/// What was recorded before keeps its weight, so totals stay estimates of the whole.
+///
+/// A program that has Heapledger in it and answers (docs/profile.md) is meant by its
+/// process id. Where its ledger does not run, it is started: what is live already
+/// stays unknown to it.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Sample {
+    /// The mean distance of sample points, or `off`
+    #[arg(value_name = "SIZE|off", value_parser = sample_rate)]
+    pub(crate) rate: Rate,
+
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+/// List the recordings that are going on, and the programs that have a ledger of their own
 ///
 /// Those of the same user; root sees all. Whether allocations are recorded at the
 /// moment, for how long it has run, and how much it has recorded.
@@ -231,13 +274,33 @@ pub(crate) struct Status {
 /// Which recording that is going on.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
-    /// The id of a recorded process or of its recorder, or the file [default: the only one]
+    /// The id of a recorded process or of its recorder, or the file [default: the only one]; or the id of a program that
+    /// answers
     #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) target: Option<String>,
 
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+/// The mean distance of sample points.
+fn sample_size(text: &str) -> Result<Bytes, String> {
+    match select::size(text)? {
+        0 | 1 => Err("to record all blocks, leave out --sample".to_owned()),
+        size => Ok(Bytes(size)),
+    }
+}
+
+/// The same, or none.
+fn sample_rate(text: &str) -> Result<Rate, String> {
+    match text {
+        "off" => Ok(Rate::EXACT),
+        _ => match select::size(text)? {
+            0 | 1 => Err("to record all blocks, say `off`".to_owned()),
+            size => Ok(Rate::nearest(Bytes(size))),
+        },
+    }
 }
 
 /// When a file is full.

@@ -9,7 +9,8 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 /// The reports are those of a program with memory reporters (heapledger's own, or
 /// Firefox), as text that is the same as on Firefox's page about:memory. A SOURCE
 /// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox,
-/// or `-` for standard input; or the number of a running process that answers: in
+/// or `-` for standard input; or a trace of Chrome's with memory dumps, of which
+/// the last of each process is shown; or the number of a running process that answers: in
 /// Rust it has called `heapledger::reports::listen()`; or the address of the page
 /// that a program serves. It collects now, itself and its descendants that answer.
 ///

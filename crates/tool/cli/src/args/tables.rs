@@ -159,7 +159,8 @@ pub(crate) struct Leaks {
 /// With --within, a block counts that is freed soon, in numbers: before the thread
 /// that allocated it has made more than N further allocations (0: before its next
 /// one), whoever frees it and whatever is freed in between; or within a time. Times
-/// of events are kept in steps of 0.1 ms.
+/// of events are kept in steps of 0.1 ms. A sample does not tell how many allocations
+/// lie between: of one only a time can be asked.
 ///
 ///     $ heapledger temporary -n 5
 ///     $ heapledger temporary --within 10

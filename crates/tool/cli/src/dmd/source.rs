@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_dmd::Log;
+use heapledger_dmd::{Log, ReadError};
 
 use crate::args::Dmd;
 use crate::error::{Failure, Result};
@@ -14,6 +14,7 @@ use crate::format::duration;
 use crate::output::tell;
 use crate::process::number;
 
+use super::beside::Beside;
 use super::process::{self, Told};
 use super::{mode, recording};
 
@@ -52,7 +53,13 @@ impl<'a> Source<'a> {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
                         .hint("`heapledger dmd --help` says what can be read")
                 })?;
-                parse(path, file, arguments)
+                match frames_max(arguments) {
+                    // A pipe can be read once.
+                    Some(frames_max) if file.metadata().is_ok_and(|metadata| metadata.is_file()) => {
+                        read(path, Log::read_by_frames(file, frames_max, Beside::start()))
+                    }
+                    _ => parse(path, file, arguments),
+                }
             }
         }
     }
@@ -73,6 +80,17 @@ fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
 fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
     // What is written again keeps each size of blocks as it is there.
     let log = if arguments.beyond.save.is_some() { Log::read(input) } else { Log::read_merged(input) };
+    read(name, log)
+}
+
+/// How many frames of each stack are looked at, if it is not all of them.
+fn frames_max(arguments: &Dmd) -> Option<usize> {
+    let (view, beyond) = (&arguments.view, &arguments.beyond);
+    let is_all = view.ignore_alloc_fns || beyond.advice || beyond.page || beyond.save.is_some();
+    (!is_all && beyond.who_points_to.is_none()).then_some(view.max_frames.into())
+}
+
+fn read(name: &str, log: std::result::Result<Log, ReadError>) -> Result<Log> {
     log.map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{name}` is no log of the dark matter detector"), error)
             .hint("`heapledger dmd --help` says what can be read")

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use heapledger_profiles::chrome;
 use heapledger_reports::request::Request;
 use heapledger_reports::{FILE_BYTES_MAX, Reports};
 
 use super::url;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::foreign;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
 /// The reports of a file, of a running process, or of a page; `-` is standard input. A process may be asked to leave out what its
@@ -46,6 +48,11 @@ fn all_of(from: impl Read) -> io::Result<Vec<u8>> {
 }
 
 fn parse(source: &str, bytes: &[u8]) -> Result<Reports> {
+    let trace = foreign::unpacked(bytes).ok().filter(|bytes| chrome::is_one(&bytes[..bytes.len().min(1 << 16)]));
+    if let Some(trace) = trace {
+        return chrome::reports(&trace)
+            .map_err(|error| Failure::caused(Exit::Unreadable, format_args!("cannot read `{source}`"), error));
+    }
     Reports::parse(bytes).map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{source}` is no memory report file"), error)
             .hint("such a file is written by `heapledger reports save`, or by Firefox on its page about:memory")

@@ -3,16 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-use heapledger_analysis::{Amount, Profile, TypeGroup};
+use heapledger_analysis::{Amount, Metric, Profile, TypeGroup};
 use heapledger_recording::ModuleId;
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo};
 
 use crate::error::Result;
-use crate::format::{bytes, counted};
+use crate::format::counted;
 use crate::info::names_from;
 use crate::output::Output;
 use crate::question::Question;
+use crate::sampled;
 
 /// Binaries of each kind that are shown.
 const SHOWN_MAX: usize = 4;
@@ -56,14 +57,22 @@ pub(super) fn print(
     for of_kind in sums.chunk_by(|(a, _), (b, _)| kind(*a) == kind(*b)) {
         let (shown, rest) = of_kind.split_at(of_kind.len().min(SHOWN_MAX));
         for (source, amount) in shown {
-            table
-                .push(0, row(question, *source, &mut helped).cells([bytes(amount.bytes.0), words(*source).to_owned()]));
+            table.push(
+                0,
+                row(question, *source, &mut helped)
+                    .cells([sampled::cell(amount, Metric::Bytes), words(*source).to_owned()]),
+            );
         }
         if !rest.is_empty() {
             let mut amount = Amount::default();
             rest.iter().for_each(|(_, more)| amount += *more);
             let text = format!("{} of which `heapledger info` tells", counted(rest.len() as u64, "other", "others"));
-            table.push(0, Row::default().line("", text).cells([bytes(amount.bytes.0), words(rest[0].0).to_owned()]));
+            table.push(
+                0,
+                Row::default()
+                    .line("", text)
+                    .cells([sampled::cell(&amount, Metric::Bytes), words(rest[0].0).to_owned()]),
+            );
         }
     }
     out.line("")?;

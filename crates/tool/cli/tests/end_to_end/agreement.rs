@@ -128,6 +128,7 @@ fn last_image(process: &Value) -> Value {
 
 /// To the last block and byte.
 #[test]
+#[ignore = "valgrind takes long; `.ci/run` runs it"]
 fn with_dhat() {
     if installed("valgrind").is_none() {
         return;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -242,8 +243,9 @@ fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scrat
     totals.unwrap().trim().parse().unwrap()
 }
 
-/// `-- c::what_nobody_observes --nocapture` prints the figures of docs/c.md.
+/// `-- c::what_nobody_observes --ignored --nocapture` prints the figures of docs/c.md.
 #[test]
+#[ignore = "many programs under valgrind; `.ci/run` runs it"]
 fn what_nobody_observes_is_two_loads_and_two_tests() {
     let Some(valgrind) = installed("valgrind") else { return };
     let scratch = Scratch::new();
@@ -316,6 +318,7 @@ fn the_examples_of_a_bump_arena() {
 
 /// libheapledger as a program finds it that knows nothing but `pkg-config`, shared and as an archive, alone and recorded.
 #[test]
+#[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
 fn a_program_that_links_libheapledger_holds_its_ledger() {
     let Some(pkg_config) = installed("pkg-config") else { return };
     let scratch = Scratch::new();
@@ -375,6 +378,7 @@ no block  on the stack
 
 /// Preloaded into programs that know nothing of it: they run as ever, and their ledgers are printed at the end.
 #[test]
+#[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
 fn libheapledger_preloaded_prints_at_exit() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
@@ -420,6 +424,7 @@ fn libheapledger_preloaded_prints_at_exit() {
 
 /// What C++ objects are, by their vtables: in programs that were stripped, and without run-time type information.
 #[test]
+#[ignore = "many compilers run; `.ci/run` runs it"]
 fn dynamic_types_are_found_in_stripped_programs() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
@@ -454,15 +459,78 @@ fn dynamic_types_are_found_in_stripped_programs() {
     }
 }
 
+/// A program that has its profile taken, and fetched by `go tool pprof`.
+const PROFILED: &str = r#"
+#include "heapledger/profile.h"
+#include <stdio.h>
+#include <stdlib.h>
+static void *kept[100];
+__attribute__((noinline)) static void keeps(void) {
+    for (int i = 0; i < 100; i++) if ((kept[i] = malloc(1 << 20)) == NULL) abort();
+}
+int main(int argc, char **argv) {
+    char url[128], command[512];
+    if (heapledger_profile_stop() != HEAPLEDGER_STATE) return 1;
+    if (heapledger_profile_start(0) != HEAPLEDGER_OK) return 2;
+    if (heapledger_profile_start(0) != HEAPLEDGER_STATE || heapledger_start(NULL) != HEAPLEDGER_STATE) return 3;
+    keeps();
+    if (heapledger_profile_set_rate(0) != HEAPLEDGER_FAILED || heapledger_profile_set_rate(1 << 20) != HEAPLEDGER_OK) return 4;
+    if (argc < 2 || heapledger_profile_save(argv[1]) != HEAPLEDGER_OK) return 5;
+    if (heapledger_profile_serve(0, url, 4) != HEAPLEDGER_FAILED) return 6;
+    if (heapledger_profile_serve(0, url, sizeof url) != HEAPLEDGER_OK) return 7;
+    snprintf(command, sizeof command, "go tool pprof -top -unit=B '%s/heap'", url);
+    int status = system(command);
+    for (int i = 0; i < 100; i++) free(kept[i]);
+    return status != 0 ? 8 : heapledger_profile_stop() != HEAPLEDGER_OK ? 9 : 0;
+}
+"#;
+
+#[test]
+#[ignore = "builds libheapledger with more in it; .ci/run has it in a lane"]
+fn a_profile_of_a_c_program() {
+    let (Some(gcc), Some(go)) = (installed("gcc"), installed("go")) else { return };
+    let scratch = Scratch::new();
+    let prefix = scratch.file("prefix");
+    install(&["--profile"], &prefix);
+    let (source, program, file) = (scratch.write("p.c", PROFILED), scratch.file("p"), scratch.file("p.pb.gz"));
+    let library = prefix.join("lib");
+    let options = [format!("-L{}", library.display()), format!("-Wl,-rpath,{}", library.display())];
+    let options = ["-g", "-Wall", "-Wextra", &options[0], &options[1], "-Wl,--no-as-needed", "-lheapledger"];
+    compile(&gcc, &source, &program, &options);
+    let tmp = scratch.file("tmp");
+    let mut profiled = Command::new(&program);
+    // Cargo's own comes first: the library may lie there, too, as some earlier build left it.
+    profiled.arg(&file).env("PPROF_TMPDIR", &tmp).env("LD_LIBRARY_PATH", &library);
+    let done = profiled.output().unwrap();
+    let fetched = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(done.status, exited(0), "{done:?}");
+    let saved = Command::new(go).args(["tool", "pprof", "-top", "-unit=B"]).arg(&file).output().unwrap();
+    let saved = String::from_utf8_lossy(&saved.stdout).into_owned();
+    for shown in [&fetched, &saved] {
+        let row = shown.lines().find(|line| line.ends_with(" keeps")).unwrap_or_else(|| panic!("{shown}"));
+        let bytes: f64 = row.split_whitespace().next().unwrap().trim_end_matches('B').parse().unwrap();
+        // Of each block the probability to be sampled is 0.86: one standard deviation is 4 %.
+        assert!((bytes / (100 << 20) as f64 - 1.0).abs() < 0.25, "{row}");
+    }
+}
+
 /// Installs libheapledger as its users do; built where the command under test is.
 pub(crate) fn libheapledger(scratch: &Scratch) -> PathBuf {
     let prefix = scratch.file("prefix");
+    install(&[], &prefix);
+    prefix
+}
+
+/// Installs it with some of its features.
+fn install(options: &[&str], prefix: &Path) {
+    // All are built in one place, and copied from there.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut install = Command::new(headers().join("../crates/process/capi/install"));
-    install.arg(&prefix).env("CARGO", env!("CARGO"));
+    install.args(options).arg(prefix).env("CARGO", env!("CARGO"));
     install.env("CARGO_TARGET_DIR", Path::new(HEAPLEDGER).ancestors().nth(2).unwrap());
     let done = install.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    prefix
 }
 
 /// An example of another package, built as the command under test is.

@@ -24,6 +24,7 @@ fn reported(log: &Log, reporter: Option<&str>) -> u64 {
 }
 
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_program_gives_logs_of_its_heap() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);

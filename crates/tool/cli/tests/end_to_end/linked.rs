@@ -111,6 +111,7 @@ fn stamps_agree(program: &Path) {
 }
 
 #[test]
+#[ignore = "it builds programs of their own; `.ci/run` runs it"]
 fn with_the_systems_allocator() {
     let program = build(&SYSTEM).unwrap();
     agrees(&program);
@@ -120,6 +121,7 @@ fn with_the_systems_allocator() {
 
 /// Nothing can be preloaded into it.
 #[test]
+#[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_glibc() {
     let variant =
         Variant { name: "static", target: "x86_64-unknown-linux-gnu", flags: "-Ctarget-feature=+crt-static", ..SYSTEM };
@@ -127,6 +129,7 @@ fn linked_statically_with_glibc() {
 }
 
 #[test]
+#[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_musl() {
     match build(&Variant { name: "musl", target: "x86_64-unknown-linux-musl", ..SYSTEM }) {
         Ok(program) => agrees(&program),
@@ -138,6 +141,7 @@ fn linked_statically_with_musl() {
 }
 
 #[test]
+#[ignore = "it builds programs; `.ci/run` runs it"]
 fn with_mimalloc() {
     let program = build(&Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM }).unwrap();
     agrees(&program);

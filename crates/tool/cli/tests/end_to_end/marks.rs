@@ -165,6 +165,7 @@ fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
 
 /// A program's own ledger and its recording say the same of its blocks, one by one.
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_ledger_and_a_recording_agree() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
@@ -182,6 +183,7 @@ fn a_ledger_and_a_recording_agree() {
 
 /// A process that is recorded asks its reporters when it is asked for its dark matter, which is in the recording then.
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_recorded_process_is_asked() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");

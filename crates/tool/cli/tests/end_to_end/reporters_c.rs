@@ -42,6 +42,7 @@ fn agrees(program: &Path, how: &str) {
 const SIZES: &str = "fixtures/headers/sizes.cpp";
 
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn what_is_measured_of_cpp_is_what_is_live() {
     let Some(compiler) = installed("g++") else { return };
     let scratch = Scratch::new();
@@ -98,6 +99,7 @@ fn with_library(compiler: &Path, options: &[&str], prefix: &Path, scratch: &Scra
 }
 
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn reporters_of_c_are_found_marked_and_given_up_on() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);
@@ -149,6 +151,7 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
 }
 
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn reporters_of_cpp_may_throw_and_answer_later() {
     let Some(compiler) = installed("g++") else { return };
     let scratch = Scratch::new();
@@ -278,6 +281,7 @@ fn the_guide_for_c_and_cpp_compiles() {
 
 /// The example measures all that it allocates, as docs/c.md shows.
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn the_example_of_measuring_functions() {
     let Some(compiler) = installed("g++") else { return };
     let scratch = Scratch::new();
@@ -297,6 +301,7 @@ fn the_example_of_measuring_functions() {
 
 /// A program that knows nothing of reports answers nevertheless, where it is told to listen.
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_preloaded_program_answers() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");

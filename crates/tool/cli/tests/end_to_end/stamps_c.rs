@@ -92,6 +92,7 @@ fn switched_off_there_is_no_symbol() {
 
 /// What a C program says of its blocks, as its own ledger lists it.
 #[test]
+#[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_program_lists_its_usage_by_type() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);

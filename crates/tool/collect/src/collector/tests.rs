@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind};
 use heapledger_recording::{
     Event as FileEvent, EventKind, EventsBuffer, Extras, FreedBlock, NodeCache, Recording, Thread as ThreadRecord,
@@ -14,6 +15,8 @@ use heapledger_wire::ring::Ring;
 
 use super::*;
 use crate::destination::Destination;
+
+mod marks;
 
 /// A session without broker and command: the test posts the news.
 struct Bench {
@@ -47,8 +50,8 @@ impl Bench {
     fn of(record: SessionRecord) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
-        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap())).unwrap();
-        let page = Arc::new(crate::session::page(0).unwrap());
+        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap(), false)).unwrap();
+        let page = Arc::new(crate::session::page(0, Rate::EXACT).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
@@ -255,7 +258,7 @@ fn one_thread_from_start_to_end() {
             alignment: 64,
             count: 0,
             usable: 24,
-            weight: 0,
+            rate: Rate::EXACT,
         },
     );
     own.extended(8, &Extended::Free { api: Api::FreeSized, address: 0x40001, size: 9, alignment: 0 });
@@ -414,6 +417,7 @@ fn reallocations_are_put_together() {
     // It fails: the block stays.
     own.realloc(14, b);
     let failed = |outcome| Extended::ReallocEnd {
+        rate: Rate::EXACT,
         api: Api::Realloc,
         outcome,
         address: 0,
@@ -436,6 +440,7 @@ fn reallocations_are_put_together() {
     common.extended(
         24,
         &Extended::ReallocEnd {
+            rate: Rate::EXACT,
             api: Api::Reallocarray,
             outcome: ReallocOutcome::Returned,
             address: 0x5001,
@@ -654,7 +659,7 @@ fn a_ring_passes_from_thread_to_thread() {
             alignment: 0,
             count: 0,
             usable: 0,
-            weight: 0,
+            rate: Rate::EXACT,
         },
     );
     own.thread(3, TID, "first");
@@ -956,7 +961,16 @@ fn pools_stand_for_the_memory_they_have() {
     let free = |api, address| Extended::Free { api, address, size: 0, alignment: 0 };
     let pool_alloc = |address, size| {
         let (api, stack) = (Api::PoolAlloc, StackId(1));
-        Extended::Alloc { api, address: key(address), size, stack, alignment: 0, count: 0, usable: 0, weight: 0 }
+        Extended::Alloc {
+            api,
+            address: key(address),
+            size,
+            stack,
+            alignment: 0,
+            count: 0,
+            usable: 0,
+            rate: Rate::EXACT,
+        }
     };
     own.thread(0, TID, "main");
     own.malloc(1, 0x1000, 4096, 1);
@@ -1159,101 +1173,4 @@ fn stamped_blocks_are_leaves_of_their_stacks() {
     let moves =
         events_of(&recording, parent).into_iter().filter(|(event, _)| matches!(event.kind, EventKind::Move { .. }));
     assert_eq!(moves.count(), 3);
-}
-
-/// Reports of blocks, of what is in them, and of none; taken back, cleared, complete; in a second file what is still
-/// marked is said again. Those of inherited and of ignored blocks are nowhere.
-#[test]
-fn reports_name_blocks_by_serial() {
-    use heapledger_recording::{Mark, Reported};
-    let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
-    let FakeImage { id, own: mut line, .. } = bench.image(100, None);
-    let marked = |address, reporter, is_kept| {
-        let (stack, measured, is_on_stack, is_around) = (StackId(2), 5, address == 0x7_0000, false);
-        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured }
-    };
-    line.thread(0, TID, "main");
-    line.node(1, 0, NodeKind::Epoch, 0);
-    line.node(2, 1, NodeKind::Frame, 0x1010);
-    line.text(1, 0x7000, 0, 0, "cache");
-    line.text(1, 0x7100, 0, 0, "index");
-    line.malloc(2, 0x1000, 100, 2);
-    line.malloc(3, 0x2000, 10_000, 2);
-    line.malloc(4, 0x3000, 30, 2);
-    line.extended(5, &Extended::Ignored { address: 0x5000 });
-    line.extended(6, &Extended::MarksCleared);
-    line.extended(7, &marked(0x1000, 0x7000, true));
-    line.extended(8, &marked(0x2000 + 9_999, 0x7100, false));
-    line.extended(9, &marked(0x2000 + 10_000, 0x7100, false));
-    line.extended(10, &marked(0x7_0000, 0x7100, false));
-    line.extended(10, &marked(0x5000, 0x7000, false));
-    line.extended(11, &marked(0x1000, 0x7777, false));
-    line.extended(12, &marked(0x3000, 0x7000, true));
-    line.extended(13, &marked(0x3000, 0x7100, true));
-    let around = |address| match marked(address, 0x7100, false) {
-        Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured, .. } => {
-            Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around: true, measured }
-        }
-        other => other,
-    };
-    line.extended(13, &around(0x2000 + 9_999));
-    line.extended(13, &around(0x2000 + 10_000));
-    line.extended(14, &Extended::Unmarked { address: 0x3000, reporter: 0x7000 });
-    line.free(15, 0x1000);
-    line.extended(16, &Extended::MarksComplete);
-    bench.round();
-    let next = bench.file.with_extension("next");
-    bench.collector.rotate(std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap());
-    line.free(60_000, 0x3000);
-    bench.round();
-    bench.end(id, ImageEndReason::Exit);
-    let file = bench.file.clone();
-    bench.round();
-    bench.collector.end_session();
-    let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
-    bench.collector.finish(&end);
-
-    let marks_of = |path: &std::path::Path| {
-        let bytes = std::fs::read(path).unwrap();
-        let recording = open(&bytes);
-        let tree = recording.stack_tree(id, &mut NodeCache::default());
-        let name = |by: StackId| {
-            let node = tree.get(by).unwrap();
-            let name = recording.text(node.text().unwrap()).unwrap();
-            format!("{} under {}", String::from_utf8_lossy(&name.bytes), node.parent.0)
-        };
-        let mut buffer = EventsBuffer::default();
-        let mut all = Vec::new();
-        for chunk in recording.event_chunks(id) {
-            let events = chunk.decode(&mut buffer).unwrap();
-            assert_eq!(chunk.head().marks as usize, events.marks().len());
-            all.extend(events.marks().iter().map(|&(at, mark)| match mark {
-                Mark::Reported { what, by, is_kept, measured } => {
-                    assert_eq!(measured, Bytes(5));
-                    format!("{at} {what:?} {} {is_kept}", name(by))
-                }
-                Mark::TakenBack { block, by } => format!("{at} {block:?} not {}", name(by)),
-                Mark::Cleared => format!("{at} cleared"),
-                Mark::Complete { .. } => format!("{at} complete"),
-            }));
-        }
-        all
-    };
-    let block = |serial| format!("{:?}", Reported::Block(heapledger_core::Serial(serial)));
-    let inside = Reported::Inside { block: heapledger_core::Serial(1), address: 0x2000 + 9_999 };
-    let expected = [
-        "3 cleared".to_owned(),
-        format!("3 {} cache under 2 true", block(0)),
-        format!("3 {inside:?} index under 2 false"),
-        format!("3 {:?} index under 2 false", Reported::Nothing { address: 0x2000 + 10_000 }),
-        format!("3 {:?} index under 2 false", Reported::NotHeap { address: 0x7_0000 }),
-        format!("3 {} cache under 2 true", block(2)),
-        format!("3 {} index under 2 true", block(2)),
-        format!("3 {} index under 2 false", block(1)),
-        format!("3 {:?} not cache under 0", heapledger_core::Serial(2)),
-        "4 complete".to_owned(),
-    ];
-    assert_eq!(marks_of(&file), expected);
-    let still = [format!("0 {} index under 2 false", block(1)), format!("0 {} index under 2 true", block(2))];
-    assert_eq!(marks_of(&next), still);
 }

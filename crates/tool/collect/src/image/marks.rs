@@ -87,8 +87,8 @@ impl Image {
             let named = |block| if is_whole { Reported::Block(block) } else { Reported::Inside { block, address } };
             return known(block).map(named);
         }
-        // It may have been allocated in a pause.
-        if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() {
+        // It may have been allocated in a pause, or not be in the sample.
+        if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() || shared.is_sample {
             return None;
         }
         let is_in_module =

@@ -22,6 +22,8 @@ pub(crate) struct Chromium {
     driver: Child,
     port: u16,
     session: String,
+    /// Where the browser itself listens, and has the pages of its developer tools.
+    pub(crate) devtools: String,
 }
 
 impl Chromium {
@@ -39,7 +41,7 @@ impl Chromium {
             .stderr(said)
             .spawn()
             .unwrap();
-        let mut chromium = Chromium { driver, port, session: String::new() };
+        let mut chromium = Chromium { driver, port, session: String::new(), devtools: String::new() };
         wait_until("ChromeDriver listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         let profile = scratch.file("chromium");
         let arguments = [
@@ -58,6 +60,8 @@ impl Chromium {
         let wanted = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
         let answer = chromium.send("POST", "/session", Some(&wanted));
         chromium.session = answer["sessionId"].as_str().unwrap().to_owned();
+        let address = answer["capabilities"]["goog:chromeOptions"]["debuggerAddress"].as_str().unwrap();
+        chromium.devtools = format!("http://{address}/devtools");
         chromium.post("timeouts", json!({"script": PATIENCE.as_millis() as u64}));
         Some(chromium)
     }
@@ -89,21 +93,30 @@ impl Chromium {
 
     /// Clicks into the middle of the first element that a selector finds.
     pub(crate) fn click(&self, selector: &str) {
+        self.post(&format!("element/{}/click", self.element(selector)), json!({}));
+    }
+
+    /// Chooses a file in the first input that a selector finds.
+    pub(crate) fn choose(&self, selector: &str, file: &Path) {
+        self.post(&format!("element/{}/value", self.element(selector)), json!({"text": file}));
+    }
+
+    /// What the protocol calls the first element that a selector finds.
+    fn element(&self, selector: &str) -> String {
         let found = self.post("element", json!({"using": "css selector", "value": selector}));
-        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap();
-        self.post(&format!("element/{id}/click"), json!({}));
+        found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
     /// The inner size of the window.
     pub(crate) fn resize(&self, width: u32, height: u32) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.devtools("Emulation.setDeviceMetricsOverride", size);
+        self.command("Emulation.setDeviceMetricsOverride", size);
     }
 
     /// Has the page believe that the reader likes it dark, or light.
     pub(crate) fn prefer_dark(&self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
-        self.devtools(
+        self.command(
             "Emulation.setEmulatedMedia",
             json!({"features": [{"name": "prefers-color-scheme", "value": value}]}),
         );
@@ -115,7 +128,7 @@ impl Chromium {
         fs::write(path, base64(picture.as_str().unwrap())).unwrap();
     }
 
-    fn devtools(&self, command: &str, parameters: Value) {
+    fn command(&self, command: &str, parameters: Value) {
         self.post("goog/cdp/execute", json!({"cmd": command, "params": parameters}));
     }
 

@@ -1,0 +1,63 @@
+//! Who may ask.
+
+/// What the `Host` header may be. A page of somebody else's, whose name they made lead here, has another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// `localhost`, and numeric addresses of this machine's loopback, with any port.
+    Loopback,
+    /// One of these, with any port.
+    Named(Vec<String>),
+    /// Whatever: somebody else decides who gets here.
+    Any,
+}
+
+impl Hosts {
+    /// Whether a request may name this host: the value of the header `Host`.
+    pub fn allow(&self, host: &str) -> bool {
+        // `[::1]:80`: the colons in the brackets are not before a port.
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        match self {
+            Hosts::Loopback => {
+                let number = name.trim_start_matches('[').trim_end_matches(']');
+                let is_loopback = number.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+                is_loopback || name.eq_ignore_ascii_case("localhost")
+            }
+            Hosts::Any => true,
+            Hosts::Named(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
+        }
+    }
+}
+
+/// What of a path is below another: empty, or from a slash on. Takes as long whatever the difference, so that the time does not
+/// give a secret path away piece by piece.
+pub fn below<'a>(base: &str, path: &'a str) -> Option<&'a str> {
+    let (start, rest) = path.split_at_checked(base.len())?;
+    let different = start.bytes().zip(base.bytes()).fold(0, |different, (a, b)| different | (a ^ b));
+    (different == 0 && (rest.is_empty() || rest.starts_with('/'))).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_that_are_named() {
+        for own in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.1.2.3:9", "[::1]:80", "[::1]"] {
+            assert!(Hosts::Loopback.allow(own), "{own}");
+        }
+        for other in ["", "example.org", "localhost.example.org", "10.0.0.1", "[::2]:80", "127.0.0.1.example.org"] {
+            assert!(!Hosts::Loopback.allow(other) && Hosts::Any.allow(other), "{other}");
+        }
+        assert!(Hosts::Named(vec!["a".into()]).allow("A:7") && !Hosts::Named(vec!["a".into()]).allow("b"));
+    }
+
+    #[test]
+    fn what_is_below_begins_with_a_slash() {
+        assert_eq!(below("/a", "/a/b"), Some("/b"));
+        assert_eq!((below("/a", "/a"), below("", "/b")), (Some(""), Some("/b")));
+        assert_eq!([below("/a", "/ab"), below("/a", "/b/a"), below("/a", ""), below("/é", "/ee")], [None; 4]);
+    }
+}

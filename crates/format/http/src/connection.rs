@@ -1,0 +1,159 @@
+//! One connection: bytes in, bytes out. Whoever has the socket moves them.
+
+use crate::message::{Request, Response};
+
+/// The longest beginning of a request: its first line and its headers.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Browsers send about fifteen.
+const HEADERS_MAX: usize = 64;
+
+/// Who answers requests, wherever they come from.
+pub trait Responder {
+    /// Whether the request may be made at all, which its body does not matter for.
+    ///
+    /// # Errors
+    ///
+    /// The answer for one that may not.
+    fn admit(&self, request: &Request<'_>) -> Result<(), Response>;
+
+    /// The largest body that is taken for such a request.
+    fn body_bytes_max(&self, request: &Request<'_>) -> usize;
+
+    /// The answer to a request, which it admits first.
+    fn answer(&self, request: &Request<'_>) -> Response;
+}
+
+/// One connection. It takes what was read, and has what is to be written; it answers one request after the other.
+///
+/// Its memory is bounded by the responder's largest body and its largest answer.
+#[derive(Debug, Default)]
+pub struct Connection {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Of `output`.
+    bytes_sent: usize,
+    /// Nothing is read any more, and the connection ends once all is sent.
+    is_closing: bool,
+}
+
+/// What the input begins with.
+enum Step {
+    /// Less than a request.
+    Wait,
+    /// A request of this length, and its answer.
+    Answer(usize, Vec<u8>, bool),
+    /// No request, or none that is taken: nothing after it can be understood.
+    Refuse(Response),
+}
+
+impl Connection {
+    /// A connection on which nothing has been read.
+    pub fn new() -> Connection {
+        Connection::default()
+    }
+
+    /// Whether more may be read: not while an answer is being sent.
+    pub fn wants_input(&self) -> bool {
+        !self.is_closing && self.output().is_empty()
+    }
+
+    /// Takes what was read, and answers once it is a request.
+    pub fn receive(&mut self, bytes: &[u8], responder: &impl Responder) {
+        self.input.extend_from_slice(bytes);
+        self.advance(responder);
+    }
+
+    /// What is to be written.
+    pub fn output(&self) -> &[u8] {
+        &self.output[self.bytes_sent..]
+    }
+
+    /// Says that so many bytes of the output were written. A request that was read before may be answered then.
+    pub fn sent(&mut self, count: usize, responder: &impl Responder) {
+        self.bytes_sent = self.output.len().min(self.bytes_sent + count);
+        if self.output().is_empty() {
+            self.output = Vec::new();
+            self.bytes_sent = 0;
+            self.advance(responder);
+        }
+    }
+
+    /// Whether it is over: close it.
+    pub fn is_over(&self) -> bool {
+        self.is_closing && self.output().is_empty()
+    }
+
+    /// Whether a request has begun and not ended: such a one may not take for ever.
+    pub fn is_in_request(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    fn advance(&mut self, responder: &impl Responder) {
+        if !self.wants_input() {
+            return;
+        }
+        match step(&self.input, responder) {
+            Step::Wait => {}
+            Step::Answer(length, output, is_last) => {
+                self.input.drain(..length);
+                if self.input.is_empty() {
+                    // A file that was loaded is not kept twice.
+                    self.input = Vec::new();
+                }
+                self.output = output;
+                self.is_closing = is_last;
+            }
+            Step::Refuse(response) => {
+                self.input = Vec::new();
+                self.output = response.encode(false, true);
+                self.is_closing = true;
+            }
+        }
+    }
+}
+
+fn step(input: &[u8], responder: &impl Responder) -> Step {
+    let refuse = |status, why: &str| Step::Refuse(Response::text(status, why));
+    let mut space = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut space);
+    let head_bytes = match head.parse(input) {
+        Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
+        Ok(httparse::Status::Partial) if input.len() < HEAD_BYTES_MAX => return Step::Wait,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return refuse(431, "the request's headers are too long"),
+        Err(error) => return refuse(400, &format!("this is no request of HTTP/1.1: {error}")),
+    };
+    let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version) else {
+        return refuse(400, "this is no request of HTTP/1.1");
+    };
+    let headers: Vec<(&str, &[u8])> = head.headers.iter().map(|header| (header.name, header.value)).collect();
+    let mut request = Request { method, target, headers: &headers, body: &[] };
+    if request.header("Transfer-Encoding").is_some() {
+        return refuse(411, "a body needs a Content-Length here");
+    }
+    // Two lengths are how one request is smuggled in another.
+    let mut lengths = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-Length"));
+    let body_bytes = match (lengths.next(), lengths.next()) {
+        (None, _) => 0,
+        (Some((_, length)), None) => {
+            let digits = std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            match digits.and_then(|digits| digits.parse::<usize>().ok()) {
+                Some(length) => length,
+                None => return refuse(400, "Content-Length is no number"),
+            }
+        }
+        _ => return refuse(400, "Content-Length is there twice"),
+    };
+    // Before the body is read: whoever may not ask does not fill our memory either.
+    if let Err(response) = responder.admit(&request) {
+        return Step::Refuse(response);
+    }
+    if body_bytes > responder.body_bytes_max(&request) {
+        return refuse(413, "the body is too large");
+    }
+    let Some(body) = input.get(head_bytes..head_bytes + body_bytes) else { return Step::Wait };
+    request.body = body;
+    let response = responder.answer(&request);
+    let wish = request.header("Connection").unwrap_or_default();
+    let is_last = version == 0 || wish.split(',').any(|token| token.trim().eq_ignore_ascii_case("close"));
+    Step::Answer(head_bytes + body_bytes, response.encode(method == "HEAD", is_last), is_last)
+}

@@ -1,0 +1,140 @@
+//! Requests and responses.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// `GET`, `HEAD` or `POST`; others are refused.
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// Names, in any case, and values.
+    pub headers: &'a [(&'a str, &'a [u8])],
+    /// At most [`Responder::body_bytes_max`](crate::Responder::body_bytes_max) for the target.
+    pub body: &'a [u8],
+}
+
+/// What they get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// A status of HTTP.
+    pub status: u16,
+    /// Without `Content-Length`.
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    /// To be left out where the method was `HEAD`.
+    pub body: Cow<'static, [u8]>,
+}
+
+impl<'a> Request<'a> {
+    /// The first header of this name, if it is text.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        let (_, value) = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(value).ok()
+    }
+
+    /// The path without the query.
+    pub fn path(&self) -> &'a str {
+        self.target.split_once('?').map_or(self.target, |(path, _)| path)
+    }
+
+    /// Whether a page of somebody else's has a browser make this request.
+    pub fn is_foreign(&self) -> bool {
+        match (self.header("Sec-Fetch-Site"), self.header("Origin")) {
+            (Some(site), _) if self.method == "POST" => site != "same-origin",
+            // Following a link from elsewhere is no harm; being an image or a script there might be.
+            (Some(site), _) => {
+                !["same-origin", "none"].contains(&site) && self.header("Sec-Fetch-Mode") != Some("navigate")
+            }
+            (None, Some(origin)) => {
+                let host = origin.split_once("://").map(|(_, host)| host);
+                host.is_none() || host != self.header("Host")
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// A parameter of the query, decoded.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        let (_, query) = self.target.split_once('?')?;
+        let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.into_iter().find(|(other, _)| *other == name).map(|(_, value)| decode(value))
+    }
+}
+
+/// Text as it stood before it became part of a query. What is no text becomes replacement characters.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let digits = || Some(char::from(*after.first()?).to_digit(16)? * 16 + char::from(*after.get(1)?).to_digit(16)?);
+        match (byte, digits()) {
+            (b'+', _) => bytes.push(b' '),
+            (b'%', Some(decoded)) => {
+                bytes.push(decoded as u8);
+                rest = &after[2..];
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Response {
+    /// With this status and body.
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
+        Response { status, headers: vec![("Content-Type", content_type.into())], body: body.into() }
+    }
+
+    /// One line that says what is wrong.
+    pub fn text(status: u16, text: impl Into<String>) -> Response {
+        let mut text = text.into();
+        text.push('\n');
+        Response::new(status, "text/plain; charset=utf-8", text.into_bytes())
+    }
+
+    /// The same with one header more.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Its bytes on the wire.
+    pub(crate) fn encode(&self, is_head: bool, is_last: bool) -> Vec<u8> {
+        let reason = match self.status {
+            200 => "OK",
+            204 => "No Content",
+            308 => "Permanent Redirect",
+            400 => "Bad Request",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            410 => "Gone",
+            411 => "Length Required",
+            413 => "Content Too Large",
+            415 => "Unsupported Media Type",
+            421 => "Misdirected Request",
+            422 => "Unprocessable Content",
+            431 => "Request Header Fields Too Large",
+            501 => "Not Implemented",
+            503 => "Service Unavailable",
+            _ => "Internal Server Error",
+        };
+        let mut head = format!("HTTP/1.1 {} {reason}\r\n", self.status);
+        for (name, value) in &self.headers {
+            // A line break in a value would begin a header of somebody else's making.
+            let value: String = value.chars().filter(|character| !character.is_control()).collect();
+            _ = write!(head, "{name}: {value}\r\n");
+        }
+        let connection = if is_last { "close" } else { "keep-alive" };
+        _ = write!(head, "Content-Length: {}\r\nConnection: {connection}\r\n\r\n", self.body.len());
+        let mut bytes = head.into_bytes();
+        if !is_head {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+}

@@ -1,0 +1,74 @@
+//! How the dump of a running process is asked for: over the socket on which it answers who asks for its reports.
+//!
+//! The client connects, writes one line ([`Request::to_line`]), and reads a [`ProcessDump`](super::ProcessDump) until the end.
+//! A program without dumps closes the connection.
+
+use std::time::Duration;
+
+use heapledger_reports::request::Line;
+
+use super::guid::Guid;
+use super::process::{Kind, Level};
+
+/// The first word of such a line.
+pub const WORD: &str = "heapledger-dump";
+
+/// What is asked of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number of the dump, the same for all processes.
+    pub guid: Guid,
+    /// How much is to be told.
+    pub level: Level,
+    /// Why.
+    pub kind: Kind,
+    /// How long each provider may take.
+    pub provider_deadline: Duration,
+    /// How long all of them may.
+    pub deadline: Duration,
+}
+
+impl Request {
+    /// The line that says it.
+    pub fn to_line(self) -> String {
+        let guid = format!("id={}", self.guid);
+        let (level, kind) = (format!("level={}", self.level.name()), format!("kind={}", self.kind.name()));
+        Line::write(WORD, &[(true, &guid), (true, &level), (true, &kind)], [self.provider_deadline, self.deadline])
+    }
+
+    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    pub fn parse(line: &[u8]) -> Option<Request> {
+        let line = Line::parse(line, WORD)?;
+        let [provider_deadline, deadline] = line.deadlines()?;
+        let guid = Guid(u64::from_str_radix(line.value("id")?, 16).ok()?);
+        let level = line.value("level").map_or(Some(Level::default()), Level::from_name)?;
+        let kind = line.value("kind").map_or(Some(Kind::default()), Kind::from_name)?;
+        Some(Request { guid, level, kind, provider_deadline, deadline })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_reports::request::REQUEST_BYTES_MAX;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_written() {
+        for level in Level::ALL {
+            for kind in Kind::ALL {
+                let [provider_deadline, deadline] = [1, 700].map(Duration::from_millis);
+                let request = Request { guid: Guid(u64::MAX), level, kind, provider_deadline, deadline };
+                let line = request.to_line();
+                assert!(line.len() < REQUEST_BYTES_MAX);
+                assert_eq!(Request::parse(line.as_bytes()), Some(request));
+                assert_eq!(Request::parse(line.trim_end().as_bytes()), None, "it is cut off");
+            }
+        }
+        let other = Request::parse(b"heapledger-dump new=1 id=7 other\n").unwrap();
+        assert_eq!((other.guid, other.level, other.kind), (Guid(7), Level::Light, Kind::Explicit));
+        for line in [&b""[..], b"heapledger-dump\n", b"heapledger-dump id=x\n", b"heapledger-dump id=1 level=x\n"] {
+            assert_eq!(Request::parse(line), None);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The data file of heaptrack, version 3: what `heaptrack_print` and `heaptrack_gui` open.
+//!
+//! Lines of text, each with a letter in front; all numbers are hexadecimal. Tables of strings (`s`), places (`i`), stacks (`t`) and
+//! pairs of size and stack (`a`) are written when they are needed first; `+` and `-` name such a pair. Readers look at the file's
+//! name to know whether it is compressed (`.gz`, `.zst`); what is written here is not.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+mod read;
+
+use crate::calls::on_one_line;
+use crate::events::EventWriter;
+use crate::holds::Holds;
+use crate::profile::{Event, EventKind, Frame, Known, Profile};
+
+pub use read::{is_one, read};
+
+/// All that happened.
+pub const HOLDS: Holds = Holds {
+    amounts: Known { allocated: true, temporaries: true, peak: true, end: true, ..Known::NONE },
+    blocks: true,
+    names: true,
+    files: true,
+    lines: true,
+    timeline: true,
+    ..Holds::STACKS
+};
+
+/// What tools see as the version of heaptrack that wrote a file: 1.4.0.
+const TOOL_VERSION: u32 = 0x01_04_00;
+const FILE_VERSION: u32 = 3;
+/// How often the time is written: as heaptrack does.
+const TICK_MS: u64 = 10;
+
+/// Writes events. Takes memory in proportion to the stacks and their sizes, and to the threads.
+///
+/// # Temporary allocations
+///
+/// To readers an allocation is temporary if the file has its free right behind it; to us, if its thread did nothing in between. So an
+/// allocation is held back, by 10 ms at most, until its thread goes on, or until it would be missing in the peak. Of those that live
+/// longer than that, among other threads at work, readers see fewer.
+#[derive(Debug)]
+pub struct Writer<W> {
+    lines: Lines<W>,
+    /// The latest event of each thread, if that was an allocation of a block that is live: its block.
+    latest: HashMap<Thread, Block>,
+    /// Allocations that are held back, with their place in the order.
+    held_back: HashMap<Block, (u64, Pair)>,
+    events: u64,
+    /// Bytes live, those held back included.
+    live: u64,
+    /// The most so far; from the beginning, if it is known, the most there will be.
+    peak: u64,
+}
+
+/// Process and thread.
+type Thread = (usize, u32);
+/// Process and address.
+type Block = (usize, u64);
+/// A size, and whose stack allocates: an index of the profile's samples.
+type Pair = (u64, usize);
+
+impl<W: Write> Writer<W> {
+    /// Writes into `out`. `peak`: the most bytes that will be live, or 0 if that is not known: then fewer allocations can be held
+    /// back.
+    pub fn new(out: W, peak: u64) -> Self {
+        let lines = Lines { out, tables: Tables::default(), has_begun: false, time_ms: 0, latest: None };
+        Writer { lines, latest: HashMap::new(), held_back: HashMap::new(), events: 0, live: 0, peak }
+    }
+
+    fn let_go(&mut self, profile: &Profile, block: Block) -> io::Result<()> {
+        match self.held_back.remove(&block) {
+            Some((_, pair)) => self.lines.allocation(profile, pair),
+            None => Ok(()),
+        }
+    }
+
+    fn let_all_go(&mut self, profile: &Profile) -> io::Result<()> {
+        let mut all: Vec<(u64, Pair)> = self.held_back.drain().map(|(_, held)| held).collect();
+        all.sort_unstable();
+        all.into_iter().try_for_each(|(_, pair)| self.lines.allocation(profile, pair))
+    }
+}
+
+impl<W: Write> EventWriter for Writer<W> {
+    fn event(&mut self, profile: &Profile, event: &Event) -> io::Result<()> {
+        let (thread, block) = ((event.process, event.thread), (event.process, event.address));
+        let time_ms = event.time_ns / 1_000_000;
+        if time_ms >= self.lines.time_ms + TICK_MS {
+            self.let_all_go(profile)?;
+        }
+        self.lines.time(profile, time_ms)?;
+        self.events += 1;
+        let latest = self.latest.remove(&thread);
+        match event.kind {
+            EventKind::Allocated { bytes, sample } => {
+                if let Some(latest) = latest {
+                    self.let_go(profile, latest)?;
+                }
+                // Of a block that was never freed.
+                self.let_go(profile, block)?;
+                self.latest.insert(thread, block);
+                self.live = self.live.saturating_add(bytes);
+                self.held_back.insert(block, (self.events, (bytes, sample)));
+                if self.live >= self.peak {
+                    self.peak = self.live;
+                    self.let_all_go(profile)?;
+                }
+                Ok(())
+            }
+            EventKind::Freed { bytes, sample } => {
+                let is_temporary = latest == Some(block);
+                if let Some(latest) = latest {
+                    self.let_go(profile, latest)?;
+                }
+                self.let_go(profile, block)?;
+                self.live = self.live.saturating_sub(bytes);
+                self.lines.free(profile, (bytes, sample), is_temporary)
+            }
+        }
+    }
+
+    fn finish(&mut self, profile: &Profile) -> io::Result<()> {
+        self.let_all_go(profile)?;
+        self.lines.begin(profile)?;
+        self.lines.time(profile, (profile.duration_ns / 1_000_000).next_multiple_of(TICK_MS))?;
+        self.lines.out.flush()
+    }
+}
+
+/// The file.
+#[derive(Debug)]
+struct Lines<W> {
+    out: W,
+    tables: Tables,
+    has_begun: bool,
+    time_ms: u64,
+    /// The number in the line before, if that was an allocation.
+    latest: Option<u32>,
+}
+
+impl<W: Write> Lines<W> {
+    fn begin(&mut self, profile: &Profile) -> io::Result<()> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            writeln!(self.out, "v {TOOL_VERSION:x} {FILE_VERSION:x}")?;
+            writeln!(self.out, "X {}", on_one_line(&profile.command))?;
+            writeln!(self.out, "c 0")?;
+        }
+        Ok(())
+    }
+
+    fn time(&mut self, profile: &Profile, time_ms: u64) -> io::Result<()> {
+        self.begin(profile)?;
+        if time_ms >= self.time_ms + TICK_MS {
+            self.time_ms = time_ms;
+            writeln!(self.out, "c {time_ms:x}")?;
+        }
+        Ok(())
+    }
+
+    fn allocation(&mut self, profile: &Profile, pair: Pair) -> io::Result<()> {
+        let number = self.tables.pair(&mut self.out, profile, pair, Again::No)?;
+        self.latest = Some(number);
+        writeln!(self.out, "+ {number:x}")
+    }
+
+    fn free(&mut self, profile: &Profile, pair: Pair, is_temporary: bool) -> io::Result<()> {
+        let mut number = self.tables.pair(&mut self.out, profile, pair, Again::No)?;
+        // Another block of the same size and stack was allocated just now, or another thread frees this one: the same number would
+        // say that it is temporary.
+        if self.latest.take() == Some(number) && !is_temporary {
+            number = self.tables.pair(&mut self.out, profile, pair, Again::Yes)?;
+        }
+        writeln!(self.out, "- {number:x}")
+    }
+}
+
+/// Whether a pair is wanted under another number than its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Again {
+    No,
+    Yes,
+}
+
+/// What has a number already. Those of strings, places and stacks begin with 1; those of pairs with 0.
+#[derive(Debug, Default)]
+struct Tables {
+    strings: HashMap<String, u32>,
+    /// By index of the profile.
+    places: HashMap<usize, u32>,
+    /// Place, and the stack outside of it.
+    stacks: HashMap<(u32, u32), u32>,
+    /// By index of the profile.
+    samples: Vec<Option<u32>>,
+    pairs: HashMap<(u64, u32, Again), u32>,
+}
+
+/// What stands for a stack of which nothing is known.
+const NO_PLACE: usize = usize::MAX;
+
+impl Tables {
+    fn pair(
+        &mut self,
+        out: &mut impl Write,
+        profile: &Profile,
+        (bytes, sample): Pair,
+        again: Again,
+    ) -> io::Result<u32> {
+        let stack = self.sample(out, profile, sample)?;
+        if let Some(&number) = self.pairs.get(&(bytes, stack, again)) {
+            return Ok(number);
+        }
+        // Readers take a free of number 0 for a temporary one if it follows another free: nothing has it.
+        if self.pairs.is_empty() {
+            writeln!(out, "a 0 {stack:x}")?;
+        }
+        let number = self.pairs.len() as u32 + 1;
+        self.pairs.insert((bytes, stack, again), number);
+        writeln!(out, "a {bytes:x} {stack:x}")?;
+        Ok(number)
+    }
+
+    fn sample(&mut self, out: &mut impl Write, profile: &Profile, sample: usize) -> io::Result<u32> {
+        if let Some(&Some(known)) = self.samples.get(sample) {
+            return Ok(known);
+        }
+        let locations = profile.samples.get(sample).map_or(&[][..], |sample| &sample.locations);
+        let mut stack = 0;
+        for &location in locations.iter().rev().filter(|&&at| at < profile.locations.len()) {
+            stack = self.stack(out, profile, location, stack)?;
+        }
+        if stack == 0 {
+            stack = self.stack(out, profile, NO_PLACE, 0)?;
+        }
+        if sample < profile.samples.len() {
+            self.samples.resize(self.samples.len().max(sample + 1), None);
+            self.samples[sample] = Some(stack);
+        }
+        Ok(stack)
+    }
+
+    fn stack(&mut self, out: &mut impl Write, profile: &Profile, location: usize, outside: u32) -> io::Result<u32> {
+        let place = self.place(out, profile, location)?;
+        if let Some(&number) = self.stacks.get(&(place, outside)) {
+            return Ok(number);
+        }
+        let number = self.stacks.len() as u32 + 1;
+        self.stacks.insert((place, outside), number);
+        writeln!(out, "t {place:x} {outside:x}")?;
+        Ok(number)
+    }
+
+    fn place(&mut self, out: &mut impl Write, profile: &Profile, location: usize) -> io::Result<u32> {
+        if let Some(&number) = self.places.get(&location) {
+            return Ok(number);
+        }
+        let unknown = [Frame { full_name: "[no stack]".to_owned(), known: true, ..Frame::default() }];
+        let (address, module, frames) = match profile.locations.get(location) {
+            Some(it) => (it.address, it.module.and_then(|module| profile.modules.get(module)), &it.frames[..]),
+            None => (0, None, &unknown[..]),
+        };
+        let module = self.string(out, module.map_or("", |module| &module.path))?;
+        let mut line = format!("i {address:x} {module:x}");
+        // The innermost first. Where no name is known, readers show the address.
+        for frame in frames.iter().filter(|frame| frame.known || address == 0) {
+            let function = self.string(out, &frame.full_name)?;
+            let file = self.string(out, &frame.file)?;
+            line.push_str(&format!(" {function:x} {file:x} {:x}", frame.line));
+        }
+        writeln!(out, "{line}")?;
+        let number = self.places.len() as u32 + 1;
+        self.places.insert(location, number);
+        Ok(number)
+    }
+
+    fn string(&mut self, out: &mut impl Write, text: &str) -> io::Result<u32> {
+        if text.is_empty() {
+            return Ok(0);
+        }
+        if let Some(&number) = self.strings.get(text) {
+            return Ok(number);
+        }
+        let line = on_one_line(text);
+        writeln!(out, "s {:x} {line}", line.len())?;
+        let number = self.strings.len() as u32 + 1;
+        self.strings.insert(text.to_owned(), number);
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

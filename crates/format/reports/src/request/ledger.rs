@@ -1,0 +1,147 @@
+//! How the ledger of a running process is steered: over the socket on which it answers who asks for its reports.
+//!
+//! The client connects, writes one line ([`Request::to_line`]), and reads one ([`Answer`]) until the end. A program of a version
+//! without closes the connection.
+
+use std::time::Duration;
+
+use super::{Line, refusal, refused};
+
+const WORD: &str = "heapledger-ledger";
+
+/// What is asked of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Only tell.
+    State,
+    /// Sample one point in so many bytes from now on, if it is a ledger that samples; start one, if none runs.
+    Sample(u64),
+    /// Record all blocks from now on, as above.
+    Exact,
+    /// The program's calls go straight to its allocator.
+    Stop,
+}
+
+impl Request {
+    /// The line that says it.
+    pub fn to_line(self) -> String {
+        match self {
+            Request::State => format!("{WORD} state\n"),
+            Request::Sample(every) => format!("{WORD} sample={every}\n"),
+            Request::Exact => format!("{WORD} exact\n"),
+            Request::Stop => format!("{WORD} stop\n"),
+        }
+    }
+
+    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    pub fn parse(line: &[u8]) -> Option<Request> {
+        let line = Line::parse(line, WORD)?;
+        if let Some(every) = line.value("sample") {
+            return every.parse().ok().filter(|&every| every > 0).map(Request::Sample);
+        }
+        let requests = [("state", Request::State), ("exact", Request::Exact), ("stop", Request::Stop)];
+        requests.into_iter().find(|(word, _)| line.has(word)).map(|(_, request)| request)
+    }
+}
+
+/// How the ledger of a process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Whether it runs.
+    pub is_on: bool,
+    /// The mean distance of sample points, in bytes; `None`: all blocks are recorded.
+    pub sample_every: Option<u64>,
+    /// The time since it was started.
+    pub age: Duration,
+    /// Blocks that were allocated since: an estimate, where it samples.
+    pub allocations: u64,
+    /// What is live of them, in bytes: as above.
+    pub bytes_live: u64,
+    /// What it takes itself, in bytes.
+    pub overhead: u64,
+}
+
+/// What a process answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// How its ledger is now.
+    State(State),
+    /// It cannot, for this reason.
+    Refused(String),
+}
+
+impl Answer {
+    /// The line that says it.
+    pub fn to_line(&self) -> String {
+        match self {
+            Answer::State(state) => {
+                let every = state.sample_every.map_or(String::new(), |every| format!(" every={every}"));
+                let is_on = if state.is_on { " on" } else { "" };
+                let (age, allocations) = (state.age.as_millis(), state.allocations);
+                let (live, overhead) = (state.bytes_live, state.overhead);
+                format!("{WORD}{is_on}{every} age={age} allocations={allocations} live={live} overhead={overhead}\n")
+            }
+            Answer::Refused(reason) => refusal(reason),
+        }
+    }
+
+    /// What was sent; words of newer versions are passed over. `None`: it is no answer.
+    pub fn parse(answer: &[u8]) -> Option<Answer> {
+        let Some(line) = Line::parse(answer, WORD) else {
+            return refused(answer).map(|reason| Answer::Refused(reason.to_owned()));
+        };
+        let number = |word| line.value(word)?.parse().ok();
+        Some(Answer::State(State {
+            is_on: line.has("on"),
+            sample_every: number("every"),
+            age: Duration::from_millis(number("age")?),
+            allocations: number("allocations")?,
+            bytes_live: number("live")?,
+            overhead: number("overhead")?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_written() {
+        for request in [Request::State, Request::Sample(1), Request::Sample(u64::MAX), Request::Exact, Request::Stop] {
+            assert_eq!(Request::parse(request.to_line().as_bytes()), Some(request));
+        }
+        assert_eq!(Request::parse(b"heapledger-ledger new stop\n"), Some(Request::Stop));
+        for line in [
+            "",
+            "\n",
+            "heapledger-ledger",
+            "heapledger-ledger new\n",
+            "heapledger-ledger sample=0\n",
+            "heapledger-dmd\n",
+        ] {
+            assert_eq!(Request::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read_as_written() {
+        let all = State {
+            is_on: true,
+            sample_every: Some(512 << 10),
+            age: Duration::from_secs(9),
+            allocations: u64::MAX,
+            bytes_live: 7,
+            overhead: u64::MAX - 1,
+        };
+        for answer in [Answer::State(all), Answer::State(State::default()), Answer::Refused("no memory".to_owned())] {
+            let line = answer.to_line();
+            assert!(line.len() < super::super::REQUEST_BYTES_MAX);
+            assert_eq!(Answer::parse(line.as_bytes()), Some(answer));
+        }
+        assert_eq!(Answer::Refused("two\nlines".into()).to_line(), "refused two lines\n");
+        for strange in ["", "refused", "heapledger-ledger on\n", "heapledger-ledger age=x\n"] {
+            assert_eq!(Answer::parse(strange.as_bytes()), None, "{strange}");
+        }
+    }
+}

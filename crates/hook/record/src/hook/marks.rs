@@ -1,0 +1,86 @@
+//! What reporters say of blocks.
+
+use core::ptr;
+
+use heapledger_core::bridge::{Marking, mark as answer};
+use heapledger_core::hooks::Caller;
+use heapledger_core::stamp;
+use heapledger_wire::event::Extended;
+
+use super::{Kind, enter, is_unwanted, outside, outside_stamp};
+
+/// A reporter has reported the block that begins at `address`. Whether the event was written.
+///
+/// # Safety
+///
+/// See [`malloc`](super::malloc); and [`stamp::intern`], of the reporter's name.
+pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
+    // Those whose blocks are not recorded at the moment.
+    if is_unwanted(Kind::Allocation) {
+        return false;
+    }
+    let Some(block) = enter(caller.sp()) else {
+        outside_stamp();
+        return false;
+    };
+    if block.skips(Kind::Allocation) {
+        return false;
+    }
+    // SAFETY: passed on.
+    let reporter = unsafe { stamp::intern(marking.reporter, marking.reporter_length, ptr::null()) };
+    let is_told = reporter.is_told();
+    // As in `stamp`.
+    let ticks = block.begin_after_loads();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture_rarely(caller) };
+    let event = Extended::Marked {
+        address,
+        reporter: ptr::from_ref(reporter) as u64,
+        stack,
+        is_kept: marking.flags & answer::KEEP != 0,
+        is_on_stack: block.walker.is_own_stack(caller.slot, address),
+        is_around: marking.flags & answer::AROUND != 0,
+        measured: marking.measured,
+    };
+    let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
+    let written = told.and_then(|()| block.write_extended(ticks, &event));
+    let is_written = written.is_ok();
+    block.finish(ticks, written);
+    is_written
+}
+
+/// A reporter takes its mark off a block. Whether the event was written.
+///
+/// # Safety
+///
+/// See [`stamp::intern`].
+pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) -> bool {
+    if is_unwanted(Kind::Allocation) {
+        return false;
+    }
+    let Some(block) = enter(sp) else {
+        outside_stamp();
+        return false;
+    };
+    // SAFETY: passed on.
+    let reporter = unsafe { stamp::intern(reporter, length, ptr::null()) };
+    let is_told = reporter.is_told();
+    let ticks = block.begin_after_loads();
+    let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
+    let reporter = ptr::from_ref(reporter) as u64;
+    let written = told.and_then(|()| block.write_extended(ticks, &Extended::Unmarked { address, reporter }));
+    let is_written = written.is_ok();
+    block.finish(ticks, written);
+    is_written
+}
+
+/// Marks are cleared, or complete. By either, earlier marks mean something: so it is never dropped.
+pub fn tell(event: &Extended<'_>, sp: u64) {
+    if is_unwanted(Kind::Allocation) {
+        return;
+    }
+    let Some(block) = enter(sp) else { return outside(event) };
+    let ticks = block.begin_after_loads();
+    let written = block.write_extended(ticks, event);
+    block.finish(ticks, written);
+}

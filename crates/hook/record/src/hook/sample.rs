@@ -1,0 +1,324 @@
+//! The recorder of a session that samples: a Poisson process over the bytes that each thread allocates picks the blocks
+//! that are recorded, with their frees and reallocations.
+//!
+//! Of any other block the recorder knows nothing: its allocation is a subtraction from the thread's [countdown], its free a
+//! look at the [filter], and where nobody else observes, the door of the malloc family does both. What is recorded says at which rate
+//! its thread had its countdown drawn: so the rate may change at any time, without a word to anybody.
+
+use core::mem::MaybeUninit;
+
+use heapledger_core::hooks::{Observer, Pointer};
+use heapledger_core::sample::Poisson;
+use heapledger_core::{countdown, filter};
+
+use super::*;
+
+/// The recorder as an observer that samples: to be installed in the place of [`crate::observer::OBSERVER`] where the session
+/// wants it.
+pub static OBSERVER: Observer = Observer {
+    name: c"recorder".as_ptr(),
+    calloc: Some(calloc),
+    aligned: Some(aligned),
+    free_sized: Some(free_sized),
+    realloc_begins: Some(realloc_begins),
+    realloc_ends: Some(realloc_ends),
+    reallocarray_ends: Some(reallocarray_ends),
+    failed: Some(failed),
+    ..Observer::new(malloc, free)
+};
+
+/// What a thread keeps for its part of the sample, beside its [countdown]. Zeroes are valid: nothing is drawn yet.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Sampling {
+    is_seeded: bool,
+    sampler: MaybeUninit<Poisson>,
+    /// What was left of the countdown after the thread's latest event: another value tells of allocations in between.
+    left_at_event: u64,
+    /// The block of the reallocation that has begun, if it is in the sample.
+    pub(crate) reallocated: u64,
+}
+
+impl Sampling {
+    fn sampler(&mut self) -> &mut Poisson {
+        if !core::mem::replace(&mut self.is_seeded, true) {
+            // Threads differ by where their blocks are, runs by when they are.
+            let place = ptr::from_mut(self) as u64;
+            self.sampler.write(Poisson::new(arch::ticks() ^ place << 20));
+        }
+        // SAFETY: written just now, or when `is_seeded` was set.
+        unsafe { self.sampler.assume_init_mut() }
+    }
+}
+
+/// At which rate a block of this size is in the sample, if it is: for the caller to record. A thread gets its block when it has something
+/// to tell.
+pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
+    if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), process::known_page()) {
+        return countdown::draw_outside(size, page.rate());
+    }
+    let Some(block) = thread::enter::<ThreadBlock>(sp) else {
+        return countdown::draw_outside(size, process::known_page()?.rate());
+    };
+    let rate = countdown::draw(size, process::page().rate(), |mean| block.sampling.sampler().distance(mean));
+    block.head.leave();
+    rate
+}
+
+/// A block of this size would be in the sample, if anything were recorded at the moment: what comes after it is as likely to be as ever.
+fn pass_over(size: u64) {
+    if let Some(page) = process::known_page() {
+        let _ = countdown::draw_outside(size, page.rate());
+    }
+}
+
+/// Whether a block of so many bytes is not in the sample, and nobody need be told of it: what doors find out by themselves, where this observer is
+/// the only one.
+#[inline(always)]
+fn passes(size: u64) -> bool {
+    process::known_page().is_some_and(|page| countdown::passes(size as usize, page.rate()))
+}
+
+// The contract of all is that of `Observer`, whose `caller` is what the functions below ask for.
+
+unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { allocated(Api::Malloc, block as u64, size as u64, 0, 0, caller) };
+}
+
+unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // It succeeded, so the product does not overflow.
+    let size = count.wrapping_mul(each) as u64;
+    // SAFETY: see above.
+    unsafe { allocated(Api::Calloc, block as u64, size, 0, count as u64, caller) };
+}
+
+unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
+    if let Some(api) = known(api) {
+        // SAFETY: see above.
+        unsafe { allocated(api, block as u64, size as u64, alignment as u64, 0, caller) };
+    }
+}
+
+unsafe extern "C" fn free(block: Pointer, caller: Caller) {
+    if filter::may_hold(block as u64) {
+        freed(Api::Free, block as u64, 0, 0, caller.sp());
+    }
+}
+
+unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller) {
+    if filter::may_hold(block as u64)
+        && let Some(api) = known(api)
+    {
+        freed(api, block as u64, size as u64, alignment as u64, caller.sp());
+    }
+}
+
+unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
+    if filter::may_hold(old as u64)
+        && let Some(api) = known(api)
+    {
+        begins(api, old as u64, caller.sp());
+    }
+}
+
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: see above.
+    unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller) };
+}
+
+unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
+    let size = count.saturating_mul(each) as u64;
+    // SAFETY: see above.
+    unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller) };
+}
+
+#[cold]
+unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
+    if let Some(api) = known(api) {
+        // SAFETY: see above.
+        unsafe { failure(api, size as u64, alignment as u64, count as u64, caller) };
+    }
+}
+
+/// The entry point with this number: all that are told of are known here.
+fn known(api: u32) -> Option<Api> {
+    u8::try_from(api).ok().and_then(Api::from_number)
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[inline(always)]
+unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if passes(size) {
+        return;
+    }
+    // SAFETY: passed on.
+    unsafe { allocated_rarely(api, address, size, alignment, count, caller) };
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[cold]
+#[inline(never)]
+unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if is_unwanted(Kind::Allocation) {
+        return pass_over(size);
+    }
+    let Some(rate) = draw(size, caller.sp()) else { return };
+    // Of blocks that are not in the sample none are recorded; nor are those that the program wants ignored.
+    if is_ignoring() {
+        return;
+    }
+    let Some(block) = enter(caller.sp()) else {
+        addresses::add(address);
+        let stack = StackId::ROOT;
+        return outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate });
+    };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    addresses::add(address);
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture_rarely(caller) };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
+    let written = block.write_extended(ticks, &event);
+    block.sampling.left_at_event = countdown::left();
+    block.finish(ticks, written);
+}
+
+/// A block that may be in the sample is about to go.
+#[cold]
+#[inline(never)]
+pub(crate) fn freed(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
+    if !addresses::take(address) || is_unwanted(Kind::Free) {
+        return;
+    }
+    let event = Extended::Free { api, address, size, alignment };
+    let Some(block) = enter(sp) else {
+        return outside(&event);
+    };
+    if block.skips(Kind::Free) {
+        return;
+    }
+    let ticks = block.begin_after_loads();
+    let written = block.tell_of_others(ticks).and_then(|()| block.write_extended(ticks, &event));
+    block.finish(ticks, written);
+}
+
+#[cold]
+#[inline(never)]
+fn begins(api: Api, address: u64, sp: u64) {
+    if !addresses::take(address) || is_unwanted(Kind::Free) {
+        return;
+    }
+    let Some(block) = enter(sp) else {
+        // Whoever cannot keep what has begun says that the block is gone.
+        return outside(&Extended::Free { api, address, size: 0, alignment: 0 });
+    };
+    if block.skips(Kind::Free) {
+        return;
+    }
+    block.sampling.reallocated = address;
+    let ticks = block.begin_after_loads();
+    let written = block.write_extended(ticks, &Extended::ReallocBegin { api, address });
+    block.finish(ticks, written);
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[inline(always)]
+unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+    if address != 0
+        && let Some(block) = thread::open::<ThreadBlock>()
+        && block.sampling.reallocated == 0
+        && passes(size)
+    {
+        return;
+    }
+    // SAFETY: passed on.
+    unsafe { ends_rarely(api, old, address, size, count, caller) };
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[cold]
+#[inline(never)]
+unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+    if old == 0 {
+        // SAFETY: passed on.
+        return unsafe {
+            match address {
+                0 => failure(api, size, 0, count, caller),
+                _ => allocated_rarely(api, address, size, 0, count, caller),
+            }
+        };
+    }
+    let was_recorded = match thread::enter::<ThreadBlock>(caller.sp()) {
+        Some(block) => {
+            let was_recorded = block.sampling.reallocated == old;
+            block.sampling.reallocated = 0;
+            block.head.leave();
+            was_recorded
+        }
+        None => false,
+    };
+    let outcome = match (address, size) {
+        // As in the exact recorder.
+        (0, 0) => ReallocOutcome::Freed,
+        (0, _) => ReallocOutcome::Failed,
+        _ => ReallocOutcome::Returned,
+    };
+    let rate = match outcome {
+        ReallocOutcome::Returned if is_unwanted(Kind::Allocation) => {
+            pass_over(size);
+            None
+        }
+        ReallocOutcome::Returned => draw(size, caller.sp()).filter(|_| !is_ignoring()),
+        ReallocOutcome::Failed if was_recorded => {
+            addresses::add(old);
+            Some(Rate::EXACT)
+        }
+        // SAFETY: passed on.
+        ReallocOutcome::Failed => return unsafe { failure(api, size, 0, count, caller) },
+        ReallocOutcome::Freed => None,
+    };
+    if rate.is_none() && !was_recorded {
+        return;
+    }
+    if rate.is_some() && outcome == ReallocOutcome::Returned {
+        addresses::add(address);
+    }
+    let Some(block) = enter(caller.sp()) else {
+        let (stack, rate) = (StackId::ROOT, rate.unwrap_or_default());
+        return outside(&Extended::Alloc { api, address, size, stack, alignment: 0, count, usable: 0, rate });
+    };
+    let is_taken = process::page().mode() == 0 || block.takes(Kind::Allocation);
+    let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
+        return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
+    };
+    let ticks = block.begin();
+    // SAFETY: passed on.
+    let stack = unsafe { block.capture_rarely(caller) };
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
+    let told = if was_recorded { block.tell_of_others(ticks) } else { Ok(()) };
+    let written = told.and_then(|()| block.write_extended(ticks, &event));
+    block.sampling.left_at_event = countdown::left();
+    block.finish(ticks, written);
+}
+
+impl ThreadBlock {
+    /// Before the event of a free: whether the block was temporary depends on what the thread allocated since.
+    fn tell_of_others(&mut self, ticks: u64) -> Result<(), Gone> {
+        let left = countdown::left();
+        if core::mem::replace(&mut self.sampling.left_at_event, left) == left {
+            return Ok(());
+        }
+        self.write_extended(ticks, &Extended::Others)
+    }
+}

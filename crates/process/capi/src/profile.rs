@@ -1,0 +1,115 @@
+//! `heapledger/profile.h`: the always-on profile, for C.
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process;
+use std::sync::{Mutex, PoisonError};
+
+use heapledger_core::Bytes;
+use heapledger_profile::formats::pprof;
+use heapledger_profile::{self as profile, Names, Options, Server, ServerOptions, StartError};
+
+use crate::address::give;
+use crate::calls::{ELSEWHERE, FAILED, OK, STATE};
+
+/// `heapledger_profile`: functions are only ever appended.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    size: u32,
+    version: u32,
+    start: extern "C" fn(u64) -> c_int,
+    stop: extern "C" fn() -> c_int,
+    set_rate: extern "C" fn(u64) -> c_int,
+    save: unsafe extern "C" fn(*const c_char) -> c_int,
+    serve: unsafe extern "C" fn(u32, *mut c_char, usize) -> c_int,
+}
+
+/// Found by programs also where a recorder observes them, other than the ledger.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_profile_v1: Table =
+    Table { size: size_of::<Table>() as u32, version: 1, start, stop, set_rate, save, serve };
+
+extern "C" fn start(sample_every: u64) -> c_int {
+    if crate::is_recorded() {
+        return ELSEWHERE;
+    }
+    let options = if sample_every == 0 { Options::default() } else { Options::every(Bytes(sample_every)) };
+    match profile::start(options) {
+        Ok(()) => OK,
+        Err(StartError::Running) => STATE,
+        Err(_) => FAILED,
+    }
+}
+
+extern "C" fn stop() -> c_int {
+    if !profile::is_on() {
+        return STATE;
+    }
+    profile::stop();
+    OK
+}
+
+extern "C" fn set_rate(sample_every: u64) -> c_int {
+    if !profile::is_on() {
+        return STATE;
+    }
+    if sample_every == 0 {
+        return FAILED;
+    }
+    profile::set_rate(Bytes(sample_every));
+    OK
+}
+
+/// # Safety
+///
+/// `file` is null or a path that ends with NUL.
+unsafe extern "C" fn save(file: *const c_char) -> c_int {
+    if file.is_null() {
+        return FAILED;
+    }
+    if crate::is_recorded() {
+        return ELSEWHERE;
+    }
+    // SAFETY: the caller's contract.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(file) }.to_bytes()));
+    if write(path).is_ok() { OK } else { FAILED }
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    let _ignored = heapledger_context::ignore();
+    let mut out = BufWriter::new(File::create(path)?);
+    pprof::write(&profile::snapshot(Names::Known), &mut out)?;
+    out.flush()
+}
+
+/// The server, and the process that it is of: a forked child has none of its parent's threads.
+static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
+
+/// Serves profiles for the rest of the process's life, and gives the address below which they are.
+///
+/// # Safety
+///
+/// `url` may be written for `length` bytes.
+unsafe extern "C" fn serve(port: u32, url: *mut c_char, length: usize) -> c_int {
+    if crate::is_recorded() {
+        return ELSEWHERE;
+    }
+    let Ok(port) = u16::try_from(port) else { return FAILED };
+    let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let Ok(new) = Server::start(ServerOptions { address, ..ServerOptions::default() }) else { return FAILED };
+        if let Some((_, parents)) = server.replace((process::id(), new)) {
+            parents.keep();
+        }
+    }
+    let Some((_, running)) = &*server else { return FAILED };
+    // SAFETY: the caller's contract.
+    unsafe { give(running.url(), url, length) }
+}

@@ -1,0 +1,29 @@
+//! What is done before `main`.
+
+use heapledger_report::{Collector, between};
+
+use crate::{made, malloc, profiling, reports};
+
+/// Set to `1` in the environment, heaps are profiled from the beginning.
+const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
+
+extern "C" fn begin() {
+    let _ = between::MAKE_DUMP.set(made::answer);
+    if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
+        profiling::note(true);
+        // Other providers are told when they are registered; this one need not wait for anybody.
+        malloc::start_ledger();
+    }
+}
+
+// SAFETY: the loader calls what is there, functions of this type, once each.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// What providers say is reported, too.
+fn report(collector: &mut Collector) {
+    reports::report(collector);
+}
+
+heapledger_report::__reporter!("dumps", report);

@@ -1,0 +1,100 @@
+//! A dump of this process and its descendants.
+
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use heapledger_core::sys::monotonic_nanoseconds;
+use heapledger_profiles::chrome::request::Request;
+use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
+use heapledger_report::between;
+
+use crate::process::{self as own, Failure, Limits};
+use crate::provider::DumpArgs;
+
+/// What to dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How much is told.
+    pub level: Level,
+    /// Why, as providers see it.
+    pub kind: Kind,
+    /// Also of the descendants of this process that [listen](heapledger_report::listen).
+    pub children: bool,
+    /// How long each provider, and each reporter, may take.
+    pub provider_deadline: Duration,
+    /// How long all of it may take.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    /// A light summary of this process; 5 seconds for a provider, 30 for all.
+    fn default() -> Options {
+        Options {
+            level: Level::Light,
+            kind: Kind::Summary,
+            children: false,
+            provider_deadline: Duration::from_secs(5),
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What several processes say, at one moment as far as there is one: they are asked at the same time.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GlobalDump {
+    /// Its number, which all processes know it by.
+    pub guid: Guid,
+    /// Why it was made.
+    pub kind: Kind,
+    /// This process, then the others.
+    pub processes: Vec<ProcessDump>,
+    /// Who is not in it. Providers of other processes are not named.
+    pub failures: Vec<Failure>,
+}
+
+impl GlobalDump {
+    /// What this process says.
+    pub fn own(&self) -> &ProcessDump {
+        &self.processes[0]
+    }
+}
+
+/// Makes a dump, for whoever wants the numbers. Of two at a time the second waits for the first. Not to be called by providers
+/// and reporters.
+pub fn dump(options: &Options) -> GlobalDump {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let guid = Guid::of(&format!("{}:{}:{number}", process::id(), monotonic_nanoseconds()));
+    let Options { level, kind, children, provider_deadline, deadline } = *options;
+    let others = children.then(|| {
+        let deadline_of_others = between::deadline_of_others(deadline);
+        let request = Request { guid, level, kind, provider_deadline, deadline: deadline_of_others };
+        between::ask_all(&request.to_line(), deadline)
+    });
+    let (own, mut failures) = own::dump(&DumpArgs::new(level, kind, guid), Limits { provider_deadline, deadline });
+    let mut processes = vec![own];
+    for (pid, answer) in others.into_iter().flat_map(between::Asked::answers) {
+        let parsed = |answer: Vec<u8>| match answer.as_slice() {
+            [] => Err("it makes no dumps".to_owned()),
+            answer => ProcessDump::parse(answer).map_err(|error| format!("its answer cannot be read: {error}")),
+        };
+        match answer.and_then(parsed) {
+            // Whatever it says that it is.
+            Ok(mut dump) => {
+                (dump.pid, dump.level) = (pid, level);
+                processes.push(dump);
+            }
+            Err(reason) => failures.push(Failure { name: format!("pid {pid}"), reason, is_disabled: false }),
+        }
+    }
+    GlobalDump { guid, kind, processes, failures }
+}
+
+/// Answers another process that asks for a dump. `None`: it asks for something else.
+pub(crate) fn answer(line: &[u8]) -> Option<Vec<u8>> {
+    let Request { guid, level, kind, provider_deadline, deadline } = Request::parse(line)?;
+    let (dump, _) = own::dump(&DumpArgs::new(level, kind, guid), Limits { provider_deadline, deadline });
+    Some(dump.to_bytes())
+}

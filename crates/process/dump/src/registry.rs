@@ -1,0 +1,223 @@
+//! The providers of this program.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
+
+use heapledger_profiles::chrome::{Level, ProcessDump};
+use heapledger_report::between;
+
+use crate::inbox::{Task, abandon_memory_infra, in_memory_infra};
+use crate::malloc;
+use crate::profiling;
+use crate::provider::{DumpArgs, Provider, ProviderOptions};
+
+/// So many failures in a row, and a provider is not asked any more.
+const FAILURES_MAX: u32 = 3;
+
+/// Registers a provider: from now on it is asked by every dump but those in the background, in the thread `MemoryInfra`.
+pub fn register(name: impl Into<String>, provider: impl Provider + 'static) -> Registration {
+    register_with(name, provider, ProviderOptions::default())
+}
+
+/// Registers a provider that asks for more: a thread of its own, dumps in the background.
+pub fn register_with(
+    name: impl Into<String>,
+    provider: impl Provider + 'static,
+    options: ProviderOptions,
+) -> Registration {
+    let entry = Entry::new(name.into(), Box::new(provider), options);
+    with(|entries| entries.push(Arc::clone(&entry)));
+    // It may be late.
+    entry.tell();
+    Registration(Some(entry))
+}
+
+/// A provider that is registered until this is dropped. A dump that goes on meanwhile may still call it: see
+/// [`Registration::unregister`].
+#[must_use = "the provider is registered until this is dropped; `keep` keeps it for good"]
+pub struct Registration(Option<Arc<Entry>>);
+
+impl Registration {
+    /// Leaves the provider registered for as long as the program runs.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+
+    /// Unregisters the provider, and waits for it if it is being called, so that what it refers to may go. In the provider
+    /// itself it does not wait.
+    pub fn unregister(mut self) {
+        if let Some(entry) = self.0.take() {
+            remove(&entry);
+            entry.wait();
+        }
+    }
+
+    /// Whether it has failed so often that it is not asked any more, until a [`Session`](crate::Session) begins.
+    pub fn is_disabled(&self) -> bool {
+        self.0.as_ref().is_some_and(|entry| entry.is_disabled())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(entry) = self.0.take() {
+            remove(&entry);
+        }
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Registration").field(&self.0.as_ref().map(|entry| &entry.name)).finish()
+    }
+}
+
+/// In the order of registration; `None` before the first look.
+static ENTRIES: Mutex<Option<Vec<Arc<Entry>>>> = Mutex::new(None);
+
+/// Does something with the list. Nobody forks meanwhile.
+fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
+    let _guard = between::dumps();
+    let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+    change(entries.get_or_insert_with(|| vec![malloc::entry()]))
+}
+
+fn remove(entry: &Arc<Entry>) {
+    let removed: Vec<_> = with(|entries| entries.extract_if(.., |other| Arc::ptr_eq(other, entry)).collect());
+    // Outside the lock: it may be the last, and the provider's own `drop` may do anything.
+    drop(removed);
+}
+
+/// All providers, that of `malloc` first.
+pub(crate) fn entries() -> Vec<Arc<Entry>> {
+    with(|entries| entries.clone())
+}
+
+/// All are asked again, whatever they have done.
+pub(crate) fn forgive() {
+    entries().iter().for_each(|entry| entry.lock().failures = 0);
+}
+
+/// A registered provider.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) options: ProviderOptions,
+    provider: Mutex<Box<dyn Provider>>,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// In a row.
+    failures: u32,
+    /// The thread that calls it, and its process: a child of that has a copy of this, and not of the thread.
+    caller: Option<(ThreadId, u32)>,
+    /// What it has been told of heap profiling.
+    is_profiling: bool,
+}
+
+impl Entry {
+    pub(crate) fn new(name: String, provider: Box<dyn Provider>, options: ProviderOptions) -> Arc<Entry> {
+        let (state, returned) = (Mutex::default(), Condvar::new());
+        Arc::new(Entry { name, options, provider: Mutex::new(provider), state, returned })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.lock().failures >= FAILURES_MAX
+    }
+
+    /// Whether dumps of this level ask it.
+    pub(crate) fn is_for(&self, level: Level) -> bool {
+        level > Level::Background || !self.options.background.is_empty()
+    }
+
+    /// The names that it may use.
+    pub(crate) fn names(&self, level: Level) -> Option<&[String]> {
+        (level == Level::Background).then_some(&*self.options.background)
+    }
+
+    /// Has something done in its thread.
+    pub(crate) fn post(&self, task: Task) {
+        match &self.options.on {
+            Some(inbox) => inbox.post(task),
+            None => in_memory_infra(task),
+        }
+    }
+
+    /// It does not answer: nobody waits for it, nor for the thread that it has.
+    pub(crate) fn abandon(&self) {
+        if self.options.on.is_none() {
+            abandon_memory_infra();
+        }
+    }
+
+    /// Counts what came of a call; whether it is not to be asked any more.
+    pub(crate) fn judge(&self, has_failed: bool) -> bool {
+        let mut state = self.lock();
+        state.failures = if has_failed { state.failures + 1 } else { 0 };
+        state.failures >= FAILURES_MAX
+    }
+
+    /// Calls it, in this thread.
+    pub(crate) fn call(&self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), String> {
+        self.once(|provider| provider.dump(args, dump).map_err(|reason| reason.to_string()))
+            .unwrap_or_else(|| Err("it has not returned from an earlier call".to_owned()))
+    }
+
+    /// Tells it whether heaps are profiled, unless it knows. Where it is being called, it is told later: by the next dump.
+    pub(crate) fn tell(&self) {
+        let is_profiling = profiling::is_heap_profiling();
+        if self.lock().is_profiling == is_profiling {
+            return;
+        }
+        let _ = self.once(|provider| {
+            // Two threads may have come to tell it.
+            if std::mem::replace(&mut self.lock().is_profiling, is_profiling) != is_profiling {
+                provider.heap_profiling_enabled(is_profiling);
+            }
+            Ok(())
+        });
+    }
+
+    /// `None`: it is being called. Panics are failures.
+    fn once(&self, call: impl FnOnce(&mut dyn Provider) -> Result<(), String>) -> Option<Result<(), String>> {
+        let mut provider = match self.provider.try_lock() {
+            Ok(provider) => provider,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.lock().caller = Some((thread::current().id(), process::id()));
+        let outcome = catch_unwind(AssertUnwindSafe(|| call(&mut **provider)));
+        self.lock().caller = None;
+        self.returned.notify_all();
+        Some(outcome.unwrap_or_else(|panic| {
+            let reason = message(&*panic);
+            // What was thrown may itself panic when it is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+            Err(reason)
+        }))
+    }
+
+    /// Waits until nobody calls it. In the provider itself it does not wait.
+    fn wait(&self) {
+        let own = (thread::current().id(), process::id());
+        let mut state = self.lock();
+        while state.caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.map_or_else(|| "it panicked".to_owned(), |text| format!("it panicked: {text}"))
+}

@@ -1,0 +1,346 @@
+//! Traces: dumps at intervals, on demand and at peaks, in a file.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use heapledger_core::Bytes;
+use heapledger_inspect::Ledger;
+use heapledger_profiles::chrome::{Guid, HeapFormat, Kind, Level, Trace};
+use heapledger_report::between::{self, Figures};
+use heapledger_resident::internally;
+
+use crate::made::{self, GlobalDump, Options};
+use crate::process::Failure;
+use crate::registry;
+use crate::schedule::Schedule;
+
+/// The first tick comes so long after the beginning.
+const FIRST_TICK: Duration = Duration::from_millis(200);
+
+/// What a [`Session`] does.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// When dumps are made.
+    pub schedule: Schedule,
+    /// Dumps when more is live than ever before.
+    pub peak: Option<Peak>,
+    /// How heaps are written.
+    pub heaps: HeapFormat,
+    /// Dumps have the descendants of this process that [listen](heapledger_report::listen), too.
+    pub children: bool,
+}
+
+/// Dumps when more is live than ever before: in the ledger, if that runs, else as the allocator counts it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// By how much of the last peak the live bytes have to exceed it: 0.1 for a tenth.
+    pub share: f64,
+    /// Less than that is no peak.
+    pub bytes_min: Bytes,
+    /// How often it is looked at. Peaks in between are missed.
+    pub every: Duration,
+    /// How much such dumps tell.
+    pub level: Level,
+}
+
+impl Default for Peak {
+    /// A detailed dump at each tenth more, from a mebibyte, looked at twenty times a second.
+    fn default() -> Peak {
+        let (share, bytes_min) = (0.1, Bytes(1 << 20));
+        Peak { share, bytes_min, every: Duration::from_millis(50), level: Level::Detailed }
+    }
+}
+
+/// Why a session did not begin.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is one.
+    Running,
+    /// The file cannot be written, or there can be no thread.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Running => out.write_str("the trace was not begun: there is one already"),
+            StartError::Io(error) => write!(out, "the trace was not begun: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> StartError {
+        StartError::Io(error)
+    }
+}
+
+/// What a session has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Dumps in the file.
+    pub dumps: u64,
+    /// How many of them were made at a peak.
+    pub dumps_at_peak: u64,
+    /// The first 64 failures of providers and processes.
+    pub failures: Vec<Failure>,
+}
+
+const FAILURES_MAX: usize = 64;
+
+/// A trace that is being made. It ends, and the file is complete, when this is dropped.
+///
+/// ```
+/// use heapledger_dump::{Config, Level, Schedule, Session};
+/// # let path = std::env::temp_dir().join(format!("doc-{}.trace.json", std::process::id()));
+///
+/// let session = Session::to_file(&path, Config { schedule: Schedule::never(), ..Config::default() })?;
+/// // … what the program does
+/// session.dump(Level::Detailed)?;
+/// let summary = session.finish()?;
+/// assert_eq!(summary.dumps, 1);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// There is one at a time in a process. A child made by `fork` has none.
+#[must_use = "the trace ends when this is dropped"]
+pub struct Session {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    process: u32,
+}
+
+struct Shared {
+    config: Config,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    trace: Option<Trace<Box<dyn Write + Send>>>,
+    summary: Summary,
+    error: Option<io::Error>,
+    is_over: bool,
+}
+
+/// The process that has a session.
+static OWNER: Mutex<u32> = Mutex::new(0);
+
+fn owner() -> MutexGuard<'static, u32> {
+    OWNER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Begins a trace in a new file, which only this user can read.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn to_file(path: impl AsRef<Path>, config: Config) -> Result<Session, StartError> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        Session::start(BufWriter::new(file), config)
+    }
+
+    /// Begins a trace. All providers are asked, those that were disabled, too.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start(out: impl Write + Send + 'static, config: Config) -> Result<Session, StartError> {
+        {
+            let _guard = between::dumps();
+            let (mut owner, own) = (owner(), process::id());
+            if *owner == own {
+                return Err(StartError::Running);
+            }
+            *owner = own;
+        }
+        let begin = || -> io::Result<Session> {
+            registry::forgive();
+            let out: Box<dyn Write + Send> = Box::new(out);
+            let trace = Some(internally(|| Trace::begin(out, config.heaps))?);
+            let state = State { trace, summary: Summary::default(), error: None, is_over: false };
+            let shared = Arc::new(Shared { config, state: Mutex::new(state), changed: Condvar::new() });
+            let run = {
+                let shared = Arc::clone(&shared);
+                move || shared.run()
+            };
+            let thread = between::quietly(|| thread::Builder::new().name("heapledger-dump".into()).spawn(run))?;
+            Ok(Session { shared, thread: Some(thread), process: process::id() })
+        };
+        begin().map_err(|error| {
+            *owner() = 0;
+            StartError::Io(error)
+        })
+    }
+
+    /// Makes a dump now, and writes it. Its number.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written, or this is a forked child.
+    pub fn dump(&self, level: Level) -> io::Result<Guid> {
+        if self.process != process::id() {
+            return Err(io::Error::other("the trace is that of another process"));
+        }
+        self.shared.dump(level, Kind::Explicit)
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    ///
+    /// The first time that something could not be written.
+    pub fn finish(mut self) -> io::Result<Summary> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<Summary> {
+        // A copy of a parent's has neither the thread nor the right to write its file.
+        if self.process != process::id() {
+            std::mem::forget(self.thread.take());
+            // Not even what is still in its buffer.
+            std::mem::forget(Arc::clone(&self.shared));
+            return Err(io::Error::other("the trace is that of another process"));
+        }
+        let Some(thread) = self.thread.take() else { return Ok(Summary::default()) };
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        let _ = thread.join();
+        let mut state = self.shared.lock();
+        let end = |trace: Trace<_>| internally(|| trace.finish()).map(drop);
+        let result = state.trace.take().map_or(Ok(()), end);
+        *owner() = 0;
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => result.map(|()| std::mem::take(&mut state.summary)),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Who wants to know calls `finish`.
+        let _ = self.end();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Session").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dump(&self, level: Level, kind: Kind) -> io::Result<Guid> {
+        let options = Options { level, kind, children: self.config.children, ..Options::default() };
+        self.write(made::dump(&options), kind)
+    }
+
+    fn write(&self, dump: GlobalDump, kind: Kind) -> io::Result<Guid> {
+        let mut state = self.lock();
+        let Some(trace) = state.trace.as_mut() else { return Err(io::Error::other("the trace has ended")) };
+        // What the trace keeps is not the program's.
+        let result = internally(|| dump.processes.iter().try_for_each(|own| trace.dump(dump.guid, kind, own)));
+        let summary = &mut state.summary;
+        summary.dumps += 1;
+        summary.dumps_at_peak += u64::from(kind == Kind::Peak);
+        let room = FAILURES_MAX.saturating_sub(summary.failures.len());
+        summary.failures.extend(dump.failures.into_iter().take(room));
+        result.map(|()| dump.guid)
+    }
+
+    /// The thread that looks at the clock.
+    fn run(&self) {
+        let began = Instant::now();
+        let tick = self.config.schedule.tick();
+        let mut next_tick = tick.map(|_| began + FIRST_TICK);
+        let mut next_look = self.config.peak.map(|_| began);
+        let (mut ticks, mut peak) = (0, 0);
+        while self.wait([next_tick, next_look].into_iter().flatten().min()) {
+            let now = Instant::now();
+            let mut result = Ok(());
+            if let (Some(at), Some(tick)) = (next_tick, tick)
+                && at <= now
+            {
+                if let Some(level) = self.config.schedule.level(ticks) {
+                    result = self.dump(level, Kind::Periodic).map(drop);
+                }
+                ticks += 1;
+                // One that comes late is not followed by those that were missed.
+                next_tick = Some((at + tick).max(Instant::now()));
+            }
+            if let (Some(at), Some(config)) = (next_look, self.config.peak)
+                && at <= now
+            {
+                if let Some(live) = live_bytes().filter(|&live| config.is_peak(live, peak)) {
+                    peak = live;
+                    result = result.and(self.dump(config.level, Kind::Peak).map(drop));
+                }
+                next_look = Some(Instant::now() + config.every.max(Duration::from_millis(1)));
+            }
+            if let Err(error) = result {
+                self.lock().error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Waits for a moment. Whether the session is not over.
+    fn wait(&self, until: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return false;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            state = match left {
+                Some(Duration::ZERO) => return true,
+                Some(left) => self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl Peak {
+    fn is_peak(&self, live: u64, last: u64) -> bool {
+        live >= self.bytes_min.0 && live as f64 > last as f64 * (1.0 + self.share.max(0.0))
+    }
+}
+
+/// What is live now, as far as it is known.
+fn live_bytes() -> Option<u64> {
+    let ledger = Ledger::get();
+    if ledger.is_running() {
+        return Some(ledger.totals().bytes_live.0);
+    }
+    Figures::now().map(|figures| figures.allocated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_is_more_than_the_last_by_a_share() {
+        let peak = Peak { share: 0.1, bytes_min: Bytes(100), ..Peak::default() };
+        assert!(!peak.is_peak(99, 0) && peak.is_peak(100, 0));
+        assert!(!peak.is_peak(1_100, 1_000) && peak.is_peak(1_101, 1_000));
+    }
+}

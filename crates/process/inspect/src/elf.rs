@@ -1,0 +1,117 @@
+//! The modules of this process, by the C library's list of them, and the notes in them.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::slice;
+
+/// Shows all modules, the executable first: what the C library says of each, and its program headers. They stay mapped
+/// during a call of `visit`, which must not wait for anybody who might load a library: it has the dynamic linker's lock.
+pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
+    unsafe extern "C" fn one<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        visit: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `each` passes its function; the C library describes a module that stays mapped during this call.
+        unsafe { (*visit.cast::<F>())(&*info, headers(&*info)) };
+        0
+    }
+
+    fn callback<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
+        _: &F,
+    ) -> unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
+        one::<F>
+    }
+
+    let callback = callback(&visit);
+    // SAFETY: the function of this name, with a callback of its type and what that expects.
+    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
+}
+
+/// # Safety
+///
+/// The C library's description of a module, which stays that long.
+unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    if info.dlpi_phdr.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
+}
+
+/// Whether so many bytes there, by the module's own addresses, come from its file.
+pub fn is_loaded(headers: &[libc::Elf64_Phdr], start: u64, length: u64) -> bool {
+    headers.iter().any(|load| {
+        load.p_type == libc::PT_LOAD
+            && start >= load.p_vaddr
+            && start.checked_add(length).is_some_and(|end| end <= load.p_vaddr + load.p_filesz)
+    })
+}
+
+/// The notes of a module that are in memory, by segments: where each begins, its bytes, and their alignment.
+///
+/// # Safety
+///
+/// The module is mapped, as its headers say, for as long as the bytes are looked at.
+pub unsafe fn notes(bias: u64, headers: &[libc::Elf64_Phdr]) -> impl Iterator<Item = (usize, &[u8], u64)> {
+    let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
+    notes.filter(|header| is_loaded(headers, header.p_vaddr, header.p_memsz)).map(move |header| {
+        let start = bias.wrapping_add(header.p_vaddr) as usize;
+        // SAFETY: within a segment that is loaded from the file, by the caller's contract, and that nobody writes.
+        let bytes =
+            unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), header.p_memsz as usize) };
+        (start, bytes, header.p_align)
+    })
+}
+
+/// Where in a segment the contents of notes of this name and kind are.
+pub fn contents(notes: &[u8], alignment: u64, wanted_name: &[u8], wanted_kind: u32) -> Vec<Range<usize>> {
+    let round = |length: usize| length.next_multiple_of(if alignment == 8 { 8 } else { 4 });
+    let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let (Some(name), Some(length), Some(kind)) = (word(at), word(at + 4), word(at + 8)) {
+        let (name, length) = (name as usize, length as usize);
+        let begin = at + 12;
+        // Lengths are below 2³²: sums do not wrap around.
+        let content = at + round(12 + name);
+        let is_wanted = kind == wanted_kind && notes.get(begin..begin + name) == Some(wanted_name);
+        if is_wanted && content + length <= notes.len() {
+            found.push(content..content + length);
+        }
+        at = round(content + length);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_within_their_bounds() {
+        /// After a note of 36 bytes, and a head and a name of 20.
+        const CONTENT: usize = 36 + 20;
+        let note = |name: &[u8], kind: u32, content: &[u8]| {
+            let mut note = Vec::new();
+            note.extend((name.len() as u32).to_le_bytes());
+            note.extend((content.len() as u32).to_le_bytes());
+            note.extend(kind.to_le_bytes());
+            note.extend(name);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note.extend(content);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let notes = [note(b"GNU\0", 3, &[1; 20]), note(b"Ours\0", 1, &[7; 8]), note(b"Ours\0", 9, &[0; 8])];
+        let notes = notes.concat();
+        let found = |notes: &[u8]| contents(notes, 4, b"Ours\0", 1);
+        assert_eq!(found(&notes).first(), Some(&(CONTENT..CONTENT + 8)));
+        for length in 0..notes.len() {
+            assert_eq!(found(&notes[..length]).len(), usize::from(length >= CONTENT + 8), "{length}");
+        }
+        let mut damaged = notes.clone();
+        damaged[..4].fill(0xff);
+        assert!(found(&damaged).is_empty());
+    }
+}

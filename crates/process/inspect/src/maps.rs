@@ -1,0 +1,186 @@
+//! The memory of this process that is of files, by the kernel's list, and the vtables among their symbols.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::ops::Range;
+
+/// Bytes of a file that is looked into for symbols.
+const FILE_MAX: u64 = 1 << 30;
+
+/// The parts of memory that are of executables and shared libraries, in order.
+pub(crate) struct Maps(Vec<Part>);
+
+struct Part {
+    addresses: Range<u64>,
+    /// Of the file; none of what follows a file's part and begins as zero.
+    file: Option<Mapped>,
+}
+
+#[derive(Clone)]
+struct Mapped {
+    path: String,
+    offset: u64,
+}
+
+impl Maps {
+    pub(crate) fn of_this_process() -> Maps {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        Maps::parse(&maps)
+    }
+
+    fn parse(maps: &str) -> Maps {
+        let mut parts: Vec<Part> = Vec::new();
+        for line in maps.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(range), Some(rights), Some(offset)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let number = |text: &str| u64::from_str_radix(text, 16).ok();
+            let Some((start, end)) =
+                range.split_once('-').and_then(|(start, end)| Some((number(start)?, number(end)?)))
+            else {
+                continue;
+            };
+            let path = words.nth(2).map(|_| line.get(line.find('/').unwrap_or(line.len())..).unwrap_or_default());
+            let file =
+                path.filter(|path| path.starts_with('/') && !path.starts_with("/dev/") && !path.starts_with("/memfd:"));
+            let follows = parts.last().is_some_and(|last| last.addresses.end == start && last.file.is_some());
+            if !rights.starts_with('r') || file.is_none() && (path.is_some() || !follows) {
+                continue;
+            }
+            let file = file.zip(number(offset)).map(|(path, offset)| Mapped { path: path.to_owned(), offset });
+            parts.push(Part { addresses: start..end, file });
+        }
+        Maps(parts)
+    }
+
+    /// Whether there is something of a module there. Also true of other files that are mapped.
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        self.part(address).is_some()
+    }
+
+    fn part(&self, address: u64) -> Option<&Part> {
+        let after = self.0.partition_point(|part| part.addresses.start <= address);
+        let part = self.0.get(after.checked_sub(1)?)?;
+        part.addresses.contains(&address).then_some(part)
+    }
+}
+
+/// Vtables by the symbols of the files that have them. A file is read when it is first needed.
+#[derive(Default)]
+pub(crate) struct VtableSymbols(HashMap<String, Vtables>);
+
+/// By their offsets in the file: their lengths, and the mangled names of the types.
+type Vtables = BTreeMap<u64, (u64, String)>;
+
+impl VtableSymbols {
+    /// The mangled name of the type in whose vtable an address is.
+    pub(crate) fn at(&mut self, address: u64, maps: &Maps) -> Option<String> {
+        let part = maps.part(address)?;
+        let file = part.file.as_ref()?;
+        let offset = address - part.addresses.start + file.offset;
+        if !self.0.contains_key(&file.path) {
+            self.0.insert(file.path.clone(), read(&file.path).unwrap_or_default());
+        }
+        let (start, (length, name)) = self.0.get(&file.path)?.range(..=offset).next_back()?;
+        (offset - start < *length).then(|| name.clone())
+    }
+}
+
+/// The vtables of an ELF file.
+fn read(path: &str) -> Option<Vtables> {
+    const SYMBOLS: [u32; 2] = [2, 11];
+    let is_small = fs::metadata(path).ok()?.len() <= FILE_MAX;
+    let bytes = is_small.then(|| fs::read(path).ok())??;
+    let number = |start: usize, field: usize, size: usize| -> Option<u64> {
+        let at = start.checked_add(field)?;
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
+        Some(u64::from_le_bytes(word))
+    };
+    // ELF of 64 bits, little-endian.
+    (bytes.get(..6)? == b"\x7fELF\x02\x01").then_some(())?;
+    let header = |field: usize, size: usize| usize::try_from(number(0, field, size)?).ok();
+    let (segments, segments_count) = (header(32, 8)?, header(56, 2)?);
+    let (sections, sections_count) = (header(40, 8)?, header(60, 2)?);
+    let section = |index: usize| sections.checked_add(index.checked_mul(64)?);
+    let in_file = |address: u64| {
+        (0..segments_count).find_map(|index| {
+            let at = segments.checked_add(index * 56)?;
+            let (offset, start, size) = (number(at, 8, 8)?, number(at, 16, 8)?, number(at, 32, 8)?);
+            let is_loaded = number(at, 0, 4)? == 1;
+            (is_loaded && address.wrapping_sub(start) < size).then(|| (address - start).wrapping_add(offset))
+        })
+    };
+    let mut found = Vtables::new();
+    for index in 0..sections_count {
+        let at = section(index)?;
+        if !SYMBOLS.contains(&(number(at, 4, 4)? as u32)) {
+            continue;
+        }
+        let (start, size) = (number(at, 24, 8)?, number(at, 32, 8)?);
+        let names = section(number(at, 40, 4)? as usize)?;
+        let names = usize::try_from(number(names, 24, 8)?).ok()?;
+        let symbols = bytes.get(usize::try_from(start).ok()?..)?;
+        let symbols = &symbols[..symbols.len().min(usize::try_from(size).ok()?)];
+        for symbol in symbols.chunks_exact(24) {
+            let field = |range: Range<usize>| {
+                let mut word = [0; 8];
+                word[..range.len()].copy_from_slice(&symbol[range]);
+                u64::from_le_bytes(word)
+            };
+            let name = bytes.get(names.saturating_add(field(0..4) as usize)..).unwrap_or_default();
+            let Some(name) = name.strip_prefix(b"_ZTV") else { continue };
+            let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
+            if let (Ok(name), Some(offset)) = (std::str::from_utf8(&name[..end]), in_file(field(8..16))) {
+                found.insert(offset, (field(16..24), name.to_owned()));
+            }
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_modules_and_no_others() {
+        let maps = "\
+55e000-55f000 r--p 00000000 08:01 17 /usr/bin/a program
+55f000-560000 r-xp 00001000 08:01 17 /usr/bin/a program
+560000-561000 rw-p 00002000 08:01 17 /usr/bin/a program
+561000-562000 rw-p 00000000 00:00 0 
+600000-700000 rw-p 00000000 00:00 0 [heap]
+7f0000-7f1000 rw-s 00000000 00:05 9 /dev/shm/x
+7f2000-7f3000 ---p 00000000 08:01 18 /usr/lib/l.so
+7f4000-7f5000 rw-p 00000000 00:00 0 
+";
+        let maps = Maps::parse(maps);
+        let inside = [0x55e000, 0x55f010, 0x560fff, 0x561000];
+        let outside = [0, 0x562000, 0x600000, 0x7f0000, 0x7f2000, 0x7f4000, u64::MAX];
+        assert!(inside.into_iter().all(|address| maps.contains(address)));
+        assert!(!outside.into_iter().any(|address| maps.contains(address)));
+        let file = maps.part(0x560010).unwrap().file.clone().unwrap();
+        assert_eq!((&*file.path, file.offset), ("/usr/bin/a program", 0x2000));
+    }
+
+    #[test]
+    fn a_damaged_file_has_no_symbols() {
+        let scratch = std::env::temp_dir().join(format!("heapledger-modules-{}", std::process::id()));
+        let whole = fs::read("/proc/self/exe").unwrap();
+        let mut random = 0x1234_5678_9abc_def1_u64;
+        for _ in 0..40 {
+            let mut bytes = whole[..whole.len().min(4096)].to_vec();
+            for _ in 0..40 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                bytes[6 + random as usize % 120] = (random >> 32) as u8;
+            }
+            fs::write(&scratch, bytes).unwrap();
+            let _ = read(scratch.to_str().unwrap());
+        }
+        fs::remove_file(scratch).unwrap();
+    }
+}

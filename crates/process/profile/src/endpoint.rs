@@ -1,0 +1,212 @@
+//! What those who scrape profiles ask for, answered.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use heapledger_http::{Hosts, Request, Responder, Response, below};
+use heapledger_profiles::{Figure, pprof};
+
+use crate::gather::Gatherer;
+use crate::names::Names;
+
+/// A list of addresses is no longer.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Who waits longer than this for a difference should fetch two profiles.
+const SECONDS_MAX: f64 = 3600.0;
+
+const PPROF: &str = "application/octet-stream";
+
+/// How an [`Endpoint`] answers.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// The path below which it answers, without a slash at its end.
+    pub base: String,
+    /// Who may be asked for.
+    pub hosts: Hosts,
+    /// Whether frames have names.
+    pub names: Names,
+}
+
+impl Default for EndpointOptions {
+    /// `/debug/pprof`, the loopback, and names.
+    fn default() -> EndpointOptions {
+        EndpointOptions { base: "/debug/pprof".into(), hosts: Hosts::Loopback, names: Names::Known }
+    }
+}
+
+/// The paths of Go's `net/http/pprof`, as far as they are about the heap: `heap`, `allocs`, `cmdline` and `symbol`, below
+/// [`EndpointOptions::base`]. With `?seconds=N` a profile is the difference that so many seconds make, and
+/// [`answer`](Responder::answer) takes as long; other parameters, such as `gc` and `debug`, change nothing.
+///
+/// Whoever can ask sees the names of the program's functions, its arguments (`cmdline`) and how much memory it has where.
+/// Requests that pages of others have a browser make are refused, and so are names of hosts that are not expected.
+///
+/// ```
+/// # use heapledger_profile::{Endpoint, EndpointOptions, Request, Responder};
+/// # #[global_allocator]
+/// # static ALLOCATOR: heapledger_allocator::Allocator = heapledger_allocator::Allocator::system();
+/// let endpoint = Endpoint::new(EndpointOptions::default());
+/// let headers: [(&str, &[u8]); 1] = [("Host", b"localhost")];
+/// let request = Request { method: "GET", target: "/debug/pprof/heap", headers: &headers, body: &[] };
+/// let response = endpoint.answer(&request);
+/// assert_eq!((response.status, &response.body[..2]), (200, &b"\x1f\x8b"[..]), "gzip");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    options: EndpointOptions,
+    stopped: Arc<Stopped>,
+}
+
+/// What wakes those that wait for a difference.
+#[derive(Debug, Default)]
+struct Stopped {
+    is: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Endpoint {
+    /// Answers with what the program's ledger has. Clones are the same.
+    pub fn new(options: EndpointOptions) -> Endpoint {
+        Endpoint { options, stopped: Arc::default() }
+    }
+
+    /// Differences that are waited for end now, those that are asked for later at once: for when the program ends.
+    pub fn stop(&self) {
+        *self.stopped.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stopped.changed.notify_all();
+    }
+
+    /// What is asked for: the path below the base.
+    fn route<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+        below(&self.options.base, request.path()).map(|rest| rest.trim_start_matches('/'))
+    }
+
+    fn dispatch(&self, request: &Request<'_>) -> Result<Response, Response> {
+        match self.route(request).unwrap_or_default() {
+            "" => Ok(self.index()),
+            "heap" => self.profile(request, Figure::LiveBytes),
+            "allocs" => self.profile(request, Figure::AllocatedBytes),
+            "cmdline" => Ok(Response::new(200, "text/plain; charset=utf-8", command_line())),
+            "symbol" => Ok(self.symbol(request)),
+            "profile" | "trace" | "goroutine" | "block" | "mutex" | "threadcreate" => {
+                Err(Response::text(404, "this is a heap profiler: heap and allocs are what it has"))
+            }
+            _ => Err(Response::text(404, "not found")),
+        }
+    }
+
+    fn index(&self) -> Response {
+        let state = crate::state();
+        let what = match (state.is_on, state.sample_every) {
+            (true, Some(mean)) => format!("on, one sample point in {} bytes (± two standard errors)", mean.0),
+            (true, None) => "on, every allocation".to_owned(),
+            (false, _) => "off".to_owned(),
+        };
+        let base = &self.options.base;
+        let text = format!(
+            "the heap profile is {what}, for {:.0} s\n{}\n\n{base}/heap    what is live\n{base}/allocs  what was allocated\n\
+             both with ?seconds=N: what so many seconds change",
+            state.age.as_secs_f64(),
+            state.totals,
+        );
+        Response::text(200, text)
+    }
+
+    fn profile(&self, request: &Request<'_>, shown: Figure) -> Result<Response, Response> {
+        let seconds = match request.parameter("seconds") {
+            None => None,
+            Some(text) => Some(seconds(&text).ok_or_else(|| Response::text(400, "?seconds=N, up to 3600"))?),
+        };
+        let _ignored = heapledger_context::ignore();
+        let mut gatherer = Gatherer::new(self.options.names);
+        let mut before = Vec::new();
+        if let Some(duration) = seconds {
+            before = gatherer.samples();
+            self.wait(duration);
+        }
+        let samples = gatherer.samples();
+        let mut profile = gatherer.profile(samples);
+        if let Some(duration) = seconds {
+            profile.duration_ns = duration.as_nanos() as u64;
+            profile.comments.push(format!("the difference that {} seconds make", duration.as_secs_f64()));
+        }
+        let mut file = Vec::new();
+        profile.shown = shown;
+        pprof::write_change(&profile, &before, &mut file).map_err(|error| failed(&error))?;
+        let name = if shown == Figure::LiveBytes { "heap" } else { "allocs" };
+        Ok(Response::new(200, PPROF, file)
+            .header("Content-Disposition", format!("attachment; filename=\"{name}.pb.gz\"")))
+    }
+
+    fn wait(&self, duration: Duration) {
+        let stopped = self.stopped.is.lock().unwrap_or_else(PoisonError::into_inner);
+        let _woken = self.stopped.changed.wait_timeout_while(stopped, duration, |stopped| !*stopped);
+    }
+
+    /// Names of the functions at the addresses that are asked for, joined by plus signs.
+    fn symbol(&self, request: &Request<'_>) -> Response {
+        use std::fmt::Write;
+
+        let query = request.target.split_once('?').map_or("", |(_, query)| query);
+        let asked = if request.method == "POST" { std::str::from_utf8(request.body).unwrap_or("") } else { query };
+        let mut text = "num_symbols: 1\n".to_owned();
+        for word in asked.split('+') {
+            let digits = word.trim().trim_start_matches("0x");
+            let Ok(address) = u64::from_str_radix(digits, 16) else { continue };
+            // The outermost: the function that the address is of, not what was inlined there.
+            if let Some(frame) = self.options.names.of(address).frames.pop() {
+                // A string takes everything.
+                let _ = writeln!(text, "{address:#x} {}", frame.full_name);
+            }
+        }
+        Response::new(200, "text/plain; charset=utf-8", text.into_bytes())
+    }
+}
+
+impl Responder for Endpoint {
+    fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
+        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
+            return Err(Response::text(421, "this program is not known by that name"));
+        }
+        if self.route(request).is_none() {
+            return Err(Response::text(404, "not found"));
+        }
+        if request.is_foreign() {
+            return Err(Response::text(403, "pages of others may not ask"));
+        }
+        match (request.method, self.route(request)) {
+            ("GET" | "HEAD", _) | ("POST", Some("symbol")) => Ok(()),
+            _ => Err(Response::text(405, "GET this")),
+        }
+    }
+
+    fn body_bytes_max(&self, request: &Request<'_>) -> usize {
+        if request.method == "POST" { BODY_BYTES_MAX } else { 0 }
+    }
+
+    fn answer(&self, request: &Request<'_>) -> Response {
+        let answered = self.admit(request).and_then(|()| self.dispatch(request));
+        answered
+            .unwrap_or_else(|refused| refused)
+            .header("X-Content-Type-Options", "nosniff")
+            .header("Cache-Control", "no-store")
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.parse().ok()?;
+    (seconds > 0.0 && seconds <= SECONDS_MAX).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// The words of the command line, a zero between two.
+fn command_line() -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let words: Vec<_> = std::env::args_os().collect();
+    words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0)
+}
+
+fn failed(error: &io::Error) -> Response {
+    Response::text(500, error.to_string())
+}

@@ -1,0 +1,187 @@
+//! Sampled allocations and their frees, one by one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use heapledger_core::{Blocks, Bytes, ThreadId};
+use heapledger_inspect::{Stack, Stamp};
+use heapledger_profiles as formats;
+use heapledger_resident::{events, overhead};
+
+use crate::gather::Gatherer;
+use crate::names::Names;
+
+/// An allocation that was sampled, or its free. A reallocation is both.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The time since the profile was started.
+    pub time: Duration,
+    /// Where the block begins.
+    pub address: u64,
+    /// Bytes that were asked for.
+    pub size: Bytes,
+    /// How many blocks of its size and stack it stands for.
+    pub stands_for: Blocks,
+    /// Where it was allocated.
+    pub stack: Stack,
+    /// What it was stamped with by then.
+    pub type_name: Option<&'static str>,
+    /// Whose call it was.
+    pub thread: ThreadId,
+    /// Whether the block is freed.
+    pub is_free: bool,
+}
+
+/// Reads the events of the profile, in order, from when it was made.
+///
+/// The last [`Options::events`](crate::Options::events) are kept; who reads too seldom loses the oldest ones, and is told how
+/// many. They are *balanced*: each free is that of an allocation at the same address, unless that was lost or before.
+///
+/// ```
+/// # use heapledger_profile::{self as profile, Events, Options};
+/// # use heapledger_core::Bytes;
+/// # #[global_allocator]
+/// # static ALLOCATOR: heapledger_allocator::Allocator = heapledger_allocator::Allocator::system();
+/// profile::start(Options { events: 1000, ..Options::every(Bytes(4096)) })?;
+/// let mut events = Events::new();
+/// let block = || std::hint::black_box(Vec::<u8>::with_capacity(1 << 20));
+/// let kept = block();
+/// drop(block());
+/// let all = events.read();
+/// assert!(all.iter().filter(|event| event.size.0 == 1 << 20).map(|event| event.is_free).eq([false, false, true]));
+/// let retained = profile::retained(&all);
+/// assert!(retained.iter().any(|event| event.address == kept.as_ptr().addr() as u64));
+/// # Ok::<(), profile::StartError>(())
+/// ```
+#[derive(Debug)]
+pub struct Events {
+    next: u64,
+    lost: u64,
+}
+
+/// Read at a time.
+const PIECE: usize = 256;
+
+impl Events {
+    /// What happens from now on.
+    #[expect(clippy::new_without_default, reason = "it depends on when it is made")]
+    pub fn new() -> Events {
+        Events { next: events::next(), lost: 0 }
+    }
+
+    /// What is kept of the past too.
+    pub fn kept() -> Events {
+        let mut none = [];
+        let oldest = events::read(0, &mut none);
+        Events { next: oldest.map_or(0, |reading| reading.next), lost: 0 }
+    }
+
+    /// What has happened since the last reading.
+    pub fn read(&mut self) -> Vec<Event> {
+        let _ignored = heapledger_context::ignore();
+        let (mut all, mut piece) = (Vec::new(), [events::Event::NONE; PIECE]);
+        let (until, clock) = (events::next(), overhead::Clock::now());
+        // No further than what there was: a program that allocates all the while would never be done.
+        while self.next < until {
+            let Some(reading) = events::read(self.next, &mut piece) else { break };
+            (self.next, self.lost) = (reading.next, self.lost + reading.lost);
+            all.extend(piece[..reading.count].iter().map(|event| Event::of(event, clock)));
+            if reading.count == 0 {
+                break;
+            }
+        }
+        all
+    }
+
+    /// How many were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl Event {
+    fn of(event: &events::Event, clock: overhead::Clock) -> Event {
+        Event {
+            time: Duration::from_nanos(clock.since_start(event.time.0)),
+            address: event.key.address(),
+            size: event.size,
+            stands_for: event.stands_for,
+            stack: Stack::of(event.stack),
+            type_name: Stamp::of(event.stamp).map(|stamp| stamp.type_name),
+            thread: event.thread,
+            is_free: event.is_free,
+        }
+    }
+}
+
+/// Of these events the allocations whose blocks are not freed in them: what was allocated in that time and is still there at
+/// its end.
+pub fn retained(events: &[Event]) -> Vec<Event> {
+    let _ignored = heapledger_context::ignore();
+    let mut live: HashMap<u64, usize> = HashMap::new();
+    for (at, event) in events.iter().enumerate() {
+        if event.is_free {
+            live.remove(&event.address);
+        } else {
+            live.insert(event.address, at);
+        }
+    }
+    let mut at: Vec<usize> = live.into_values().collect();
+    at.sort_unstable();
+    at.into_iter().filter_map(|at| events.get(at).copied()).collect()
+}
+
+/// These events for formats that have them one by one, such as Firefox's: the stacks that allocated, and the events with what
+/// they stand for. Frees of what was not allocated in them are left out.
+///
+/// ```
+/// # use heapledger_profile::formats::{EventWriter, firefox};
+/// # use heapledger_profile::{self as profile, Events, Names, Options};
+/// # #[global_allocator]
+/// # static ALLOCATOR: heapledger_allocator::Allocator = heapledger_allocator::Allocator::system();
+/// profile::start(Options { events: 100_000, ..Options::default() })?;
+/// // … and after a while:
+/// # let kept = std::hint::black_box(Vec::<u8>::with_capacity(64 << 20));
+/// let (profile, events) = profile::native_allocations(&Events::kept().read(), Names::Known);
+/// let mut file = Vec::new();
+/// let mut writer = firefox::Writer::new(&mut file, 100_000);
+/// events.iter().try_for_each(|event| writer.event(&profile, event))?;
+/// writer.finish(&profile)?; // for profiler.firefox.com
+/// # drop(writer);
+/// # assert!(String::from_utf8(file)?.contains("67108864"), "{profile:?}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn native_allocations(events: &[Event], names: Names) -> (formats::Profile, Vec<formats::Event>) {
+    let _ignored = heapledger_context::ignore();
+    let mut gatherer = Gatherer::new(names);
+    let (mut samples, mut places) = (Vec::<formats::Sample>::new(), HashMap::new());
+    // By address: the bytes that it stands for, and the sample.
+    let mut live: HashMap<u64, (u64, usize)> = HashMap::new();
+    let mut found = Vec::new();
+    for event in events {
+        let kind = if event.is_free {
+            let Some((bytes, sample)) = live.remove(&event.address) else { continue };
+            let sum = &mut samples[sample].amounts.live;
+            (sum.blocks, sum.bytes) = (sum.blocks.saturating_sub(event.stands_for.0), sum.bytes.saturating_sub(bytes));
+            formats::EventKind::Freed { bytes, sample }
+        } else {
+            let key = gatherer.stack(event.stack);
+            let sample = *places.entry(key).or_insert_with_key(|(locations, labels)| {
+                let (locations, labels) = (locations.clone(), labels.clone());
+                samples.push(formats::Sample { locations, labels, ..formats::Sample::default() });
+                samples.len() - 1
+            });
+            let bytes = event.stands_for.0 * event.size.0;
+            live.insert(event.address, (bytes, sample));
+            let formats::Amounts { allocated, live: held, .. } = &mut samples[sample].amounts;
+            for sum in [allocated, held] {
+                (sum.blocks, sum.bytes) = (sum.blocks + event.stands_for.0, sum.bytes + bytes);
+            }
+            formats::EventKind::Allocated { bytes, sample }
+        };
+        let (time_ns, address) = (event.time.as_nanos() as u64, event.address);
+        found.push(formats::Event { time_ns, process: 0, thread: event.thread.0, address, kind });
+    }
+    (gatherer.profile(samples), found)
+}

@@ -1,0 +1,125 @@
+//! Recordings of allocations and frees as another tool has written them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Write;
+
+use heapledger_core::{Api, Blocks, Bytes, Serial, ThreadId};
+use heapledger_profiles::{self as profiles, Profile};
+use heapledger_recording::{
+    Event, EventKind, EventsEncoder, Extras, Footer, FreedBlock, ImageId, Live, Record, Sampled, Thread, Time,
+};
+
+use crate::import::places::Common;
+use crate::import::tree::{Tree, image_end, image_start, leaf, session};
+use crate::rewrite::{Draft, Error};
+
+/// A recording of events, as it grows.
+#[derive(Debug)]
+pub struct ImportedEvents<'d, W> {
+    draft: &'d mut Draft<W>,
+    /// By the index that events have.
+    processes: Vec<Process>,
+    time: Time,
+}
+
+/// What is known of a process so far.
+#[derive(Debug)]
+struct Process {
+    encoder: EventsEncoder,
+    /// By address.
+    live: HashMap<u64, (Serial, u64)>,
+    live_sum: Live,
+    threads: HashMap<u32, ThreadId>,
+    /// Samples that its blocks are of.
+    samples: BTreeSet<usize>,
+}
+
+impl Process {
+    fn new(image: ImageId) -> Process {
+        let (live, threads, samples) = <(HashMap<_, _>, HashMap<_, _>, BTreeSet<_>)>::default();
+        Process { encoder: EventsEncoder::new(image), live, live_sum: Live::default(), threads, samples }
+    }
+}
+
+fn image(process: usize) -> ImageId {
+    ImageId(process as u32 + 1)
+}
+
+impl<'d, W: Write> ImportedEvents<'d, W> {
+    /// Nothing has happened yet.
+    pub fn new(draft: &'d mut Draft<W>) -> ImportedEvents<'d, W> {
+        ImportedEvents { draft, processes: vec![Process::new(image(0))], time: Time(0) }
+    }
+
+    /// Adds what happened next. A free of what is not live is left out.
+    ///
+    /// # Errors
+    ///
+    /// Those of the recording's file.
+    pub fn add(&mut self, event: &profiles::Event) -> Result<(), Error> {
+        while self.processes.len() <= event.process {
+            self.processes.push(Process::new(image(self.processes.len())));
+        }
+        self.time = self.time.max(Time(event.time_ns));
+        let process = &mut self.processes[event.process];
+        let next = ThreadId(process.threads.len() as u32);
+        let thread = *process.threads.entry(event.thread).or_insert(next);
+        let (api, kind) = match event.kind {
+            profiles::EventKind::Allocated { bytes, sample } => {
+                let serial = process.encoder.next_serial();
+                process.live.insert(event.address, (serial, bytes));
+                process.live_sum.bytes.0 = process.live_sum.bytes.0.saturating_add(bytes);
+                process.live_sum.blocks = Blocks(process.live_sum.blocks.0 + 1);
+                process.samples.insert(sample);
+                (Api::Malloc, EventKind::Alloc { serial, size: Bytes(bytes), stack: leaf(sample) })
+            }
+            profiles::EventKind::Freed { .. } => {
+                let Some((serial, bytes)) = process.live.remove(&event.address) else { return Ok(()) };
+                process.live_sum.bytes.0 = process.live_sum.bytes.0.saturating_sub(bytes);
+                process.live_sum.blocks.0 -= 1;
+                (Api::Free, EventKind::Free { block: FreedBlock::Known(serial) })
+            }
+        };
+        let event = Event { time: self.time, thread, call: api.into(), kind, sampled: Sampled::NOT };
+        process.encoder.push(&event, &Extras::default(), process.live_sum)?;
+        if process.encoder.is_full() { flush(self.draft, &mut process.encoder) } else { Ok(()) }
+    }
+
+    /// Says what the events were of. The recording is then to be [counted](Draft::count_and_finish), with this footer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the recording's file.
+    pub fn finish(mut self, profile: &Profile, source: &str) -> Result<Footer, Error> {
+        let time = self.time.max(Time(profile.duration_ns));
+        let (mut common, mut records) = (Common::default(), vec![session(profile, source, false)]);
+        let places = common.add(profile);
+        let mut all_nodes = Vec::new();
+        for (at, process) in self.processes.iter_mut().enumerate() {
+            flush(self.draft, &mut process.encoder)?;
+            let mut tree = Tree::new(profile, &places, profile.samples.len() as u32);
+            process.samples.iter().for_each(|&sample| tree.add_leaf(sample, &mut common));
+            let image = image(at);
+            let known = profile.processes.get(at);
+            let (pid, command) = known.map_or((profile.pid, &profile.command), |known| (known.pid, &known.name));
+            records.push(image_start(image, pid, command, profile));
+            records.extend(tree.mappings(image));
+            let threads = process.threads.iter();
+            records.extend(
+                threads.map(|(&tid, &thread)| Record::Thread(Thread { image, thread, tid, ..Thread::default() })),
+            );
+            records.push(image_end(image, time));
+            all_nodes.push((image, tree.nodes));
+        }
+        records.extend(common.records(source));
+        self.draft.records(&records)?;
+        for (image, nodes) in all_nodes {
+            self.draft.nodes(image, nodes)?;
+        }
+        Ok(Footer { time, complete: true, ..Footer::default() })
+    }
+}
+
+fn flush<W: Write>(draft: &mut Draft<W>, encoder: &mut EventsEncoder) -> Result<(), Error> {
+    draft.put(|compressor| Ok(encoder.finish(compressor)))
+}

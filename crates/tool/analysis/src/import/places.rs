@@ -1,0 +1,132 @@
+//! Where the places of other tools' files are in a recording: modules, names, and texts, which all its images have in common.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use heapledger_profiles::{self as profiles, Location, Profile};
+use heapledger_recording::{Module, ModuleId, NamedFunction, Place, Record, Text, TextId};
+use heapledger_symbols::Headers;
+
+/// What is said for good, for all images.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    modules: Vec<Module>,
+    module_ids: HashMap<(Vec<u8>, Vec<u8>), ModuleId>,
+    /// By path.
+    headers: HashMap<String, Option<Headers>>,
+    places: Vec<Record>,
+    /// By module and offset: the functions that were said to be there.
+    named: HashMap<(ModuleId, u64), Vec<Vec<u8>>>,
+    /// The next place in no module.
+    nowhere: u64,
+    texts: Vec<Vec<u8>>,
+    text_ids: HashMap<Vec<u8>, TextId>,
+}
+
+/// The modules and places of a profile.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Of each module its id, and what to subtract from its addresses.
+    pub(super) modules: Vec<(ModuleId, u64)>,
+    /// Of each location its module and its offset there.
+    pub(super) locations: Vec<(ModuleId, u64)>,
+}
+
+/// The module of places that are in none, and differ by their names only.
+const NOWHERE: ModuleId = ModuleId(1);
+
+impl Common {
+    /// Takes the modules and places of a profile in.
+    pub(super) fn add(&mut self, profile: &Profile) -> Places {
+        let modules: Vec<_> = profile.modules.iter().map(|module| self.module(module)).collect();
+        let locations = profile.locations.iter().map(|location| self.place(location, &modules)).collect();
+        Places { modules, locations }
+    }
+
+    /// The number of a text.
+    pub(super) fn text(&mut self, bytes: Vec<u8>) -> TextId {
+        let texts = &mut self.texts;
+        *self.text_ids.entry(bytes).or_insert_with_key(|bytes| {
+            texts.push(bytes.clone());
+            TextId(texts.len() as u32)
+        })
+    }
+
+    /// All of it.
+    pub(super) fn records(self, source: &str) -> Vec<Record> {
+        let mut records: Vec<Record> = self.modules.into_iter().map(Record::Module).collect();
+        if self.nowhere > 0 {
+            let path = format!("[{source}]").into_bytes();
+            records.push(Record::Module(Module { module: NOWHERE, path, build_id: Vec::new() }));
+        }
+        records.extend(self.places);
+        let texts = (1..).zip(self.texts);
+        records.extend(texts.map(|(id, bytes)| Record::Text(Text { text: TextId(id), bytes, ..Text::default() })));
+        records
+    }
+
+    fn module(&mut self, module: &profiles::Module) -> (ModuleId, u64) {
+        let headers = self.headers.entry(module.path.clone()).or_insert_with_key(|path| {
+            // What is no path is the name of something else.
+            if path.starts_with('/') { Headers::read(Path::new(path)) } else { None }
+        });
+        let mut build_id = bytes_of(&module.build_id);
+        if build_id.is_empty() {
+            // The file is taken for what the program ran. Should it be another one later, that will be seen.
+            build_id = headers.as_ref().and_then(|it| it.build_id.as_ref()).map_or(build_id, |id| id.0.to_vec());
+        }
+        // Without the file: as if it were mapped as it is.
+        let bias = module
+            .bias
+            .or_else(|| headers.as_ref()?.bias(module.start, module.file_offset))
+            .unwrap_or(module.start.wrapping_sub(module.file_offset));
+        let (path, next) = (module.path.clone().into_bytes(), ModuleId(self.modules.len() as u32 + 2));
+        let modules = &mut self.modules;
+        let id = *self.module_ids.entry((path, build_id)).or_insert_with_key(|(path, build_id)| {
+            modules.push(Module { module: next, path: path.clone(), build_id: build_id.clone() });
+            next
+        });
+        (id, bias)
+    }
+
+    /// Where a location is. What has names is found by them, wherever it was.
+    fn place(&mut self, location: &Location, modules: &[(ModuleId, u64)]) -> (ModuleId, u64) {
+        let own = location.module.and_then(|at| modules.get(at));
+        let own = own.map(|&(module, bias)| (module, location.address.wrapping_sub(bias)));
+        if !location.frames.iter().any(|frame| frame.known) {
+            return own.unwrap_or((ModuleId::UNKNOWN, location.address));
+        }
+        let functions: Vec<Vec<u8>> = location.frames.iter().map(function).collect();
+        if let Some(own) = own {
+            let named = self.named.entry(own);
+            let is_new = matches!(named, std::collections::hash_map::Entry::Vacant(_));
+            // The same address with other names is a place of its own.
+            if *named.or_insert_with(|| functions.clone()) == functions {
+                if is_new {
+                    self.places.push(Record::Place(Place { module: own.0, offset: own.1, functions }));
+                }
+                return own;
+            }
+        }
+        let offset = self.nowhere;
+        self.nowhere += 1;
+        self.places.push(Record::Place(Place { module: NOWHERE, offset, functions }));
+        (NOWHERE, offset)
+    }
+}
+
+fn function(frame: &profiles::Frame) -> Vec<u8> {
+    let name = if frame.full_name.is_empty() { &frame.function } else { &frame.full_name };
+    let file = (!frame.file.is_empty()).then(|| frame.file.as_str().into());
+    NamedFunction { name: name.as_str().into(), file, line: frame.line }.to_bytes()
+}
+
+/// Of hexadecimal digits; none if they are none.
+fn bytes_of(digits: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = digits.as_bytes().chunks(2).map(|pair| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    });
+    pairs.collect::<Option<Vec<u8>>>().unwrap_or_default()
+}

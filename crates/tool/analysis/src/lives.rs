@@ -1,0 +1,243 @@
+//! The most that was live of each stack, and for how long its blocks lived: what only the events tell.
+
+use std::collections::HashMap;
+
+use heapledger_core::{Blocks, Bytes, StackId};
+use heapledger_recording::Damage;
+
+use crate::amount::Amount;
+use crate::error::Error;
+use crate::events::expect_events;
+use crate::moment::Selection;
+use crate::names::Names;
+use crate::profile::Holdings;
+use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::stacks::{MergedStacks, NodeId};
+
+/// How the blocks of a group of stacks lived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lived {
+    /// The most bytes of it that were live at once, and how many blocks they were.
+    pub most: Amount,
+    /// For how long its blocks lived, added up, in nanoseconds; those that are live at the end, until then. Without blocks that
+    /// were live when the recording began.
+    pub lifetimes_ns: u64,
+}
+
+/// How blocks lived.
+#[derive(Debug, Default)]
+pub struct Lives {
+    /// Of each group.
+    pub groups: Vec<Lived>,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// How the blocks of a selection lived, whatever its moment. `groups`: under which number each stack of the holdings counts; others
+/// count nowhere. A replay of all events. Memory: some 100 bytes for each block that is live at once.
+///
+/// A block that is put down to another stack lived there all the time; the maximum of the first has it only if another block of
+/// that went before.
+pub fn lives(
+    names: &mut Names<'_, '_>,
+    holdings: &mut Holdings,
+    groups: &HashMap<NodeId, usize>,
+    selection: &Selection,
+    progress: Progress<'_>,
+) -> Result<Lives, Error> {
+    let recording = names.recording();
+    let (filter, memory_max) = (&selection.filter, selection.memory_max);
+    expect_events(recording)?;
+    let images = filter.images(recording)?;
+    let mut rounds = Rounds::new(progress, filter, false);
+    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    let mut merged = MergedStacks::beside(std::mem::take(&mut holdings.stacks), recording);
+    let number = |origin: Origin| match sieve.verdict(names, &mut merged, &origin) {
+        Verdict::Selected(node) => groups.get(&node).map_or(NOWHERE, |&group| StackId(group as u32 + 1)),
+        Verdict::Outside | Verdict::LeftOut => NOWHERE,
+    };
+    let length = groups.values().max().map_or(0, |&last| last + 1);
+    let mut watch = Watch { number, groups: vec![Running::default(); length] };
+    let span = Span::default();
+    let replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, &mut watch, progress));
+    let groups = watch.groups.into_iter().map(Running::finish).collect();
+    let stacks_damage = std::mem::take(&mut merged.damage);
+    holdings.stacks = merged.stacks;
+    let damage = replayed?.damage.into_iter().chain(stacks_damage).chain(sieve.damage());
+    Ok(Lives { groups, damage: each_once(damage.collect()) })
+}
+
+/// What is counted in no group; group `n` is number `n + 1`.
+const NOWHERE: StackId = StackId(0);
+
+struct Watch<N> {
+    number: N,
+    groups: Vec<Running>,
+}
+
+impl<N> Watch<N> {
+    fn group(&mut self, number: StackId) -> Option<&mut Running> {
+        self.groups.get_mut((number.0 as usize).checked_sub(1)?)
+    }
+}
+
+impl<N: FnMut(Origin) -> StackId> Follower for &mut Watch<N> {
+    const WANTS_GONE: bool = true;
+
+    fn enters(&mut self, origin: Origin) -> StackId {
+        let number = (self.number)(origin);
+        if let Some(group) = self.group(number) {
+            group.live += origin.amount();
+        }
+        number
+    }
+
+    fn goes(&mut self, gone: Gone) {
+        let Some(group) = self.group(gone.group) else { return };
+        if gone.why != Why::Moves {
+            group.note();
+            let lifetime = gone.call.map_or(0, |(_, born)| gone.at.0.saturating_sub(born.0));
+            let lifetimes = lifetime.saturating_mul(gone.amount.blocks.0);
+            group.lived.lifetimes_ns = group.lived.lifetimes_ns.saturating_add(lifetimes);
+        }
+        let live = &mut group.live;
+        live.bytes = Bytes(live.bytes.0.saturating_sub(gone.amount.bytes.0));
+        live.blocks = Blocks(live.blocks.0.saturating_sub(gone.amount.blocks.0));
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Running {
+    live: Amount,
+    lived: Lived,
+}
+
+impl Running {
+    /// A group has the most just before it loses a block, or at the end: so a block that is put down to it only until the program
+    /// says what it is has no part in that.
+    fn note(&mut self) {
+        let (live, most) = (self.live, &mut self.lived.most);
+        if (live.bytes, live.blocks) > (most.bytes, most.blocks) {
+            *most = live;
+        }
+    }
+
+    fn finish(mut self) -> Lived {
+        self.note();
+        self.lived
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use heapledger_core::Serial;
+    use heapledger_recording::{
+        EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, Node, NodeCache, NodeKind, Recording,
+    };
+    use heapledger_symbols::{Options, Symbolizer};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::moment::Moment;
+    use crate::testing::{steps, write};
+
+    type Frames = Vec<u64>;
+
+    /// Where a block is, its size, and when it was allocated.
+    type Block = (Frames, u64, u64);
+
+    /// What happens to the live blocks of a stack: time, image, bytes and blocks more or fewer.
+    type Change = (u64, ImageId, Frames, i64, i64);
+
+    /// What changes, in order, and how long the blocks of each stack lived.
+    fn model(recording: &Recording<'_>) -> (Vec<Change>, BTreeMap<Frames, u64>) {
+        let (mut changes, mut lifetimes) = (Vec::new(), BTreeMap::new());
+        for image in recording.images().iter().map(|image| image.image) {
+            let tree = recording.stack_tree(image, &mut NodeCache::default());
+            let frames = |stack| -> Frames {
+                let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
+                tree.frames(stack).filter(is_frame).map(|node| node.offset).collect()
+            };
+            let mut live: BTreeMap<Serial, Block> = BTreeMap::new();
+            let mut buffer = EventsBuffer::default();
+            for chunk in recording.event_chunks(image) {
+                for event in chunk.decode(&mut buffer).unwrap().as_slice() {
+                    let time = event.time.0;
+                    let (freed, allocated) = match event.kind {
+                        EventKind::Alloc { serial, size, stack } => (FreedBlock::None, Some((serial, size, stack))),
+                        EventKind::Realloc { old, serial, size, stack } => (old, Some((serial, size, stack))),
+                        EventKind::Free { block } => (block, None),
+                        EventKind::Failed { .. } => (FreedBlock::None, None),
+                        EventKind::Move { block, stack } => {
+                            live.get_mut(&block).unwrap().0 = frames(stack);
+                            (FreedBlock::None, None)
+                        }
+                    };
+                    if let FreedBlock::Known(serial) = freed {
+                        let (frames, size, born) = live.remove(&serial).unwrap();
+                        changes.push((time, image, frames.clone(), -(size as i64), -1));
+                        *lifetimes.entry(frames).or_default() += time - born;
+                    }
+                    if let Some((serial, size, stack)) = allocated {
+                        changes.push((time, image, frames(stack), size.0 as i64, 1));
+                        live.insert(serial, (frames(stack), size.0, time));
+                    }
+                }
+            }
+            let end = recording.image_end(image);
+            let over = end.map_or(recording.footer().unwrap().time, |end| end.time).0;
+            // What runs on is over after all else.
+            let after = end.is_none_or(|end| end.reason == ImageEndReason::Detached);
+            for (frames, size, born) in live.into_values() {
+                changes.push((over + u64::from(after), image, frames.clone(), -(size as i64), -1));
+                *lifetimes.entry(frames).or_default() += over - born;
+            }
+        }
+        changes.sort_by_key(|(time, image, ..)| (*time, *image));
+        (changes, lifetimes)
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_model_says(steps in steps(150), with_moves: bool) {
+            let steps: Vec<_> = steps.into_iter().filter(|step| with_moves || !step.is_move()).collect();
+            let (finished, _, _) = write(&steps);
+            let recording = Recording::open(&finished).unwrap();
+            let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+            let selection = Selection::at(Moment::Total);
+            let mut holdings = Holdings::load(&mut names, &selection, &mut |_, _| ()).unwrap();
+            let mut stacks: Vec<Frames> = Vec::new();
+            let mut groups = HashMap::new();
+            for (node, _) in &holdings.sites {
+                let frames: Frames = holdings.stacks.frames(*node).map(|frame| frame.offset).collect();
+                let group = stacks.iter().position(|stack| *stack == frames).unwrap_or(stacks.len());
+                if group == stacks.len() {
+                    stacks.push(frames);
+                }
+                groups.insert(*node, group);
+            }
+            let found = lives(&mut names, &mut holdings, &groups, &selection, &mut |_, _| ()).unwrap();
+            prop_assert_eq!(found.damage.len(), 0);
+
+            let (changes, lifetimes) = model(&recording);
+            let mut live: BTreeMap<Frames, (i64, i64)> = BTreeMap::new();
+            let mut most: BTreeMap<Frames, (i64, i64)> = BTreeMap::new();
+            for (_, _, frames, bytes, blocks) in changes {
+                let live = live.entry(frames.clone()).or_default();
+                *live = (live.0 + bytes, live.1 + blocks);
+                let most = most.entry(frames).or_default();
+                *most = (*most).max(*live);
+            }
+            for (frames, lived) in stacks.iter().zip(&found.groups) {
+                prop_assert_eq!(lived.lifetimes_ns, lifetimes.get(frames).copied().unwrap_or_default(), "{:?}", frames);
+                if !with_moves {
+                    let found = (lived.most.bytes.0 as i64, lived.most.blocks.0 as i64);
+                    prop_assert_eq!(found, most.get(frames).copied().unwrap_or_default(), "{:?}", frames);
+                }
+            }
+        }
+    }
+}

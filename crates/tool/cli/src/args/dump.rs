@@ -1,0 +1,72 @@
+//! Memory dumps of running programs.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::select;
+
+/// Ask running programs what their parts hold, and write that for Chrome's viewer
+///
+/// A memory dump: all parts of a program say what they hold, at one moment, with the
+/// heap by stack and type where the program keeps account of it. The file is a trace,
+/// which Chrome's about:tracing shows. Several processes are asked at the same time.
+///
+/// A program answers when it has been built with the library's feature `dump`, and has
+/// called `heapledger::reports::listen()`: see docs/dumps.md.
+///
+///     $ heapledger dump 4711 -o trace.json
+///     $ heapledger dump 4711 4712 --level light -o trace.json
+///     $ heapledger dump 4711 --every 1s --count 10 -o trace.json
+///
+/// For heaps, the program calls `heapledger::dump::set_heap_profiling(true)`, or runs
+/// with HEAPLEDGER_HEAP_PROFILING=1 in its environment.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Dump {
+    /// The processes
+    #[arg(value_name = "PID", required = true)]
+    pub(crate) processes: Vec<u32>,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// How much is told
+    #[arg(long, value_name = "LEVEL", default_value = "detailed")]
+    pub(crate) level: DumpLevel,
+
+    /// How heaps are written
+    #[arg(long, value_name = "HOW", default_value = "entries")]
+    pub(crate) heaps: DumpHeaps,
+
+    /// From one dump to the next
+    #[arg(long, value_name = "TIME", value_parser = select::duration, default_value = "1s")]
+    pub(crate) every: Duration,
+
+    /// How many dumps
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) count: NonZeroU32,
+}
+
+/// How much a dump tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpLevel {
+    /// Numbers of names that tell nothing of what users do
+    Background,
+    /// A few entries for each part of the program
+    Light,
+    /// All there is, with heaps and mappings
+    Detailed,
+}
+
+/// How heaps are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpHeaps {
+    /// The parts that matter, for viewers of all years
+    Entries,
+    /// Every stack and type, for viewers from 2017 on
+    Aggregated,
+}

@@ -1,0 +1,88 @@
+//! `heapledger dump`: what running programs say that they hold, as a trace.
+
+use std::io;
+use std::thread;
+use std::time::SystemTime;
+
+use heapledger_profiles::chrome::request::Request;
+use heapledger_profiles::chrome::{Cut, Guid, HeapFormat, Kind, Level, ProcessDump, Trace};
+
+use crate::args::{Dump, DumpHeaps, DumpLevel};
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
+
+/// The longest answer that is taken.
+const DUMP_BYTES_MAX: usize = 1 << 30;
+
+pub(crate) fn run(arguments: &Dump, out: &mut Output) -> Result<()> {
+    // Before the file is there: whoever cannot be asked is told of at once.
+    let first = ask_all(arguments)?;
+    let heaps = match arguments.heaps {
+        DumpHeaps::Entries => HeapFormat::Entries(Cut::default()),
+        DumpHeaps::Aggregated => HeapFormat::Aggregated,
+    };
+    let mut failure = None;
+    let written = out.save(&arguments.output, |out| {
+        let mut trace = Trace::begin(out, heaps)?;
+        let mut write = |(guid, dumps): (Guid, Vec<ProcessDump>)| -> io::Result<()> {
+            dumps.iter().try_for_each(|dump| trace.dump(guid, Kind::Explicit, dump))
+        };
+        write(first)?;
+        for _ in 1..arguments.count.get() {
+            thread::sleep(arguments.every);
+            match ask_all(arguments) {
+                Ok(dumps) => write(dumps)?,
+                // The program may have ended: what it has said is kept.
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        trace.finish().map(drop)
+    });
+    written.and(failure.map_or(Ok(()), Err))
+}
+
+/// Asks all processes, at once, for a dump of the same number.
+fn ask_all(arguments: &Dump) -> Result<(Guid, Vec<ProcessDump>)> {
+    let level = match arguments.level {
+        DumpLevel::Background => Level::Background,
+        DumpLevel::Light => Level::Light,
+        DumpLevel::Detailed => Level::Detailed,
+    };
+    let guid = Guid::of(&format!("{}:{:?}", std::process::id(), SystemTime::now()));
+    let (provider_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
+    let request = Request { guid, level, kind: Kind::Explicit, provider_deadline, deadline };
+    let line = request.to_line();
+    let answers: Vec<Result<ProcessDump>> = thread::scope(|scope| {
+        let asked: Vec<_> = arguments
+            .processes
+            .iter()
+            .map(|&pid| {
+                let line = &line;
+                (pid, scope.spawn(move || ask(pid, line)))
+            })
+            .collect();
+        let joined = asked.into_iter().map(|(pid, asked)| {
+            asked
+                .join()
+                .unwrap_or_else(|_| Err(Failure::new(Exit::Unexpected, format_args!("asking process {pid} failed"))))
+        });
+        joined.collect()
+    });
+    Ok((guid, answers.into_iter().collect::<Result<_>>()?))
+}
+
+fn ask(pid: u32, line: &str) -> Result<ProcessDump> {
+    let answer = process::ask(pid, line, "the memory dump", DUMP_BYTES_MAX)?;
+    let mut dump = ProcessDump::parse(&answer).map_err(|error| {
+        Failure::caused(Exit::Unreadable, format_args!("process {pid} gives no memory dump"), error)
+            .hint("it may have been built with another version of Heapledger; see docs/dumps.md")
+    })?;
+    // Whatever it says that it is.
+    dump.pid = pid;
+    Ok(dump)
+}

@@ -1,0 +1,269 @@
+//! Recordings in formats that have a place for each allocation and each free.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use flate2::write::GzEncoder;
+use heapledger_analysis::{self as analysis, Filter, Happened, HeapEvent, Heaps, History, Moment, NodeId, Selection};
+use heapledger_profiles::{
+    Amount, Event, EventKind, EventWriter, Holds, Known, Point, Process, Profile, Snapshot, firefox, heaptrack, massif,
+};
+use heapledger_recording::{ImageId, Recording, Time};
+
+use crate::args::Export;
+use crate::error::Result;
+use crate::export::gather::Gatherer;
+use crate::format::counted;
+use crate::input::Input;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::question::Question;
+
+/// A format of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Heaptrack,
+    Firefox,
+}
+
+impl Format {
+    pub(super) fn holds(self) -> Holds {
+        match self {
+            Format::Heaptrack => heaptrack::HOLDS,
+            Format::Firefox => firefox::HOLDS,
+        }
+    }
+
+    fn heaps(self) -> Heaps {
+        match self {
+            Format::Heaptrack => Heaps::One,
+            Format::Firefox => Heaps::PerProcess,
+        }
+    }
+}
+
+/// Writes the file; returns what went into it, and sentences about what did not.
+pub(super) fn export(
+    mut question: Question<'_, '_>,
+    format: Format,
+    arguments: &Export,
+    out: &mut Output,
+) -> Result<(Profile, Vec<String>)> {
+    let (recording, input) = (question.recording, question.input);
+    let selection = question.selection.clone();
+    let filter = &selection.filter;
+    let images = filter.images(recording).map_err(|error| input.unanswered(error))?;
+    if recording.session().is_some_and(|session| session.totals_only) {
+        return Err(input.unanswered(analysis::Error::NoEvents));
+    }
+    let (mut processes, places) = processes(recording, &images);
+    for process in processes.iter_mut().filter(|_| format == Format::Firefox) {
+        process.timeline = timeline(&mut question, selection.moment, Some(process.pid))?;
+    }
+    let mut gatherer = Gatherer::new(recording, &mut question.labels);
+    let profile = &mut gatherer.profile;
+    profile.processes = processes;
+    profile.known = Known { allocated: true, temporaries: true, peak: true, end: true, ..Known::default() };
+    if let Moment::At(time) = selection.moment {
+        profile.duration_ns = time.0;
+    }
+
+    let mut samples: HashMap<NodeId, usize> = HashMap::new();
+    let (mut happened, mut told) = (Ok(analysis::HeapEvents::default()), Vec::new());
+    let saved = out.save(&arguments.output, |out| {
+        let mut out = Compressed::new(&arguments.output, out)?;
+        let mut writer: Box<dyn EventWriter + '_> = match format {
+            Format::Heaptrack => Box::new(heaptrack::Writer::new(&mut out, peak(recording, &selection))),
+            Format::Firefox => Box::new(firefox::Writer::new(&mut out, arguments.blocks_max)),
+        };
+        let (mut progress, mut written) = (Progress::new(), Ok(()));
+        happened = analysis::heap_events(
+            &mut gatherer,
+            &selection,
+            format.heaps(),
+            &mut |done, all| progress.events(done, all),
+            |gatherer, stacks, event| {
+                let sample = *samples.entry(event.stack).or_insert_with(|| gatherer.sample(stacks, event.stack));
+                let profile = &mut gatherer.profile;
+                profile.duration_ns = profile.duration_ns.max(event.time.0);
+                written = writer.event(profile, &shown(recording, &places, event, sample));
+                if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            },
+        );
+        drop(progress);
+        written?;
+        if happened.is_err() {
+            return Err(io::Error::other("it is not known what happened"));
+        }
+        writer.finish(&gatherer.profile)?;
+        told.extend(writer.merged());
+        drop(writer);
+        out.finish()
+    });
+    let happened = happened.map_err(|error| input.unanswered(error))?;
+    saved?;
+    input.warn_of(&happened.damage);
+    if happened.gone > 0 && format.heaps() == Heaps::One {
+        let blocks = counted(happened.gone, "block that was", "blocks that were");
+        told.push(format!(
+            "{blocks} live when a process was over, before others were, are freed there: --process exports one alone"
+        ));
+    }
+    Ok((gatherer.profile, told))
+}
+
+/// The most that will be live, if that is known; 0 otherwise.
+fn peak(recording: &Recording<'_>, selection: &Selection) -> u64 {
+    let counts = recording.footer().map(|footer| &footer.counts).filter(|_| selection.filter == Filter::default());
+    let is_reached = |at: &Time| selection.moment.time().is_none_or(|until| *at <= until);
+    counts.filter(|counts| is_reached(&counts.bytes_live_max_time)).map_or(0, |counts| counts.bytes_live_max.0)
+}
+
+/// Where blocks are: of each image its process, and the how-manieth of that it is.
+type Places = HashMap<ImageId, (usize, u64)>;
+
+fn processes(recording: &Recording<'_>, images: &[ImageId]) -> (Vec<Process>, Places) {
+    let (mut processes, mut places) = (Vec::new(), Places::new());
+    for process in recording.processes() {
+        let selected: Vec<ImageId> = process.images.iter().copied().filter(|image| images.contains(image)).collect();
+        let (Some(&first), Some(&last)) = (selected.first(), selected.last()) else { continue };
+        places.extend((0..).zip(selected).map(|(at, image)| (image, (processes.len(), at))));
+        let path = recording.image(last).map_or(&[][..], |image| &image.executable);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        processes.push(Process {
+            pid: process.pid,
+            name: String::from_utf8_lossy(name).into_owned(),
+            start_ns: recording.image(first).map_or(0, |image| image.time.0),
+            end_ns: recording.image_end(last).map(|end| end.time.0),
+            timeline: Vec::new(),
+        });
+    }
+    (processes, places)
+}
+
+/// What was live over time until a moment, in one process or in all. Empty if not all blocks of the processes are selected.
+pub(super) fn timeline(question: &mut Question<'_, '_>, moment: Moment, pid: Option<u32>) -> Result<Vec<Point>> {
+    if !question.selection.filter.is_of_all_blocks() {
+        return Ok(Vec::new());
+    }
+    let until = moment.time().unwrap_or(Time(u64::MAX));
+    let mut selection = question.selection.moved(moment);
+    selection.filter = pid.map_or(selection.filter, Filter::process);
+    let history = question.answer(|names, _, progress| History::load(names.recording(), &selection, progress))?;
+    question.input.warn_of(&history.damage);
+    let points = history.live.iter().filter(|sample| sample.time <= until).map(|sample| Point {
+        time_ns: sample.time.0,
+        live: Amount { blocks: sample.live.blocks.0, bytes: sample.live.bytes.0 },
+    });
+    Ok(points.collect())
+}
+
+/// What each stack held at further moments: of as many parts of the time, when the most was live, but for the peak. Of a recording
+/// without events, none. A replay.
+pub(super) fn snapshots(
+    gatherer: &mut Gatherer<'_, '_, '_>,
+    input: &Input,
+    selection: &Selection,
+    timeline: &[Point],
+    peak_ns: u64,
+) -> Result<Vec<Snapshot>> {
+    const PARTS: usize = 8;
+    let mut times: Vec<u64> = massif::highest(timeline, PARTS).into_iter().map(|point| point.time_ns).collect();
+    times.retain(|&time| time != peak_ns);
+    let Some(&last) = times.last() else { return Ok(Vec::new()) };
+    let (mut samples, mut live): (HashMap<NodeId, usize>, Vec<Amount>) = (HashMap::new(), Vec::new());
+    let (mut times, mut taken) = (times.into_iter().peekable(), Vec::new());
+    let mut progress = Progress::new();
+    let happened = analysis::heap_events(
+        gatherer,
+        &selection.moved(Moment::At(Time(last))),
+        Heaps::One,
+        &mut |done, all| progress.events(done, all),
+        |gatherer, stacks, event| {
+            while let Some(time_ns) = times.next_if(|&time| time < event.time.0) {
+                taken.push(Snapshot { time_ns, live: live.clone() });
+            }
+            let at = *samples.entry(event.stack).or_insert_with(|| gatherer.sample(stacks, event.stack));
+            live.resize(live.len().max(at + 1), Amount::default());
+            let (live, bytes, blocks) = (&mut live[at], event.size.0, event.stands_for.0);
+            (live.blocks, live.bytes) = match event.what {
+                Happened::Allocated => (live.blocks.saturating_add(blocks), live.bytes.saturating_add(bytes)),
+                Happened::Freed | Happened::Gone => {
+                    (live.blocks.saturating_sub(blocks), live.bytes.saturating_sub(bytes))
+                }
+            };
+            ControlFlow::Continue(())
+        },
+    );
+    drop(progress);
+    match happened {
+        // It will be said once.
+        Ok(_) => taken.extend(times.map(|time_ns| Snapshot { time_ns, live: live.clone() })),
+        Err(analysis::Error::NoEvents) => {}
+        Err(error) => return Err(input.unanswered(error)),
+    }
+    Ok(taken)
+}
+
+/// An event as formats have it. Recordings number blocks; no two of a process have the same number.
+fn shown(recording: &Recording<'_>, places: &Places, event: &HeapEvent, sample: usize) -> Event {
+    const SERIAL_BITS: u32 = 37;
+    let (process, number) = places.get(&event.image).copied().unwrap_or_default();
+    let thread = event.thread.and_then(|thread| recording.thread(event.image, thread));
+    let bytes = event.size.0;
+    Event {
+        time_ns: event.time.0,
+        process,
+        thread: thread.map_or(0, |thread| thread.tid),
+        address: (number << SERIAL_BITS | event.serial.0) + 1,
+        kind: match event.what {
+            Happened::Allocated => EventKind::Allocated { bytes, sample },
+            Happened::Freed | Happened::Gone => EventKind::Freed { bytes, sample },
+        },
+    }
+}
+
+/// What readers unpack that go by a file's name.
+enum Compressed<'w> {
+    Plain(&'w mut dyn Write),
+    Gzip(GzEncoder<&'w mut dyn Write>),
+    Zstd(zstd::Encoder<'static, &'w mut dyn Write>),
+}
+
+impl<'w> Compressed<'w> {
+    fn new(path: &Path, out: &'w mut dyn Write) -> io::Result<Compressed<'w>> {
+        Ok(match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gz") => Compressed::Gzip(GzEncoder::new(out, flate2::Compression::default())),
+            Some("zst") => Compressed::Zstd(zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?),
+            _ => Compressed::Plain(out),
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Compressed::Plain(out) => out.flush(),
+            Compressed::Gzip(out) => out.finish().map(drop),
+            Compressed::Zstd(out) => out.finish().map(drop),
+        }
+    }
+
+    fn inner(&mut self) -> &mut dyn Write {
+        match self {
+            Compressed::Plain(out) => out,
+            Compressed::Gzip(out) => out,
+            Compressed::Zstd(out) => out,
+        }
+    }
+}
+
+impl Write for Compressed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner().flush()
+    }
+}

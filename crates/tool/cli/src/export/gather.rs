@@ -1,0 +1,308 @@
+//! What a recording holds, as a profile for other tools.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use heapledger_analysis::{
+    self as analysis, ContextId, Holding, Holdings, Metric, Moment, Names, NodeId, Place, StackFrame, Stacks, TypeBy,
+    UNKNOWN_TYPE,
+};
+use heapledger_profiles::{Amount, Amounts, Figure, Frame, Holds, Known, Location, Module, Profile, Sample, Snapshot};
+use heapledger_recording::{ModuleId, NodeKind, Recording};
+use heapledger_symbols::{BuildId, Headers};
+
+use crate::error::Result;
+use crate::export::events;
+use crate::label::{Labels, command};
+use crate::question::Question;
+use crate::sampled;
+
+/// The profile of a selection: what is live at its moment (at the peak, if it has none), and at the peak, at the end, and all that
+/// was allocated. What takes a replay only if the format has a place for it.
+pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<Profile> {
+    let shown = shown(question.metric, question.selection.moment);
+    if question.selection.moment == Moment::Total {
+        question.selection.moment = Moment::Peak;
+    }
+    let (what, moment) = (question.what(), question.selection.moment);
+    // What is live at a time of its own; what a replay up to then does not know follows.
+    let now = match moment {
+        Moment::At(_) => {
+            let now = question.holdings()?;
+            question.selection.moment = Moment::End;
+            Some(now)
+        }
+        _ => None,
+    };
+    let mut holdings = question.holdings()?;
+    let at_peak = match moment {
+        Moment::Peak => None,
+        _ => question.answer(|names, selection, progress| Holdings::at_peak(names, selection, progress))?,
+    };
+    let is_peak_known = moment == Moment::Peak || at_peak.is_some();
+    let notice = sampled::notice(question.recording);
+    // Of several rates the first: figures are estimates of everything already, whatever it is.
+    let sampling_bytes = question.recording.sampling().first().and_then(|one| one.rate.mean()).map(|mean| mean.0);
+    let found = at_peak.as_ref().unwrap_or(&holdings).peak_time;
+    let peak_ns = question.peak_time().or(found).map_or(0, |time| time.0);
+    let timeline = if holds.timeline { events::timeline(&mut question, Moment::End, None)? } else { Vec::new() };
+    let mut gatherer = Gatherer::new(question.recording, &mut question.labels);
+    let samples = gatherer.add(&holdings.stacks, &holdings.sites, |holding, sum| {
+        add(&mut sum.allocated, holding.total);
+        sum.temporaries += holding.total.temporaries.0;
+        add(&mut sum.end, holding.live);
+        if moment == Moment::Peak {
+            add(&mut sum.peak, holding.peak);
+        }
+        if now.is_none() {
+            add(&mut sum.live, holding.at(moment));
+        }
+    });
+    if let Some(now) = &now {
+        gatherer.add(&now.stacks, &now.sites, |holding, sum| add(&mut sum.live, holding.live));
+    }
+    if let Some(at_peak) = &at_peak {
+        gatherer.add(&at_peak.stacks, &at_peak.sites, |holding, sum| add(&mut sum.peak, holding.peak));
+    }
+    let snapshots = events::snapshots(&mut gatherer, question.input, &question.selection, &timeline, peak_ns)?;
+    let groups = gatherer.groups(samples, holds);
+    let mut profile = gatherer.profile;
+    profile.known = Known { allocated: true, temporaries: true, live: true, end: true, ..Known::default() };
+    profile.known.peak = is_peak_known;
+    let has_events = question.recording.session().is_some_and(|session| !session.totals_only);
+    if has_events && (holds.amounts.most || holds.amounts.lifetimes) {
+        let lives = question
+            .answer(|names, selection, progress| analysis::lives(names, &mut holdings, &groups, selection, progress))?;
+        question.input.warn_of(&lives.damage);
+        for (sample, lived) in profile.samples.iter_mut().zip(lives.groups) {
+            add(&mut sample.amounts.most, lived.most);
+            sample.amounts.lifetimes_ns = lived.lifetimes_ns;
+        }
+        (profile.known.most, profile.known.lifetimes) = (true, true);
+    }
+    (profile.timeline, profile.snapshots) = (timeline, snapshots);
+    if let Moment::At(time) = moment {
+        let live = profile.samples.iter().map(|sample| sample.amounts.live).collect();
+        profile.snapshots.push(Snapshot { time_ns: time.0, live });
+    }
+    sort(&mut profile);
+    profile.comments.push(format!("inuse: {what}"));
+    if let Some(notice) = notice {
+        profile.comments.push(notice);
+        profile.sampling_bytes = sampling_bytes;
+    }
+    (profile.moment, profile.shown, profile.peak_ns) = (what, shown, peak_ns);
+    profile.moment_ns = moment.time().map_or(0, |time| time.0);
+    Ok(profile)
+}
+
+/// Sites come in no particular order; the same recording gives the same file.
+fn sort(profile: &mut Profile) {
+    let samples = std::mem::take(&mut profile.samples);
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&samples[a], &samples[b]);
+        let key = |sample: &Sample| (sample.amounts.live.bytes, sample.amounts.allocated.bytes);
+        key(b).cmp(&key(a)).then_with(|| (&a.locations, &a.labels).cmp(&(&b.locations, &b.labels)))
+    });
+    for snapshot in &mut profile.snapshots {
+        snapshot.live = order.iter().map(|&at| snapshot.live.get(at).copied().unwrap_or_default()).collect();
+    }
+    let mut samples: Vec<Option<Sample>> = samples.into_iter().map(Some).collect();
+    profile.samples = order.into_iter().filter_map(|at| samples[at].take()).collect();
+}
+
+/// What is to be shown.
+fn shown(metric: Metric, moment: Moment) -> Figure {
+    match (metric, moment) {
+        (Metric::Temporaries, _) => Figure::Temporaries,
+        (Metric::Bytes, Moment::Total) => Figure::AllocatedBytes,
+        (Metric::Blocks, Moment::Total) => Figure::Allocations,
+        (Metric::Bytes, _) => Figure::LiveBytes,
+        (Metric::Blocks, _) => Figure::LiveBlocks,
+    }
+}
+
+fn add(sum: &mut Amount, amount: analysis::Amount) {
+    sum.blocks += amount.blocks.0;
+    sum.bytes += amount.bytes.0;
+}
+
+/// Names and values.
+type LabelList = Vec<(Cow<'static, str>, String)>;
+
+/// Gathers stacks that are equal once the allocator's own functions are left out.
+pub(super) struct Gatherer<'q, 'r, 'a> {
+    recording: &'r Recording<'a>,
+    labels: &'q mut Labels<'r, 'a>,
+    pub(super) profile: Profile,
+    /// Index in the profile, and bias.
+    modules: HashMap<ModuleId, (Option<usize>, u64)>,
+    /// By what was recorded, and how many functions are left of it.
+    locations: HashMap<(Option<StackFrame>, usize), usize>,
+    samples: HashMap<(Vec<usize>, LabelList), usize>,
+}
+
+impl<'r, 'a> AsMut<Names<'r, 'a>> for Gatherer<'_, 'r, 'a> {
+    fn as_mut(&mut self) -> &mut Names<'r, 'a> {
+        &mut self.labels.names
+    }
+}
+
+impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
+    pub(super) fn new(recording: &'r Recording<'a>, labels: &'q mut Labels<'r, 'a>) -> Self {
+        let session = recording.session();
+        let mut gatherer = Gatherer {
+            recording,
+            labels,
+            profile: Profile {
+                start_unix_ns: session.map_or(0, |session| session.start_unix_ns),
+                duration_ns: recording.footer().map_or(0, |footer| footer.time.0),
+                command: recording.images().first().map(command).unwrap_or_default(),
+                pid: recording.images().first().map_or(0, |image| image.pid),
+                comments: recording.images().first().map(command).into_iter().collect(),
+                ..Profile::default()
+            },
+            modules: HashMap::new(),
+            locations: HashMap::new(),
+            samples: HashMap::new(),
+        };
+        // The program comes first.
+        if let Some(program) = recording.images().first()
+            && let Some(module) = recording.modules().iter().find(|module| module.path == program.executable)
+        {
+            gatherer.module(module.module);
+        }
+        gatherer
+    }
+
+    /// Adds sites; returns which sample each has become a part of.
+    fn add(
+        &mut self,
+        stacks: &Stacks,
+        sites: &[(NodeId, Holding)],
+        add: impl Fn(&Holding, &mut Amounts),
+    ) -> HashMap<NodeId, usize> {
+        let mut added = HashMap::new();
+        for (stack, holding) in sites.iter().filter(|(_, holding)| !holding.is_nothing()) {
+            let at = self.sample(stacks, *stack);
+            add(holding, &mut self.profile.samples[at].amounts);
+            added.insert(*stack, at);
+        }
+        added
+    }
+
+    /// The sample that a stack is a part of.
+    pub(super) fn sample(&mut self, stacks: &Stacks, stack: NodeId) -> usize {
+        let places = self.labels.names.useful_places(stacks, stack);
+        let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
+        let mut labels = self.declared(stacks, stack);
+        let typed = self.labels.names.typed(stacks, stack);
+        if typed.name(TypeBy::Block).full() != UNKNOWN_TYPE {
+            labels.push(("type".into(), typed.name(TypeBy::Block).full().to_owned()));
+        }
+        let samples = &mut self.profile.samples;
+        *self.samples.entry((locations, labels)).or_insert_with_key(|(locations, labels)| {
+            let (locations, labels) = (locations.clone(), labels.clone());
+            samples.push(Sample { locations, labels, amounts: Amounts::default() });
+            samples.len() - 1
+        })
+    }
+
+    /// Which sample's maxima and lifetimes those of each stack are put down to: where labels have no place, stacks that differ in
+    /// nothing else have one maximum together, and the first of their samples has it.
+    fn groups(&self, mut stacks: HashMap<NodeId, usize>, holds: &Holds) -> HashMap<NodeId, usize> {
+        if !holds.labels {
+            let mut first: HashMap<&[usize], usize> = HashMap::new();
+            let samples = self.profile.samples.iter().enumerate();
+            let first: Vec<usize> = samples.map(|(at, sample)| *first.entry(&sample.locations).or_insert(at)).collect();
+            stacks.values_mut().for_each(|at| *at = first[*at]);
+        }
+        stacks
+    }
+
+    /// What the program said of a stack.
+    fn declared(&self, stacks: &Stacks, stack: NodeId) -> LabelList {
+        let (names, context) = (&self.labels.names, stacks.context(stack));
+        let mut labels = Vec::new();
+        if context != ContextId::NONE {
+            labels.push(("context".into(), names.context(stacks, context)));
+            labels.extend(stacks.task(names, context).map(|task| ("task".into(), names.scope(task))));
+        }
+        labels.extend(stacks.heap(stack).map(|heap| ("heap".into(), names.text(heap))));
+        labels
+    }
+
+    fn location(&mut self, place: &Place) -> usize {
+        let key = (place.at, place.frames.len());
+        if let Some(&at) = self.locations.get(&key) {
+            return at;
+        }
+        let id = place.at.map_or(ModuleId::UNKNOWN, |at| at.module);
+        let (module, bias) = self.module(id);
+        let offset = place.at.filter(|at| at.kind == NodeKind::Frame).map_or(0, |at| at.offset);
+        let location = Location {
+            module,
+            address: bias.wrapping_add(offset),
+            frames: place.frames.iter().map(|frame| self.frame(frame)).collect(),
+        };
+        self.profile.locations.push(location);
+        self.locations.insert(key, self.profile.locations.len() - 1);
+        self.profile.locations.len() - 1
+    }
+
+    fn frame(&self, frame: &analysis::Frame) -> Frame {
+        let name = self.labels.names.function(frame.function);
+        Frame {
+            function: self.labels.function(frame.function),
+            full_name: name.full.to_string(),
+            known: name.known,
+            file: frame.location.as_ref().map_or_else(String::new, |location| location.file.to_string()),
+            line: frame.location.as_ref().map_or(0, |location| location.line),
+        }
+    }
+
+    /// The index of a module, and what to add to its own addresses.
+    fn module(&mut self, id: ModuleId) -> (Option<usize>, u64) {
+        if let Some(&known) = self.modules.get(&id) {
+            return known;
+        }
+        let Some(module) = self.recording.module(id) else { return (None, 0) };
+        // A module may be elsewhere in each image: the first place that has it stands for all.
+        let images = self.recording.images().iter();
+        let mut mappings = images
+            .flat_map(|image| self.recording.mappings(image.image))
+            .filter(|mapping| mapping.module == id)
+            .peekable();
+        let first = mappings.peek().map(|first| (first.image, first.bias));
+        let (mut start, mut end) = (u64::MAX, 0);
+        for mapping in mappings.take_while(|mapping| first == Some((mapping.image, mapping.bias))) {
+            (start, end) = (start.min(mapping.start), end.max(mapping.end));
+        }
+        let bias = first.map_or(0, |(_, bias)| bias);
+        // The code, which is all that stacks go through; or the whole of it, if the file is not there.
+        let headers = Headers::read(Path::new(OsStr::from_bytes(&module.path)));
+        let code = headers.as_ref().and_then(Headers::code).filter(|code| {
+            let first = bias.wrapping_add(code.start);
+            (start..end).contains(&first) && first.checked_add(code.end - code.start).is_some()
+        });
+        let (start, end, file_offset) = match code {
+            Some(code) => (bias.wrapping_add(code.start), bias.wrapping_add(code.end), code.offset),
+            None => (start.min(end), end, 0),
+        };
+        self.profile.modules.push(Module {
+            path: String::from_utf8_lossy(&module.path).into_owned(),
+            build_id: BuildId(module.build_id.as_slice().into()).to_string(),
+            start,
+            end,
+            file_offset,
+            bias: Some(bias),
+        });
+        let known = (Some(self.profile.modules.len() - 1), bias);
+        self.modules.insert(id, known);
+        known
+    }
+}

@@ -1,0 +1,201 @@
+//! Files of other tools, as recordings.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use heapledger_analysis::rewrite::Draft;
+use heapledger_analysis::{ImportedEvents, assumed, import};
+use heapledger_profiles::{
+    Event, Profile, ReadError, chrome, dhat, firefox, gperftools, heaptrack, jemalloc, massif, pprof,
+};
+use heapledger_recording::Recording;
+use memmap2::Mmap;
+
+use crate::error::Failure;
+use crate::exit::Exit;
+use crate::progress::Progress;
+
+/// How much of a file is looked at to know what it is.
+const HEAD: u64 = 64 << 10;
+/// How many bytes a packed file may have unpacked, where it is read as a whole.
+const BYTES_MAX: u64 = 2 << 30;
+
+/// A format that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    Jemalloc,
+    Gperftools,
+    Dhat,
+    Massif,
+    Heaptrack,
+    Pprof,
+    Chrome,
+    Firefox,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Foreign::Jemalloc => "jemalloc",
+            Foreign::Gperftools => "gperftools",
+            Foreign::Dhat => "DHAT",
+            Foreign::Massif => "massif",
+            Foreign::Heaptrack => "heaptrack",
+            Foreign::Pprof => "pprof",
+            Foreign::Chrome => "Chrome",
+            Foreign::Firefox => "Firefox",
+        })
+    }
+}
+
+/// Why a file cannot be made a recording.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Cannot {
+    /// It is not what it looked like.
+    #[error("it looks like a file of {0}, but {1}")]
+    Read(Foreign, ReadError),
+    /// The recording cannot be written.
+    #[error("no recording could be made of it")]
+    Write(#[from] heapledger_analysis::rewrite::Error),
+    /// Nor its file.
+    #[error("no recording could be made of it")]
+    Io(#[from] std::io::Error),
+}
+
+impl Cannot {
+    /// That a file cannot be read, and why.
+    pub(crate) fn failure(self, path: &Path) -> Failure {
+        let is_trace = matches!(self, Cannot::Read(Foreign::Chrome, _));
+        let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
+        if is_trace { failure.hint("`heapledger reports show` shows what a trace says of allocators") } else { failure }
+    }
+}
+
+/// Whether a file begins as one of a format.
+type IsOne = fn(&[u8]) -> bool;
+
+/// How a file is packed.
+#[derive(Clone, Copy, PartialEq)]
+enum Packed {
+    Not,
+    Gzip,
+    Zstd,
+}
+
+impl Packed {
+    fn of(bytes: &[u8]) -> Packed {
+        match bytes {
+            [0x1f, 0x8b, ..] => Packed::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packed::Zstd,
+            _ => Packed::Not,
+        }
+    }
+
+    fn unpack(self, bytes: &[u8]) -> std::io::Result<Box<dyn BufRead + '_>> {
+        Ok(match self {
+            Packed::Not => Box::new(bytes),
+            Packed::Gzip => Box::new(BufReader::new(MultiGzDecoder::new(bytes))),
+            Packed::Zstd => Box::new(BufReader::new(zstd::Decoder::with_buffer(bytes)?)),
+        })
+    }
+}
+
+impl Foreign {
+    /// What a file is; `None`: nothing that is known here.
+    pub(crate) fn of(file: &[u8]) -> Option<Foreign> {
+        let mut head = Vec::new();
+        // What cannot be unpacked is nothing that is known.
+        Packed::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+        let all: [(Foreign, IsOne); 8] = [
+            (Foreign::Jemalloc, jemalloc::is_one),
+            (Foreign::Gperftools, gperftools::is_one),
+            (Foreign::Dhat, dhat::is_one),
+            (Foreign::Massif, massif::is_one),
+            (Foreign::Heaptrack, heaptrack::is_one),
+            (Foreign::Chrome, chrome::is_one),
+            (Foreign::Firefox, firefox::is_one),
+            (Foreign::Pprof, pprof::is_one),
+        ];
+        all.into_iter().find(|(_, is_one)| is_one(&head)).map(|(foreign, _)| foreign)
+    }
+
+    /// Writes the recording of a file. Returns what of it is not from the file: words for people.
+    pub(crate) fn import(self, bytes: &[u8], out: &File) -> Result<Vec<&'static str>, Cannot> {
+        let source = format!("{self}'s file");
+        let cannot = |error| Cannot::Read(self, error);
+        let bytes = &*match self {
+            // These are read as they come; pprof's own reader knows how it is packed.
+            Foreign::Heaptrack | Foreign::Pprof => Cow::Borrowed(bytes),
+            _ => unpacked(bytes)?,
+        };
+        let profiles = match self {
+            Foreign::Jemalloc => jemalloc::read(bytes).map(|profile| vec![profile]),
+            Foreign::Gperftools => gperftools::read(bytes).map(|profile| vec![profile]),
+            Foreign::Dhat => dhat::read(bytes).map(|profile| vec![profile]),
+            Foreign::Massif => massif::read(bytes).map(|profile| vec![profile]),
+            Foreign::Heaptrack => {
+                let mut input = Packed::of(bytes).unpack(bytes)?;
+                return import_events(out, &source, |take| heaptrack::read(&mut *input, take).map_err(cannot));
+            }
+            Foreign::Pprof => pprof::read(bytes).map(|profile| vec![profile]),
+            Foreign::Chrome => chrome::read(bytes),
+            Foreign::Firefox => {
+                let (profile, events) = firefox::read(bytes).map_err(cannot)?;
+                if !events.is_empty() {
+                    return import_events(out, &source, |take| {
+                        events.into_iter().for_each(take);
+                        Ok(profile)
+                    });
+                }
+                Ok(vec![profile])
+            }
+        };
+        let profiles = profiles.map_err(cannot)?;
+        import(&profiles, &source, std::io::BufWriter::new(out))?;
+        Ok(profiles.first().map_or_else(Vec::new, |first| assumed(first.known)))
+    }
+}
+
+/// What is in a file, packed or not.
+pub(crate) fn unpacked(bytes: &[u8]) -> std::io::Result<Cow<'_, [u8]>> {
+    let packed = Packed::of(bytes);
+    if packed == Packed::Not {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut unpacked = Vec::new();
+    packed.unpack(bytes)?.take(BYTES_MAX + 1).read_to_end(&mut unpacked)?;
+    if unpacked.len() as u64 > BYTES_MAX {
+        return Err(std::io::Error::other(format!("it has more than {} MiB unpacked", BYTES_MAX >> 20)));
+    }
+    Ok(Cow::Owned(unpacked))
+}
+
+/// Writes the recording of what `read` gives, event by event.
+fn import_events(
+    out: &File,
+    source: &str,
+    read: impl FnOnce(&mut dyn FnMut(Event)) -> Result<Profile, Cannot>,
+) -> Result<Vec<&'static str>, Cannot> {
+    let mut draft = Draft::new(out.try_clone()?);
+    let mut events = ImportedEvents::new(&mut draft);
+    let mut written = Ok(());
+    let profile = read(&mut |event| {
+        if written.is_ok() {
+            written = events.add(&event);
+        }
+    })?;
+    written?;
+    let footer = events.finish(&profile, source)?;
+    draft.flush()?;
+    // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. It has just been made, and is
+    // nobody else's; what is appended to it below is not in the mapping, which has the length of now.
+    let so_far = unsafe { Mmap::map(out) }?;
+    let recording = Recording::open(&so_far).map_err(heapledger_analysis::rewrite::Error::from)?;
+    let mut progress = Progress::new();
+    draft.count_and_finish(&recording, footer, &mut |done, all| progress.events(done, all))?;
+    Ok(Vec::new())
+}

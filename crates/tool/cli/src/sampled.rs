@@ -1,0 +1,201 @@
+//! Recordings of a sample: that figures are estimates, and how far they may be off.
+//!
+//! An error bar is two standard errors: of 100 estimates 95 are no farther than that from the truth. Figures without one are
+//! exact, or as good as: of all blocks, or of blocks so large that none was missed.
+
+use heapledger_analysis::{Amount, Metric};
+use heapledger_core::sample::Rate;
+use heapledger_recording::{Live, Recording, Sampling};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::format::{bytes, count, time};
+use crate::label::seconds;
+use crate::output::Output;
+
+/// Standard errors in an error bar.
+const BAR: u64 = 2;
+
+/// Says that the recording is a sample, if it is one: below the title of an answer.
+pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+    match notice(recording) {
+        Some(notice) => Ok(out.aside(notice)?),
+        None => Ok(()),
+    }
+}
+
+/// `a sample, of a point in 512.0 KiB on average: figures are estimates, ± two standard errors`.
+pub(crate) fn notice(recording: &Recording<'_>) -> Option<String> {
+    recording.is_sample().then(|| {
+        let rates = rates(recording.sampling());
+        format!("a sample, of {rates}: figures are estimates, ± two standard errors")
+    })
+}
+
+/// At which rates, one after the other.
+fn rates(sampling: &[Sampling]) -> String {
+    /// More than these are not listed.
+    const RATES_MAX: usize = 4;
+    let told = |(at, one): (usize, &Sampling)| match at {
+        0 => rate(one.rate),
+        _ => format!("{} from {} on", rate(one.rate), time(one.from)),
+    };
+    let mut rates: Vec<String> = sampling.iter().enumerate().take(RATES_MAX).map(told).collect();
+    if sampling.len() > RATES_MAX {
+        rates.push("…".to_owned());
+    }
+    rates.join(", ")
+}
+
+/// `one point in 512.0 KiB`.
+pub(crate) fn rate(rate: Rate) -> String {
+    rate.mean().map_or_else(|| "all blocks".to_owned(), |mean| format!("one point in {}", bytes(mean.0)))
+}
+
+/// `412.6 MiB ± 9.1 MiB`: an amount's bytes, for a sentence.
+pub(crate) fn bytes_of(amount: &Amount) -> String {
+    figure(amount, Metric::Bytes)
+}
+
+/// `412.6 MiB ± 9.1 MiB`, `1,234 ± 55`: a figure of an amount, for a sentence.
+pub(crate) fn figure(amount: &Amount, metric: Metric) -> String {
+    let shown = if metric == Metric::Bytes { bytes } else { count };
+    with_error(shown(amount.by(metric)), amount.error(metric), shown)
+}
+
+/// `1,234 ± 55 blocks`.
+pub(crate) fn blocks_of(amount: &Amount, one: &str, more: &str) -> String {
+    let unit = if amount.blocks.0 == 1 { one } else { more };
+    format!("{} {unit}", figure(amount, Metric::Blocks))
+}
+
+/// A figure with the bar of a standard error.
+pub(crate) fn with_error(figure: String, error: u64, shown: fn(u64) -> String) -> String {
+    match error.saturating_mul(BAR) {
+        0 => figure,
+        bar => format!("{figure} ± {}", shown(bar)),
+    }
+}
+
+/// `412.6 MiB ±2 %`: a figure of an amount, for a table.
+pub(crate) fn cell(amount: &Amount, metric: Metric) -> String {
+    let shown = if metric == Metric::Bytes { bytes } else { count };
+    with_percent(shown(amount.by(metric)), amount.by(metric), amount.error(metric))
+}
+
+/// A figure with the bar of a standard error, in percent of it.
+pub(crate) fn with_percent(shown: String, figure: u64, error: u64) -> String {
+    match error.saturating_mul(BAR) {
+        0 => shown,
+        bar => {
+            let percent = bar as f64 * 100.0 / figure.max(1) as f64;
+            if percent < 0.95 { format!("{shown} ±<1 %") } else { format!("{shown} ±{percent:.0} %") }
+        }
+    }
+}
+
+/// How far a figure may be off: its error bar.
+pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
+    amount.error(metric).saturating_mul(BAR)
+}
+
+/// The standard errors of an amount, for JSON: only of estimates.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ErrorsJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_standard_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_standard_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temporary_standard_error: Option<u64>,
+}
+
+impl ErrorsJson {
+    pub(crate) fn new(amount: &Amount) -> ErrorsJson {
+        let given = |metric| Some(amount.error(metric)).filter(|&error| error > 0);
+        ErrorsJson {
+            bytes_standard_error: given(Metric::Bytes),
+            blocks_standard_error: given(Metric::Blocks),
+            temporary_standard_error: given(Metric::Temporaries),
+        }
+    }
+}
+
+/// The same of totals.
+#[derive(Debug, Serialize)]
+pub(crate) struct TotalErrorsJson {
+    bytes_allocated: u64,
+    allocations: u64,
+    bytes_live_end: u64,
+    blocks_live_end: u64,
+    bytes_live_max: u64,
+    blocks_at_bytes_live_max: u64,
+}
+
+impl From<heapledger_recording::CountErrors> for TotalErrorsJson {
+    fn from(errors: heapledger_recording::CountErrors) -> TotalErrorsJson {
+        let pair = |live: Live| (live.bytes.0, live.blocks.0);
+        let (bytes_allocated, allocations) = pair(errors.allocated);
+        let (bytes_live_end, blocks_live_end) = pair(errors.live_end);
+        let (bytes_live_max, blocks_at_bytes_live_max) = pair(errors.live_at_peak);
+        TotalErrorsJson {
+            bytes_allocated,
+            allocations,
+            bytes_live_end,
+            blocks_live_end,
+            bytes_live_max,
+            blocks_at_bytes_live_max,
+        }
+    }
+}
+
+/// A rate at which blocks were sampled, for JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct RateJson {
+    from_seconds: f64,
+    /// The mean distance of sample points; null while all blocks were recorded.
+    mean_bytes: Option<u64>,
+}
+
+/// Those of a recording: none of one of all blocks.
+pub(crate) fn rates_json(recording: &Recording<'_>) -> Vec<RateJson> {
+    let rate =
+        |one: &Sampling| RateJson { from_seconds: seconds(one.from), mean_bytes: one.rate.mean().map(|mean| mean.0) };
+    recording.sampling().iter().map(rate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_core::{Blocks, Bytes};
+    use heapledger_recording::Time;
+
+    use super::*;
+
+    #[test]
+    fn error_bars_are_two_standard_errors() {
+        let mut amount = Amount { bytes: Bytes(10 << 20), blocks: Blocks(1000), ..Amount::default() };
+        assert_eq!(
+            (bytes_of(&amount), blocks_of(&amount, "block", "blocks")),
+            ("10.0 MiB".into(), "1,000 blocks".into())
+        );
+        assert_eq!((cell(&amount, Metric::Bytes), cell(&amount, Metric::Blocks)), ("10.0 MiB".into(), "1,000".into()));
+        amount.variance.bytes = 1 << 40;
+        amount.variance.blocks = 9;
+        assert_eq!(bytes_of(&amount), "10.0 MiB ± 2.0 MiB");
+        assert_eq!(blocks_of(&amount, "block", "blocks"), "1,000 ± 6 blocks");
+        assert_eq!(
+            (cell(&amount, Metric::Bytes), cell(&amount, Metric::Blocks)),
+            ("10.0 MiB ±20 %".into(), "1,000 ±<1 %".into())
+        );
+    }
+
+    #[test]
+    fn rates_are_told_one_after_the_other() {
+        let at = |seconds: u64, logarithm| Sampling {
+            from: Time(seconds * 1_000_000_000),
+            rate: Rate::from_logarithm(logarithm),
+        };
+        assert_eq!(rates(&[at(0, 19)]), "one point in 512.0 KiB");
+        assert_eq!(rates(&[at(0, 19), at(3, 0)]), "one point in 512.0 KiB, all blocks from 3.0 s on");
+    }
+}
