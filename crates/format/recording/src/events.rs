@@ -92,6 +92,18 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// Whether a block came to be.
+    pub(crate) fn allocates(&self) -> bool {
+        matches!(self, EventKind::Alloc { .. } | EventKind::Realloc { .. })
+    }
+
+    /// Whether a block may have gone.
+    pub(crate) fn releases(&self) -> bool {
+        matches!(self, EventKind::Free { .. } | EventKind::Realloc { .. })
+    }
+}
+
 /// Which block a call released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedBlock {

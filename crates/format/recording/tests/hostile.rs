@@ -41,6 +41,8 @@ fn many_changed_bytes() {
 fn what_was_found() {
     // A forked image's node with an id of its parent's.
     change_many_bytes(7683138671065973486, 106);
+    // An allocation that says what is for releases.
+    change_many_bytes(11463533849074973214, 194);
 }
 
 fn change_many_bytes(seed: u64, density: u64) {

@@ -248,16 +248,16 @@ impl Decoded {
                 return Err(Reason::Invalid("extras of an event that is not there"));
             }
             let index = index as u32;
-            match (tag, self.events.get_mut(index as usize)) {
-                (EXTRA_RATE, Some(event)) => {
+            if matches!(tag, EXTRA_RATE | EXTRA_AFTER_OTHERS) {
+                let event = &mut self.events[index as usize];
+                // Said of an event of another kind, it means nothing.
+                if tag == EXTRA_RATE && event.kind.allocates() {
                     event.sampled.rate = Rate::from_logarithm(value);
-                    continue;
                 }
-                (EXTRA_AFTER_OTHERS, Some(event)) => {
+                if tag == EXTRA_AFTER_OTHERS && event.kind.releases() {
                     event.sampled.after_others = value != 0;
-                    continue;
                 }
-                _ => {}
+                continue;
             }
             match self.extras.last_mut() {
                 Some((at, last)) if *at == index => last.set(tag, value)?,

@@ -462,10 +462,8 @@ impl EventsEncoder {
     #[inline(never)]
     fn push_sampled(&mut self, index: usize, event: &Event) {
         let Sampled { rate, after_others } = event.sampled;
-        let is_allocation = matches!(event.kind, EventKind::Alloc { .. } | EventKind::Realloc { .. });
-        let is_release = matches!(event.kind, EventKind::Free { .. } | EventKind::Realloc { .. });
-        let rate = (rate != Rate::EXACT && is_allocation).then_some((EXTRA_RATE, u64::from(rate.logarithm())));
-        let others = (after_others && is_release).then_some((EXTRA_AFTER_OTHERS, 1));
+        let rate = (rate != Rate::EXACT && event.kind.allocates()).then_some((EXTRA_RATE, u64::from(rate.logarithm())));
+        let others = (after_others && event.kind.releases()).then_some((EXTRA_AFTER_OTHERS, 1));
         for (tag, value) in [rate, others].into_iter().flatten() {
             for number in [(index - self.extras_index) as u64, tag, value] {
                 varint::put(&mut self.extras, number);
