@@ -52,9 +52,10 @@ impl Timeline {
         Timeline { intervals: Vec::new(), length: INTERVAL_FIRST, end: 0, open: Interval::default() }
     }
 
-    /// What is live at a moment that is not before the one given last.
+    /// What is live at a moment. One that is before the one given last counts as at that one: processes are not heard in step.
     #[inline]
     pub fn add(&mut self, time: Time, live: Live) {
+        let time = time.max(self.open.last.time);
         if time.0 >= self.end {
             self.next(time);
         }
@@ -73,10 +74,15 @@ impl Timeline {
     #[cold]
     fn next(&mut self, time: Time) {
         self.close();
-        // What was live at the end of the interval is so at the beginning of this one, and may be its largest.
         let start = Time(time.0 - time.0 % self.length);
-        self.open.best = Sample { time: start, live: self.open.last.live };
         self.end = start.0.saturating_add(self.length);
+        // Where intervals have become longer, the moment may be in the one before.
+        if let Some(before) = self.intervals.pop_if(|before| before.best.time >= start) {
+            self.open = before;
+            return;
+        }
+        // What was live at the end of the interval is so at the beginning of this one, and may be its largest.
+        self.open.best = Sample { time: start, live: self.open.last.live };
     }
 
     fn close(&mut self) {
@@ -205,6 +211,31 @@ mod tests {
         assert!((INTERVALS_MAX / 4..=2 * INTERVALS_MAX).contains(&samples.len()), "{}", samples.len());
         assert!(samples.is_sorted_by_key(|sample| sample.time));
         assert!(samples.contains(&Sample { time: Time(31_337 * 700_000), live: live(1_000_000) }));
+    }
+
+    #[test]
+    fn longer_intervals_do_not_overlap() {
+        for steps in INTERVALS_MAX as u64 - 3..INTERVALS_MAX as u64 + 6 {
+            for odd in 0..2 {
+                let mut timeline = Timeline::new();
+                let bytes = |step: u64| 1_001 - step % 2;
+                for step in odd..steps {
+                    timeline.add(Time(step * INTERVAL_FIRST + 7), live(bytes(step)));
+                }
+                let samples = timeline.finish();
+                assert!(samples.is_sorted_by_key(|sample| sample.time), "{steps} {odd}");
+                assert_eq!(samples.last().map(|sample| sample.live), Some(live(bytes(steps - 1))));
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_heard_late_does_not_turn_time_back() {
+        let mut timeline = Timeline::new();
+        for (time, bytes) in [(10 * INTERVAL_FIRST, 5), (3, 9), (10 * INTERVAL_FIRST + 1, 2)] {
+            timeline.add(Time(time), live(bytes));
+        }
+        assert_eq!(told(timeline), [(10 * INTERVAL_FIRST, 9), (10 * INTERVAL_FIRST + 1, 2)]);
     }
 
     #[test]
