@@ -4,10 +4,17 @@
 //! One for each artefact that samples. Signal handlers may come in between at any moment: what they count is at worst forgotten, and the
 //! process of sample points has no memory.
 
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch;
+use crate::arch::{self, Countdown};
 use crate::sample::{Poisson, Random, Rate};
+
+/// A thread that comes to no sample point for so many bytes looks all the same, whether its countdown should have been drawn at another rate: so doors
+/// need not. After the fewest at first, and where it takes long to allocate as many.
+pub const LOOK_AFTER: RangeInclusive<u64> = 4 << 10..=2 << 20;
+/// A thread that looks twice within so many ticks, about a millisecond, looks after twice as many bytes from then on.
+const OFTEN: u64 = 1 << 21;
 
 /// Whether there is no sample point in a block of so many bytes, at the rate of this logarithm, which is not 0: then the block has been
 /// counted. Otherwise nothing has happened; so it is where the countdown was drawn at another rate, or never, and with blocks
@@ -19,26 +26,27 @@ pub fn passes(size: usize, rate: u32) -> bool {
 
 /// At which rate a block of this size is in the sample, if it is: in a sample of the rate with this logarithm, of which all blocks are with 0.
 /// `distance` draws bytes to the next sample point at this mean distance.
+///
+/// What was drawn at another rate holds for this block still, and no longer: so blocks are sampled at the rate that their thread knew of before
+/// it came to them, and each stands for as many as it should.
 pub fn draw(size: u64, rate: u32, mut distance: impl FnMut(u64) -> u64) -> Option<Rate> {
-    if rate == 0 {
-        arch::set_countdown(0, 0);
-        return Some(Rate::EXACT);
-    }
-    let drawn = Rate::from_logarithm(rate.into());
-    let mean = 1 << drawn.logarithm();
-    let size = i64::try_from(size.max(1)).unwrap_or(i64::MAX);
-    let mut distance = || i64::try_from(distance(mean)).unwrap_or(i64::MAX);
-    // A distance that was drawn at another rate may be forgotten.
-    let left = match arch::countdown() {
-        (left, drawn_at) if drawn_at == rate && left > 0 => left,
-        _ => distance(),
+    let size = size.max(1);
+    let mut distance = || if rate == 0 { 0 } else { distance(1 << Rate::from_logarithm(rate.into()).logarithm()) };
+    let before = arch::countdown();
+    let (left, drawn_at) = match before {
+        Countdown { left: 1.., rate: 1.., .. } => (left(), before.rate),
+        _ if rate == 0 => (0, 0),
+        _ => (distance(), rate.into()),
     };
-    if left > size {
-        arch::set_countdown(left - size, rate);
-        return None;
-    }
-    arch::set_countdown(distance(), rate);
-    Some(drawn)
+    let is_sampled = left <= size;
+    let left = if is_sampled || drawn_at != u64::from(rate) { distance() } else { left - size };
+    let looked = arch::ticks();
+    let stride = if looked.wrapping_sub(before.looked) < OFTEN { before.stride * 2 } else { before.stride / 2 };
+    let stride = stride.clamp(*LOOK_AFTER.start(), *LOOK_AFTER.end());
+    let until_look = left.min(stride);
+    let beyond = left - until_look;
+    arch::set_countdown(Countdown { left: until_look as i64, rate: rate.into(), beyond, stride, looked });
+    is_sampled.then(|| Rate::from_logarithm(drawn_at))
 }
 
 /// The same for threads that cannot use a process of their own at the moment.
@@ -53,7 +61,8 @@ pub fn draw_outside(size: u64, rate: u32) -> Option<Rate> {
 
 /// A number that changes with every block that this thread counts.
 pub fn left() -> u64 {
-    arch::countdown().0 as u64
+    let Countdown { left, beyond, .. } = arch::countdown();
+    (left as u64).wrapping_add(beyond)
 }
 
 #[cfg(all(test, not(miri)))]
@@ -86,13 +95,37 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_applies_at_once() {
+    fn another_rate_applies_from_the_next_block_on() {
         draw(1, RATE, |_| 1000);
         assert!(!passes(1, RATE + 1) && !passes(1, 0) && !passes(1, 0x200));
-        assert_eq!((draw(1, RATE + 1, |_| 2000), left()), (None, 1999));
+        assert_eq!((draw(1, RATE + 1, |_| 2000), left()), (None, 2000));
         assert!(!passes(1, RATE) && passes(1, RATE + 1));
-        assert_eq!(draw(5, 0, |_| 1), Some(Rate::EXACT));
+        // A sample point of before still is one.
+        assert_eq!((draw(1999, RATE, |_| 500), left()), (Some(Rate::from_logarithm(RATE as u64 + 1)), 500));
+        assert_eq!((draw(5, 0, |_| 1), draw(5, 0, |_| 1)), (None, Some(Rate::EXACT)));
         assert!(!passes(1, 0) && !passes(1, RATE + 1));
+    }
+
+    #[test]
+    fn a_thread_looks_now_and_then() {
+        let (least, most) = (*LOOK_AFTER.start(), *LOOK_AFTER.end());
+        let (far, mut allocated) = (50 * most, 10);
+        assert_eq!(draw(10, RATE, |_| far), None);
+        assert_eq!(arch::countdown().left as u64, least);
+        for _ in 0..20 {
+            let until_look = arch::countdown().left as u64;
+            assert!((least..=most).contains(&until_look));
+            assert!(passes(until_look as usize - 1, RATE) && !passes(1, RATE));
+            assert_eq!(draw(1, RATE, |_| 0), None);
+            allocated += until_look;
+            assert_eq!(left(), far - allocated);
+        }
+        assert!(arch::countdown().stride > least, "it looks often, and so more rarely");
+        // A block that is larger than that is as likely to be in the sample as any.
+        let size = most + 89;
+        assert!(!passes(size as usize, RATE));
+        assert_eq!((draw(size, RATE, |_| 7), left()), (None, far - allocated - size));
+        assert_eq!((draw(left(), RATE, |_| 7), left()), (Some(Rate::from_logarithm(RATE.into())), 7));
     }
 
     #[test]

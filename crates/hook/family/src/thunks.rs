@@ -293,26 +293,6 @@ extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, s
     aligned(Api::Memalign, call!(arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
 }
 
-/// `malloc(size)` returned no block, at a door. Here and below with the registers that a thunk adds.
-#[cold]
-pub(crate) extern "C" fn malloc_failed(size: usize, sp: u64, rbp: u64) -> Pointer {
-    failed(Api::Malloc, size, 0, 0, sp, rbp)
-}
-
-/// `calloc(count, each)` returned no block.
-#[cold]
-pub(crate) extern "C" fn calloc_failed(count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp)
-}
-
-/// `realloc(old, size)` returned no block, of which nobody has been told that it began.
-#[cold]
-pub(crate) extern "C" fn realloc_failed(old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
-    // SAFETY: as in `malloc_from`.
-    unsafe { tell::realloc_ends(old, ptr::null_mut(), size, caller(sp, rbp)) };
-    ptr::null_mut()
-}
-
 /// A call returned no block. Returns null, for convenience.
 #[cold]
 #[inline(never)]

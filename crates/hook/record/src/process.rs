@@ -8,7 +8,6 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
-use heapledger_core::hooks::way;
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 use heapledger_thread::{self as thread, Library, Pool};
@@ -208,7 +207,6 @@ impl Process {
         // SAFETY: under the lock, and nobody uses the common ring before `introduced`.
         unsafe { (*self.common.get()).write(Producer::new(common)) };
         PAGE.store(page.as_ptr(), Ordering::Release);
-        way::find_rate(&self::page().rate);
         IMAGE.store(image, Ordering::Relaxed);
         FORKS.store(0, Ordering::Relaxed);
         self.introduced.store(1, Ordering::Release);

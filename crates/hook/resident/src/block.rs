@@ -231,25 +231,26 @@ impl ThreadBlock {
     }
 }
 
-/// Whether a block of this size is in the sample of this rate. A thread gets its block when it has something to tell.
+/// At which rate a block of this size is in the sample, if it is, where this is the ledger's rate. A thread gets its block when it has something to
+/// tell.
 #[inline(always)]
-pub(crate) fn is_sampled(size: u64, rate: Rate, sp: u64) -> bool {
-    rate == Rate::EXACT || draw(size, rate, sp)
+pub(crate) fn sampled(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
+    if rate == Rate::EXACT { Some(rate) } else { draw(size, rate, sp) }
 }
 
 #[inline(never)]
-fn draw(size: u64, rate: Rate, sp: u64) -> bool {
+fn draw(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
     let logarithm = rate.logarithm().into();
     let entered = match thread::current::<ThreadBlock>() {
         Current::None => None,
         _ => thread::enter::<ThreadBlock>(sp),
     };
-    let Some(state) = entered else { return countdown::draw_outside(size, logarithm).is_some() };
+    let Some(state) = entered else { return countdown::draw_outside(size, logarithm) };
     // SAFETY: written by `attach`, without which the gate is never closed or open.
     let sampler = unsafe { state.sampler.assume_init_mut() };
     let drawn = countdown::draw(size, logarithm, |mean| sampler.distance(mean));
     state.head.leave();
-    drawn.is_some()
+    drawn
 }
 
 /// Keeps the nodes in the process.

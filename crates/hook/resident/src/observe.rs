@@ -6,7 +6,7 @@ use heapledger_core::{Bytes, StackId, ThreadId, TypeId, arch, countdown};
 use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, SharedPending, Time};
 use heapledger_thread::{self as thread, Current};
 
-use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, is_sampled, may_wait};
+use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, may_wait, sampled};
 use crate::{LEDGER, control, events, filter};
 
 /// The ledger as an observer: told after the recorder, and after hooks that say nothing of their order.
@@ -65,7 +65,8 @@ fn may_know(block: Pointer) -> bool {
 #[inline(never)]
 unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
     // Drawn in a pause too: what comes after it is as likely to be in the sample as ever.
-    if !is_sampled(size, rate, caller.sp()) || !control::is_recording() {
+    let Some(rate) = sampled(size, rate, caller.sp()) else { return };
+    if !control::is_recording() {
         return;
     }
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
@@ -219,7 +220,9 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
     if has_failed && control::is_recording() {
         LEDGER.fail();
     }
-    let is_wanted = !block.is_null() && is_sampled(size, rate, caller.sp()) && control::is_recording();
+    let drawn = if block.is_null() { None } else { sampled(size, rate, caller.sp()) };
+    let is_wanted = drawn.is_some() && control::is_recording();
+    let rate = drawn.unwrap_or(rate);
     let address = old as u64;
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
         return outside(|| {

@@ -154,17 +154,17 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-// Initial-exec, as the words of a thread's block (`hook/thread`): two instructions, and never `__tls_get_addr`. The first word is the
-// countdown, the second the rate at which it was drawn. Zeroes at the start of every thread.
+// Initial-exec, as the words of a thread's block (`hook/thread`): two instructions, and never `__tls_get_addr`. The words of a
+// `Countdown`. Zeroes at the start of every thread.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_countdown",
     ".hidden heapledger_countdown",
     ".type heapledger_countdown, @object",
-    ".size heapledger_countdown, 16",
-    ".p2align 4",
+    ".size heapledger_countdown, 40",
+    ".p2align 6",
     "heapledger_countdown:",
-    ".zero 16",
+    ".zero 40",
     ".popsection",
 );
 
@@ -212,36 +212,63 @@ fn count_up(size: usize) {
     }
 }
 
-/// This thread's countdown, and the rate at which it was drawn.
-pub fn countdown() -> (i64, u32) {
-    let (left, rate): (i64, u64);
+/// A thread's way to its next sample point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Countdown {
+    /// Bytes until the thread has to look; not above 0 where nothing has been drawn.
+    pub left: i64,
+    /// The rate at which it was drawn.
+    pub rate: u64,
+    /// Bytes from there to the sample point.
+    pub beyond: u64,
+    /// After how many bytes the thread last chose to look.
+    pub stride: u64,
+    /// The time stamp of then.
+    pub looked: u64,
+}
+
+/// This thread's.
+pub fn countdown() -> Countdown {
+    let (left, rate, beyond, stride, looked): (i64, u64, u64, u64, u64);
     // SAFETY: as in `count_down`.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
             "mov {left}, qword ptr fs:[{at}]",
             "mov {rate}, qword ptr fs:[{at} + 8]",
+            "mov {beyond}, qword ptr fs:[{at} + 16]",
+            "mov {stride}, qword ptr fs:[{at} + 24]",
+            "mov {looked}, qword ptr fs:[{at} + 32]",
             at = out(reg) _,
             left = out(reg) left,
             rate = out(reg) rate,
+            beyond = out(reg) beyond,
+            stride = out(reg) stride,
+            looked = out(reg) looked,
             options(nostack, preserves_flags, readonly),
         );
     }
-    (left, rate as u32)
+    Countdown { left, rate, beyond, stride, looked }
 }
 
-/// Sets this thread's countdown, as drawn at this rate.
-pub fn set_countdown(left: i64, rate: u32) {
+/// Sets this thread's.
+pub fn set_countdown(to: Countdown) {
     // SAFETY: as in `count_down`. In between nobody counts, since the countdown is 0.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
             "mov qword ptr fs:[{at}], 0",
             "mov qword ptr fs:[{at} + 8], {rate}",
+            "mov qword ptr fs:[{at} + 16], {beyond}",
+            "mov qword ptr fs:[{at} + 24], {stride}",
+            "mov qword ptr fs:[{at} + 32], {looked}",
             "mov qword ptr fs:[{at}], {left}",
             at = out(reg) _,
-            left = in(reg) left,
-            rate = in(reg) u64::from(rate),
+            left = in(reg) to.left,
+            rate = in(reg) to.rate,
+            beyond = in(reg) to.beyond,
+            stride = in(reg) to.stride,
+            looked = in(reg) to.looked,
             options(nostack, preserves_flags),
         );
     }

@@ -26,13 +26,11 @@ const RATE_MAX: u32 = 0xff;
 /// The artefact's allocator has not been found out yet.
 const UNSETTLED: u32 = 0x100;
 const TOLD: u32 = 0x200;
-/// In the place of a rate, in [`offer`]: it is where [`find_rate`] says.
+/// In the place of a rate, in [`offer`]: another process may change it at any time, and the observer knows where it is.
 pub const ELSEWHERE: u32 = TOLD;
 
 /// The way, for an artefact with an allocator of its own: 0 is straight, up to [`RATE_MAX`] sampled at the rate of this logarithm.
 static STATE: AtomicU32 = AtomicU32::new(UNSETTLED);
-/// Where the rate of the sample is: never one at which a countdown was drawn while calls are told.
-pub static RATE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const STATE).cast_mut());
 
 /// Taken by whoever changes `STATE`, but for its bit `UNSETTLED`, or the doors.
 static LOCK: Lock = Lock::new();
@@ -81,11 +79,6 @@ pub fn offer(observer: &'static Observer, rate: u32) {
     OFFERER.store(ptr::from_ref(observer).cast_mut(), Ordering::Relaxed);
     OFFERED.store(rate, Ordering::Relaxed);
     update();
-}
-
-/// Says where the rate is that another process may change at any time.
-pub fn find_rate(rate: &'static AtomicU32) {
-    RATE.store(ptr::from_ref(rate).cast_mut(), Ordering::Release);
 }
 
 /// Has this called with the way of calls, now and whenever it changes. There is one that wants it.
