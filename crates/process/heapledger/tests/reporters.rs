@@ -102,7 +102,10 @@ unsafe extern "C" {
 
 /// Runs something in a child, which has at most ten seconds for it.
 fn in_a_child(what: impl FnOnce() -> bool) {
+    // Which no other thread holds in the child, whose reporters wait for it.
+    let store = STORE.lock().unwrap();
     let child = fork();
+    drop(store);
     assert!(child >= 0);
     if child == 0 {
         alarm(10);

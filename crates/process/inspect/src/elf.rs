@@ -4,8 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::slice;
 
+use crate::forks;
+
 /// Shows all modules, the executable first: what the C library says of each, and its program headers. They stay mapped
-/// during a call of `visit`, which must not wait for anybody who might load a library: it has the dynamic linker's lock.
+/// during a call of `visit`, which must not wait for anybody who might load a library or fork: it has the dynamic linker's lock, and nobody forks.
 pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     unsafe extern "C" fn one<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
         info: *mut libc::dl_phdr_info,
@@ -24,6 +26,7 @@ pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     }
 
     let callback = callback(&visit);
+    let _no_fork = forks::none();
     // SAFETY: the function of this name, with a callback of its type and what that expects.
     unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
 }

@@ -10,6 +10,7 @@ mod defects;
 #[doc(hidden)]
 pub mod elf;
 mod error;
+mod forks;
 mod loaded;
 mod maps;
 mod print;
