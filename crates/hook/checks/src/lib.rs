@@ -122,7 +122,6 @@ fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), 
     if !FREED.prepare() {
         return Err(Error::OutOfMemory);
     }
-    // Registered after the handlers that close the thread's gate: before a fork ours come first, and after it last.
     // Once.
     if !WATCHES_FORKS.swap(true, Ordering::Relaxed) {
         capture::watch_forks(before_fork, after_fork, after_fork);

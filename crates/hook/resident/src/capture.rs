@@ -6,9 +6,15 @@ use heapledger_thread::{self as thread, Block, Current};
 use heapledger_unwind::arch::Position;
 
 use crate::block::{Nodes, ThreadBlock, UNKNOWN_THREAD, may_wait};
-use crate::control;
+use crate::{control, library};
 
-pub use crate::library::watch_forks;
+/// Asks to be called around each fork that goes through the C library. The handlers do not allocate. Before a fork they come ahead of the
+/// ledger's own, which take its locks, and after it behind them: so whoever allocates may be waited for.
+pub fn watch_forks(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
+    // The ledger's are registered first. Without memory for them there is no ledger, either.
+    let _ = prepare();
+    library::watch_forks(before, in_parent, in_child);
+}
 
 /// Makes ready what [`with_stack`] needs. Its fork handlers come before those that are registered after it has
 /// returned. Idempotent.

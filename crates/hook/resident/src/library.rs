@@ -36,7 +36,7 @@ pub(crate) const LIBRARY: Library = Library { key_create: pthread_key_create, se
 
 /// Asks to be called around each fork that goes through the C library: before, in the opposite order of asking. The
 /// handlers do not allocate.
-pub fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
+pub(crate) fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
     // SAFETY: POSIX's function; the handlers are part of this artefact, and do what may be done there: no call of
     // theirs allocates.
     unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }

@@ -8,6 +8,8 @@ use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{Once, PoisonError};
 
+use heapledger_resident::capture;
+
 use crate::{dark_matter, registry};
 
 /// Something that one thread of the process does at a time.
@@ -78,21 +80,18 @@ static HELD: Store = Store(UnsafeCell::new(None));
 /// From now on forks are seen to. To be called before there is anything to hold.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: functions of this artefact, for which the C library forgets them when it is unloaded. They do what may be
-        // done there: they wait for locks under which nobody forks, and free them.
-        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
-    });
+    // They wait for locks under which nobody forks, and free them.
+    ONCE.call_once(|| capture::watch_forks(before, after, after));
 }
 
-unsafe extern "C" fn before() {
+extern "C" fn before() {
     let dumps = DUMPS.lock().unwrap_or_else(PoisonError::into_inner);
     let held = (registry::hold(), COLLECTING.lock(), DUMPING.lock(), dumps, dark_matter::hold());
     // SAFETY: see `Store`: this thread has the locks.
     unsafe { *HELD.0.get() = Some(held) };
 }
 
-unsafe extern "C" fn after() {
+extern "C" fn after() {
     // SAFETY: see `Store`. `before` has run in this thread, or in that of which it is the copy.
     drop(unsafe { (*HELD.0.get()).take() });
 }
