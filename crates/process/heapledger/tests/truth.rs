@@ -324,6 +324,8 @@ fn the_rate_changes_while_it_runs() {
     const BLOCKS: usize = 20_000;
     let mut kept = Vec::with_capacity(4 * BLOCKS);
     let ledger = Ledger::start(Options { sample_every: Some(Bytes(1 << 40)), ..Options::EXACT }).unwrap();
+    // The rate of an earlier ledger is a thread's for a millisecond's allocations, at most 2 MiB.
+    (0..3_000).for_each(|_| drop(block(1_000)));
     let mut phase = |sample_every| {
         ledger.set_sampling(sample_every);
         let before = ledger.blocks().count();

@@ -300,7 +300,7 @@ fn the_examples_of_a_bump_arena() {
     let in_c = scratch.file("bump");
     let options = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"];
     compile(Path::new("cc"), &headers().join("../examples/bump.c"), &in_c, &options);
-    let in_rust = example("heapledger-pool", "bump");
+    let in_rust = example("bump");
     for (program, scope) in [(in_c, json!("draw")), (in_rust, json!(null))] {
         let (outcome, recording) = Job::new([&program]).both(&scratch);
         assert_eq!(outcome.text(), "7770 sprites\n");
@@ -491,7 +491,7 @@ fn a_profile_of_a_c_program() {
     let (Some(gcc), Some(go)) = (installed("gcc"), installed("go")) else { return };
     let scratch = Scratch::new();
     let prefix = scratch.file("prefix");
-    install(&["--profile"], &prefix);
+    install(WITH_ALL, &prefix);
     let (source, program, file) = (scratch.write("p.c", PROFILED), scratch.file("p"), scratch.file("p.pb.gz"));
     let library = prefix.join("lib");
     let options = [format!("-L{}", library.display()), format!("-Wl,-rpath,{}", library.display())];
@@ -521,8 +521,11 @@ pub(crate) fn libheapledger(scratch: &Scratch) -> PathBuf {
     prefix
 }
 
+/// Options of `install`: with what shows reports in the program, and with the profile.
+pub(crate) const WITH_ALL: &[&str] = &["--page", "--profile"];
+
 /// Installs it with some of its features.
-fn install(options: &[&str], prefix: &Path) {
+pub(crate) fn install(options: &[&str], prefix: &Path) {
     // All are built in one place, and copied from there.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -533,11 +536,11 @@ fn install(options: &[&str], prefix: &Path) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// An example of another package, built as the command under test is.
-pub(crate) fn example(package: &str, name: &str) -> PathBuf {
+/// An example of another package, built as the command under test is: with the whole workspace, so that nothing is built again.
+pub(crate) fn example(name: &str) -> PathBuf {
     let directory = Path::new(HEAPLEDGER).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline", "-p", package, "--example", name]);
+    cargo.args(["build", "--quiet", "--offline", "--workspace", "--example", name]);
     if directory.ends_with("release") {
         cargo.arg("--release");
     }

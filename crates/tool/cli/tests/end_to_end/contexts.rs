@@ -224,7 +224,7 @@ fn rotated(scratch: &Scratch) -> (Value, Vec<Recording>) {
 #[test]
 fn a_rust_service() {
     let scratch = Scratch::new();
-    let service = example("heapledger-context", "service");
+    let service = example("service");
     for mode in ["mixed", "pseudo"] {
         let job = Job::new([service.as_os_str(), "60".as_ref()]).option("--stacks").option(mode);
         let (outcome, recording) = job.recorded(&scratch);

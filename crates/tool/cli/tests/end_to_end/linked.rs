@@ -1,44 +1,17 @@
 //! Programs with a ledger of their own: by themselves, in every form of linking and with other allocators, and under the
 //! recorder, which must say the same.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Job, Scratch, number, skipped};
+use crate::harness::{Job, Scratch, number};
 use crate::stamps;
+use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, build, build_for_musl};
 
 /// The last round keeps its block: so every thread ends at its peak, and the peak of all is the sum.
 const ROUNDS: &str = "10000";
 const THREADS: &str = "3";
-
-/// How `fixtures/linked` is built.
-struct Variant {
-    name: &'static str,
-    feature: &'static str,
-    target: &'static str,
-    flags: &'static str,
-}
-
-const SYSTEM: Variant = Variant { name: "system", feature: "", target: "", flags: "" };
-
-/// The program in this form, or why it cannot be made.
-fn build(variant: &Variant) -> Result<PathBuf, String> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linked").join(variant.name);
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/linked/Cargo.toml");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&directory);
-    cargo.env_remove("CARGO_TARGET_DIR").env("RUSTFLAGS", variant.flags);
-    for (option, value) in [("--features", variant.feature), ("--target", variant.target)] {
-        if !value.is_empty() {
-            cargo.args([option, value]);
-        }
-    }
-    let output = cargo.output().unwrap();
-    let program = directory.join(variant.target).join("debug/linked");
-    if output.status.success() { Ok(program) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
 
 /// What the program did, and what its ledger says.
 fn answers(output: &str) -> Vec<Value> {
@@ -113,7 +86,7 @@ fn stamps_agree(program: &Path) {
 #[test]
 #[ignore = "it builds programs of their own; `.ci/run` runs it"]
 fn with_the_systems_allocator() {
-    let program = build(&SYSTEM).unwrap();
+    let program = build("linked", &SYSTEM);
     agrees(&program);
     agrees_when_recorded(&program);
     stamps_agree(&program);
@@ -123,27 +96,19 @@ fn with_the_systems_allocator() {
 #[test]
 #[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_glibc() {
-    let variant =
-        Variant { name: "static", target: "x86_64-unknown-linux-gnu", flags: "-Ctarget-feature=+crt-static", ..SYSTEM };
-    agrees(&build(&variant).unwrap());
+    agrees(&build("linked", &STATIC));
 }
 
 #[test]
 #[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_musl() {
-    match build(&Variant { name: "musl", target: "x86_64-unknown-linux-musl", ..SYSTEM }) {
-        Ok(program) => agrees(&program),
-        Err(error) if error.contains("target may not be installed") => {
-            skipped("the Rust target x86_64-unknown-linux-musl is not installed");
-        }
-        Err(error) => panic!("{error}"),
-    }
+    build_for_musl("linked").iter().for_each(|program| agrees(program));
 }
 
 #[test]
 #[ignore = "it builds programs; `.ci/run` runs it"]
 fn with_mimalloc() {
-    let program = build(&Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM }).unwrap();
+    let program = build("linked", &MIMALLOC);
     agrees(&program);
     agrees_when_recorded(&program);
     stamps_agree(&program);
@@ -152,7 +117,7 @@ fn with_mimalloc() {
 #[test]
 #[ignore = "compiles jemalloc: `.ci/run full` runs it"]
 fn with_jemalloc() {
-    let program = build(&Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM }).unwrap();
+    let program = build("linked", &JEMALLOC);
     agrees(&program);
     agrees_when_recorded(&program);
     stamps_agree(&program);

@@ -47,6 +47,7 @@ mod trace_viewer;
 mod truth;
 mod types;
 mod types_shown;
+mod variants;
 mod verified;
 mod viewers;
 mod viewers_firefox;

@@ -1,44 +1,12 @@
 //! Programs with reporters: however they are linked, whatever their allocator; and the reports of running ones.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use heapledger_report::{Collector, listen, private, register};
 use heapledger_reports::Reports;
 
-use crate::harness::{Job, Scratch, exited, heapledger, skipped};
-
-/// How `fixtures/reporters` is built.
-struct Variant {
-    name: &'static str,
-    feature: &'static str,
-    target: &'static str,
-    flags: &'static str,
-    is_release: bool,
-}
-
-const SYSTEM: Variant = Variant { name: "system", feature: "", target: "", flags: "", is_release: false };
-
-/// The program in this form, or why it cannot be made.
-fn build(variant: &Variant) -> Result<PathBuf, String> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reporters").join(variant.name);
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/reporters/Cargo.toml");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--manifest-path"]).arg(&manifest).arg("--target-dir").arg(&directory);
-    cargo.env_remove("CARGO_TARGET_DIR").env("RUSTFLAGS", variant.flags);
-    for (option, value) in [("--features", variant.feature), ("--target", variant.target)] {
-        if !value.is_empty() {
-            cargo.args([option, value]);
-        }
-    }
-    if variant.is_release {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().unwrap();
-    let profile = if variant.is_release { "release" } else { "debug" };
-    let program = directory.join(variant.target).join(profile).join("reporters");
-    if output.status.success() { Ok(program) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
+use crate::harness::{Job, Scratch, exited, heapledger};
+use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, Variant, build, build_for_musl};
 
 /// What the program says of its blocks, and the reports of one run.
 struct Run {
@@ -132,9 +100,9 @@ fn a_running_process_is_asked() {
 }
 
 #[test]
-#[ignore = "compiles the library anew for each allocator and way of linking: `.ci/run` runs it"]
+#[ignore = "compiles the library anew for each allocator: `.ci/run` runs it"]
 fn whatever_the_allocator() {
-    let program = build(&SYSTEM).unwrap();
+    let program = build("reporters", &SYSTEM);
     Run::of(&program, "").has_reporters().allocators_agree();
     let run = Run::of(&program, "ledger").has_reporters();
     assert!(run.reports.has_usable_size);
@@ -143,7 +111,7 @@ fn whatever_the_allocator() {
         assert!(Run::of(&program, "").amount(&format!("heap/glibc/{path}")).unwrap() > 0, "{path}");
     }
 
-    let program = build(&Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM }).unwrap();
+    let program = build("reporters", &MIMALLOC);
     let run = Run::of(&program, "").has_reporters();
     // It does not say.
     assert_eq!(run.amount("heap-allocated"), None);
@@ -154,7 +122,7 @@ fn whatever_the_allocator() {
 #[test]
 #[ignore = "compiles jemalloc: `.ci/run full` runs it"]
 fn with_jemalloc() {
-    let program = build(&Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM }).unwrap();
+    let program = build("reporters", &JEMALLOC);
     let run = Run::of(&program, "").has_reporters();
     let [committed, allocated] = ["", "allocated"].map(|part| {
         let start = format!("heap/jemalloc/committed/{part}");
@@ -167,37 +135,29 @@ fn with_jemalloc() {
 }
 
 #[test]
-#[ignore = "compiles the library anew for each allocator and way of linking: `.ci/run` runs it"]
+#[ignore = "compiles the library anew for each way of linking: `.ci/run full` runs it"]
 fn however_it_is_linked() {
-    let glibc = "x86_64-unknown-linux-gnu";
-    let program = build(&Variant { name: "static", target: glibc, flags: "-Ctarget-feature=+crt-static", ..SYSTEM });
-    let program = program.unwrap();
+    let program = build("reporters", &STATIC);
     Run::of(&program, "").has_reporters().allocators_agree();
     Run::of(&program, "ledger").has_reporters().ledger_agrees();
 
     // By the linker of binutils; and with everything thrown away that nobody refers to.
     for (name, flags) in [("bfd", "-Clinker-features=-lld"), ("lto", "")] {
-        let program = build(&Variant { name, flags, is_release: true, ..SYSTEM }).unwrap();
+        let program = build("reporters", &Variant { name, flags, is_release: true, ..SYSTEM });
         Run::of(&program, "").has_reporters().allocators_agree();
     }
 
-    match build(&Variant { name: "musl", target: "x86_64-unknown-linux-musl", ..SYSTEM }) {
-        Ok(program) => {
-            // musl's allocator counts nothing.
-            assert_eq!(Run::of(&program, "").has_reporters().amount("heap-allocated"), None);
-            Run::of(&program, "ledger").has_reporters().ledger_agrees();
-        }
-        Err(error) if error.contains("target may not be installed") => {
-            skipped("the Rust target x86_64-unknown-linux-musl is not installed");
-        }
-        Err(error) => panic!("{error}"),
+    if let Some(program) = build_for_musl("reporters") {
+        // musl's allocator counts nothing.
+        assert_eq!(Run::of(&program, "").has_reporters().amount("heap-allocated"), None);
+        Run::of(&program, "ledger").has_reporters().ledger_agrees();
     }
 }
 
 #[test]
 #[ignore = "compiles OpenTelemetry's SDK: `.ci/run` runs it"]
 fn metrics_of_opentelemetry() {
-    let program = build(&Variant { name: "telemetry", feature: "telemetry", ..SYSTEM }).unwrap();
+    let program = build("reporters", &Variant { name: "telemetry", feature: "telemetry", ..SYSTEM });
     let outcome = Job::new([program.to_str().unwrap(), "telemetry"]).bare();
     assert!(outcome.status.success(), "{outcome:?}");
     let text = outcome.text();

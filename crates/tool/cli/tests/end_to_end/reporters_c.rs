@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use heapledger_reports::Reports;
 
-use crate::c::libheapledger;
-use crate::harness::{HEAPLEDGER, Job, Scratch, exited, headers, heapledger, installed};
+use crate::c::{WITH_ALL, install, libheapledger};
+use crate::harness::{Job, Scratch, exited, headers, heapledger, installed};
 
 /// Compiles a fixture without a warning.
 fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
@@ -51,7 +51,7 @@ fn what_is_measured_of_cpp_is_what_is_live() {
 }
 
 #[test]
-#[ignore = "a minute of compilers; .ci/run has it"]
+#[ignore = "a minute of compilers; .ci/run full has it"]
 fn what_is_measured_is_what_is_live_whatever_the_standard() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);
@@ -198,7 +198,7 @@ fn reporters_of_cpp_may_throw_and_answer_later() {
 
 /// Linkers that throw away what nobody refers to, and compilers that put files together, keep the note.
 #[test]
-#[ignore = "half a minute of compilers; .ci/run has it"]
+#[ignore = "half a minute of compilers; .ci/run full has it"]
 fn reporters_are_found_however_a_program_is_linked() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);
@@ -322,16 +322,11 @@ fn a_preloaded_program_answers() {
 
 /// With what about:memory shows, in a build of its own.
 #[test]
-#[ignore = "two minutes of compilers; .ci/run has it"]
+#[ignore = "it builds libheapledger with more in it; `.ci/run` runs it"]
 fn reports_are_shown_in_the_program() {
     let scratch = Scratch::new();
     let prefix = scratch.file("prefix");
-    let mut install = Command::new(headers().join("../crates/process/capi/install"));
-    install.arg("--page").arg(&prefix).env("CARGO", env!("CARGO"));
-    // Not where the library without it is built, which other tests use.
-    install.env("CARGO_TARGET_DIR", Path::new(HEAPLEDGER).ancestors().nth(2).unwrap().join("page"));
-    let done = install.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    install(WITH_ALL, &prefix);
     let (program, library) = with_library(Path::new("cc"), &["-std=gnu99"], &prefix, &scratch);
     let mut running =
         Command::new(&program).arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

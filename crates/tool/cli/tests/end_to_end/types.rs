@@ -195,7 +195,7 @@ fn rust_with_debug_information() {
 }
 
 #[test]
-#[ignore = "builds two programs twelve times, for some minutes: .ci/run"]
+#[ignore = "builds two programs twelve times, for some minutes: .ci/run full"]
 fn rust_at_each_level() {
     const V0: &[&str] = &["-C", "symbol-mangling-version=v0"];
     const LTO: &[&str] = &["-C", "lto=fat"];
