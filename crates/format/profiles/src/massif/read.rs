@@ -53,13 +53,13 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
                 _ => return Err(wrong("no such kind of tree")),
             };
             let mut leaves = Vec::new();
-            let mut left = 1;
+            let mut left = 1_usize;
             let mut open: Vec<(usize, &str)> = Vec::new();
             // Each line of a tree says how many are below it.
             while left > 0 {
                 let Some((offset, line)) = lines.next() else { return Err(wrong("the tree is cut short")) };
                 let node = Node::parse(line).ok_or_else(|| ReadError::new(offset, "not a line of a tree"))?;
-                left = left - 1 + node.below;
+                left = (left - 1).saturating_add(node.below);
                 while open.last().is_some_and(|(below, _)| *below == 0) {
                     open.pop();
                 }
@@ -180,7 +180,11 @@ mod tests {
         let cut = &FILE[..FILE.len() - 90];
         assert!(read(cut.as_bytes()).is_err());
         assert!(read(b"desc: x\ncmd: y\n").is_err());
-        let huge = FILE.replace("n2: 100", "n99999999999: 100");
-        assert!(read(huge.as_bytes()).is_err());
+        for below in ["99999999999", "18446744073709551615"] {
+            let huge = FILE.replace("n2: 100", &format!("n{below}: 100"));
+            assert!(read(huge.as_bytes()).is_err());
+            let huge = FILE.replace(" n1: ", &format!(" n{below}: "));
+            assert!(huge == FILE || read(huge.as_bytes()).is_err());
+        }
     }
 }
