@@ -61,7 +61,7 @@ HEAPLEDGER_INLINE const heapledger_dmd *heapledger_find_dmd(void) { return NULL;
 #endif
 
 /* All of these answer HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE where libheapledger is not in the process; HEAPLEDGER_FAILED where
- * something cannot be done. */
+ * something cannot be done, and of a null file or directory. Null options are the defaults. */
 
 /* Asks all reporters, and writes a log of the same heap to a file: gzipped JSON, for `heapledger dmd` and for Mozilla's dmd.py.
  * HEAPLEDGER_STATE if no ledger runs; HEAPLEDGER_ELSEWHERE under `heapledger record`: reporters have been asked, and the recording

@@ -13,6 +13,9 @@
  * Threads: everything here may be called in any thread at any time, also while others allocate. A context belongs to the
  * thread that entered it. Nothing here allocates, fails or sets errno, unless it says so.
  *
+ * Null: every function takes null for every pointer, and says what it means. Where nothing is said, a null object (a pool, a
+ * category, a text) is none, and nothing happens.
+ *
  * Texts are UTF-8. They, the names that refer to them, and pools are not copied: they must stay where they are, and as
  * they are, to the end of the process, as string literals and static variables do. */
 #ifndef HEAPLEDGER_H
@@ -67,7 +70,7 @@ struct heapledger_category {
 
 /* Switches a category on (not 0) or off, for scopes that are entered from now on. */
 HEAPLEDGER_INLINE void heapledger_enable(heapledger_category *category, int enabled) {
-    __atomic_store_n(&category->enabled, (uint32_t)(enabled != 0), __ATOMIC_RELAXED);
+    if (category != NULL) __atomic_store_n(&category->enabled, (uint32_t)(enabled != 0), __ATOMIC_RELAXED);
 }
 
 /* ------------------------------------------------------------------------------------------------------- bridge */
@@ -216,9 +219,10 @@ typedef struct heapledger_scope {
     uint32_t depth;
 } heapledger_scope;
 
-/* Enters a scope: what this thread allocates from now on is in it. `value` may be null. Two stores. */
+/* Enters a scope: what this thread allocates from now on is in it. Without a name none is entered;
+ * `value` may be null. Two stores. */
 HEAPLEDGER_INLINE heapledger_scope heapledger_enter(const heapledger_name *name, const heapledger_name *value) {
-    heapledger_scope scope = {heapledger_scopes(), 0};
+    heapledger_scope scope = {name != NULL ? heapledger_scopes() : NULL, 0};
     if (scope.stack == NULL) return scope;
     if (name->category != NULL && __atomic_load_n(&name->category->enabled, __ATOMIC_RELAXED) == 0) {
         scope.stack = NULL;
@@ -297,53 +301,65 @@ HEAPLEDGER_INLINE void heapledger_end_ignoring_at_end(heapledger_scope *scope) {
  * and that is recorded as malloc and free are, with stack and context, as the heap of that name. At most 65,535 pools are
  * open at once; pools of one name are shown as one heap. */
 
-/* Initialiser of a pool: `static heapledger_pool frames = HEAPLEDGER_POOL(&frames_name);` */
+/* A null pool is none; so is one without a name. The address of a block may be null, but for heapledger_pool_back: that one is
+ * no block.
+ *
+ * Initialiser of a pool: `static heapledger_pool frames = HEAPLEDGER_POOL(&frames_name);` */
 #define HEAPLEDGER_POOL(name) {(name), 0, 0}
+
+/* True of what is a pool: neither null nor without a name. */
+HEAPLEDGER_INLINE int heapledger_is_pool(const heapledger_pool *pool) {
+    return pool != NULL && __atomic_load_n(&pool->name, __ATOMIC_RELAXED) != NULL;
+}
 
 /* The pool has handed out `size` bytes at `address`. An address is below 2^47; it need not be one of memory of this
  * process, but no two live blocks of a pool have the same one. Call it after the block has become free to use. */
 HEAPLEDGER_INLINE void heapledger_pool_alloc(heapledger_pool *pool, const void *address, size_t size) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_allocated);
-    if (bridge != NULL) bridge->pool_allocated(pool, (uint64_t)(uintptr_t)address, size);
+    if (bridge != NULL && heapledger_is_pool(pool)) bridge->pool_allocated(pool, (uint64_t)(uintptr_t)address, size);
 }
 
 /* The pool is about to take back the block at `address`. Call it before another thread may be handed the block. */
 HEAPLEDGER_INLINE void heapledger_pool_free(heapledger_pool *pool, const void *address) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_freed);
-    if (bridge != NULL) bridge->pool_freed(pool, (uint64_t)(uintptr_t)address);
+    if (bridge != NULL && heapledger_is_pool(pool)) bridge->pool_freed(pool, (uint64_t)(uintptr_t)address);
 }
 
 /* The pool is about to take back all its blocks at once, as arenas do. One event, however many there are. */
 HEAPLEDGER_INLINE void heapledger_pool_reset(heapledger_pool *pool) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_reset);
-    if (bridge != NULL) bridge->pool_reset(pool);
+    if (bridge != NULL && heapledger_is_pool(pool)) bridge->pool_reset(pool);
 }
 
 /* The same, and nothing refers to the pool any more. Static pools need not be closed. */
 HEAPLEDGER_INLINE void heapledger_pool_close(heapledger_pool *pool) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_closed);
-    if (bridge != NULL) bridge->pool_closed(pool);
+    if (bridge != NULL && heapledger_is_pool(pool)) bridge->pool_closed(pool);
 }
 
 /* A block that malloc or one of its family returned has become memory of the pool: it leaves the totals, since the pool's
  * blocks stand for it, so that nothing is counted twice. It is freed as ever; a reallocation makes it another block. */
 HEAPLEDGER_INLINE void heapledger_pool_back(heapledger_pool *pool, const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(pool_backed);
-    if (bridge != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
+    if (bridge != NULL && heapledger_is_pool(pool) && block != NULL) bridge->pool_backed(pool, (uint64_t)(uintptr_t)block);
 }
 
 /* A block that malloc or one of its family returned is of the context that this thread is in now, whatever it was in when
- * it was allocated. In a recording: as if it had been reallocated here, to where it is. */
+ * it was allocated. In a recording: as if it had been reallocated here, to where it is. Null is no block. */
 HEAPLEDGER_INLINE void heapledger_set_context(const void *block) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(set_context);
-    if (bridge != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
+    if (bridge != NULL && block != NULL) bridge->set_context((uint64_t)(uintptr_t)block);
 }
 
 /* ------------------------------------------------------------------------------------------------------- stamps */
 
 /* A stamp says of what type a block is, and where in the source that was said: for `heapledger types` and all that groups
  * by type, and for heapledger_list_usage. A block that has none is [unknown]. A reallocation keeps the stamp, a second
- * stamp replaces the first. The ledger looks the block up by its address; nothing is read through the pointer. */
+ * stamp replaces the first. The ledger looks the block up by its address; nothing is read through the pointer. Null is no
+ * block, and a null type is no type: HEAPLEDGER_UNKNOWN_TYPE. */
+
+/* What a stamp of a block that there is no type for says: its place only. */
+#define HEAPLEDGER_UNKNOWN_TYPE "[unknown]"
 
 /* Initialiser of a heapledger_place: here, with a label, which is a string literal. */
 #define HEAPLEDGER_PLACE_LABELLED(label)                                                                              \
@@ -355,19 +371,21 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_stamp_text(const void *bloc
                                             const heapledger_place *place) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(stamp);
     if (bridge == NULL) return 3; /* HEAPLEDGER_ELSEWHERE */
+    if (block == NULL) return 1;  /* HEAPLEDGER_NOTHING */
+    if (type == NULL) {
+        type = HEAPLEDGER_UNKNOWN_TYPE;
+        length = sizeof HEAPLEDGER_UNKNOWN_TYPE - 1;
+    }
     return bridge->stamp((uint64_t)(uintptr_t)block, type, (uint32_t)length, place) == 1 ? 0 : 1; /* HEAPLEDGER_NOTHING */
 }
 
-/* The block at, or around, an address is of this type, a text that stays; the place may be null. HEAPLEDGER_OK; HEAPLEDGER_NOTHING if the ledger
- * knows no live block there, which it counts: under `heapledger record` that is found later, and in the recording's
- * summary; HEAPLEDGER_ELSEWHERE if nobody observes. */
+/* The block at, or around, an address is of this type, a text that stays; null: of no known one. The place may be null.
+ * HEAPLEDGER_OK; HEAPLEDGER_NOTHING if the ledger knows no live block there, which it counts, unless the pointer is null: under
+ * `heapledger record` that is found later, and in the recording's summary; HEAPLEDGER_ELSEWHERE if nobody observes. */
 HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_stamp(const void *block, const char *type, const heapledger_place *place) {
     if (__builtin_expect(heapledger_find_bridge() == NULL, 1)) return 3; /* HEAPLEDGER_ELSEWHERE */
-    return heapledger_stamp_text(block, type, strlen(type), place);
+    return heapledger_stamp_text(block, type, type != NULL ? strlen(type) : 0, place);
 }
-
-/* What a stamp of a block that there is no type for says: its place only. */
-#define HEAPLEDGER_UNKNOWN_TYPE "[unknown]"
 
 #ifndef __cplusplus
 /* A pointer to the static place of this line. */
@@ -403,7 +421,7 @@ HEAPLEDGER_INLINE void *heapledger_new_array(size_t count, size_t each, const ch
 /* Leaves a moment with a name in a recording. Of the text the first 256 bytes. */
 static __attribute__((unused)) void heapledger_marker(const char *text) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(annotate);
-    if (bridge != NULL) {
+    if (bridge != NULL && text != NULL) {
         uint64_t words[32] = {0};
         size_t length = 0;
         while (length < sizeof words && text[length] != 0) {
@@ -420,7 +438,10 @@ static __attribute__((unused)) void heapledger_marker(const char *text) {
  * taken back, and where each comes from. It is started by heapledger_start, or by HEAPLEDGER_AT_EXIT in the environment:
  * what it says (a list of totals, sites, blocks) is printed on standard error at the end.
  *
- * Answers of the following, where nothing else is said: */
+ * In the following, null for what an answer is to be written to, or for a function that is to be called, is HEAPLEDGER_FAILED
+ * (without a ledger HEAPLEDGER_ELSEWHERE); `data` is passed on as it is.
+ *
+ * Answers, where nothing else is said: */
 enum {
     HEAPLEDGER_OK = 0,
     HEAPLEDGER_NOTHING = 1,   /* there is nothing of the kind that was asked for */
@@ -612,14 +633,14 @@ HEAPLEDGER_INLINE int heapledger_stop(void) {
 
 HEAPLEDGER_INLINE int heapledger_get_totals(heapledger_totals *totals) {
     const heapledger_calls *ledger = heapledger_ledger();
-    totals->size = sizeof *totals;
+    if (totals != NULL) totals->size = sizeof *totals;
     return ledger != NULL ? ledger->totals(totals) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The live block around an address, any address in it. The pointer is not read through. */
+/* The live block around an address, any address in it. The pointer is not read through; there is none around null. */
 HEAPLEDGER_INLINE int heapledger_block_at(const void *pointer, heapledger_block *block) {
     const heapledger_calls *ledger = heapledger_ledger();
-    block->size = sizeof *block;
+    if (block != NULL) block->size = sizeof *block;
     return ledger != NULL ? ledger->block_at(pointer, block) : HEAPLEDGER_ELSEWHERE;
 }
 
@@ -670,7 +691,7 @@ HEAPLEDGER_INLINE int heapledger_misuses(heapledger_each_misuse *each, void *dat
 /* What nobody has reported, what one reporter has, and what is reported twice. In a ledger that samples, of the sample. */
 HEAPLEDGER_INLINE int heapledger_get_reported(heapledger_reported *reported) {
     const heapledger_calls *ledger = heapledger_ledger();
-    reported->size = sizeof *reported;
+    if (reported != NULL) reported->size = sizeof *reported;
     if (ledger == NULL || ledger->size < offsetof(heapledger_calls, reported) + sizeof(void (*)(void)))
         return HEAPLEDGER_ELSEWHERE;
     return ledger->reported(reported);
@@ -701,14 +722,15 @@ HEAPLEDGER_INLINE int heapledger_dump_blocks(int descriptor) { return heapledger
 /* Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first. */
 HEAPLEDGER_INLINE int heapledger_list_usage(int descriptor) { return heapledger_print(HEAPLEDGER_TYPES, descriptor, 0); }
 
-/* A block of malloc, stamped: freed by heapledger_track_free or by free. `type` stays; `place` may be null. */
+/* A block of malloc, stamped: freed by heapledger_track_free or by free. `type` stays; it may be null, as of heapledger_stamp,
+ * and so may `place`. */
 HEAPLEDGER_INLINE void *heapledger_track_malloc(size_t size, const char *type, const heapledger_place *place) {
     void *block = malloc(size);
     if (block != NULL) heapledger_stamp(block, type, place);
     return block;
 }
 
-/* Frees a block. While an exact ledger runs in this process, one that it knows no live block for is left alone, and
+/* Frees a block, or nothing if it is null. While an exact ledger runs in this process, one that it knows no live block for is left alone, and
  * HEAPLEDGER_NOTHING: one that was freed before, was never allocated, or was allocated before the ledger was started. */
 HEAPLEDGER_INLINE int heapledger_track_free(void *block) {
     const heapledger_calls *ledger = heapledger_ledger();

@@ -34,7 +34,7 @@ inline void marker(const char *text) noexcept { heapledger_marker(text); }
 class category {
   public:
     explicit category(const char *name, bool enabled = true) noexcept
-        : value_{{name, static_cast<std::uint32_t>(std::strlen(name)), 0, nullptr}, enabled, 0} {}
+        : value_{{name, static_cast<std::uint32_t>(name == nullptr ? 0 : std::strlen(name)), 0, nullptr}, enabled, 0} {}
     category(const category &) = delete;
     category &operator=(const category &) = delete;
 
@@ -63,6 +63,7 @@ inline const heapledger_name *name(const char *text, std::uint32_t flags, const 
     static const std::size_t places_max = 1024, tried_max = 16;
     static name_place places[places_max];
     static const heapledger_name other = HEAPLEDGER_NAME("(other)");
+    if (text == nullptr) return nullptr;
     std::size_t at = (reinterpret_cast<std::uintptr_t>(text) ^ reinterpret_cast<std::uintptr_t>(category)) * 0x9e3779b1u;
     for (std::size_t tried = 0; tried < tried_max; tried++) {
         name_place &place = places[((at >> 8) + tried) % places_max];
@@ -83,7 +84,7 @@ inline const heapledger_name *name(const char *text, std::uint32_t flags, const 
 
 } // namespace detail
 
-// In a scope, from here to the end of the block.
+// In a scope, from here to the end of the block; a null name is none.
 class context {
   public:
     explicit context(const char *name) noexcept : context{name, 0, nullptr} {}

@@ -29,6 +29,12 @@
  * functions below all hooks. Its tables and functions stay to the end of the process, also when it was removed: a call
  * that began before may still be in it. Of a C library that has just been started it uses no more than system calls.
  *
+ * A library may also define heapledger_hook_exec_begins and heapledger_hook_exec_failed, without arguments: they are
+ * called before the process becomes another program, and when it has not. And it may define
+ * heapledger_hook_library_unseen(uint64_t reason, const char *path): the program opens a library whose calls of the
+ * allocator no hook sees, in a namespace of its own (1) or past a library that wraps the allocator (2). Of four
+ * libraries they are called.
+ *
  * Order. By the tables' `order`, ascending; where that is equal, by who was installed first, the first time. Of
  * replacements, the smallest number is nearest to the program. Observers see what the program sees: the results of the
  * uppermost replacement, and no calls that replacements make below.
@@ -145,7 +151,7 @@ typedef struct heapledger_functions {
     void (*dispose_arena)(size_t arena);
     void *(*arena_malloc)(size_t arena, size_t size);
     void *(*arena_calloc)(size_t arena, size_t count, size_t each);
-    void *(*arena_realloc)(size_t arena, void *old, size_t size);
+    void *(*arena_realloc)(size_t arena, void *old, size_t size); /* of null, arena_malloc is called */
     void (*arena_free)(size_t arena, void *block);
     void *(*arena_memalign)(size_t arena, size_t alignment, size_t size);
 } heapledger_functions;
@@ -159,8 +165,9 @@ typedef struct heapledger_functions {
  * - if malloc is given and no arena function, these are dummies over the plain ones: all arenas are number 1.
  *
  * It meets blocks of others, allocated before it came or by functions that it leaves out. Either it gives `owns`, and with
- * it free, realloc and malloc_usable_size: then it gets these of its own blocks only, also after it was removed. Or it
- * does not: then it gets all of them while it is installed, none after that, and passes them on to the table below. */
+ * it free, realloc and malloc_usable_size: then it gets these of its own blocks only, also after it was removed, and never
+ * of null: realloc(NULL, size) comes as malloc(size). Or it does not: then it gets all of them while it is installed, none
+ * after that, and passes them on to the table below: realloc and malloc_usable_size of null, too. */
 typedef struct heapledger_replacement {
     uint32_t size;    /* bytes of this table */
     uint32_t version; /* HEAPLEDGER_HOOK_VERSION */

@@ -20,21 +20,18 @@ extern "C" {
 #endif
 
 /* Bytes that the allocator has given to a block: what was asked for, and what it has rounded up. The pointer is what malloc
- * or one of its family has returned, and not yet free, or null, which has 0. */
+ * or one of its family has returned, and not yet free, or null, which has 0. An address inside a block is a mistake that
+ * malloc_usable_size may die of: it has 0 where a ledger of this process knows the block. */
 typedef size_t heapledger_size_of(const void *block);
 
-HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_usable_size(const void *block) {
+/* As the allocator says of what is known to be a block, or null. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_allocator_size(const void *block) {
 #ifdef __linux__
     return block != NULL ? malloc_usable_size((void *)(uintptr_t)block) : 0;
 #else
     (void)block;
     return 0;
 #endif
-}
-
-/* Measures, and marks nothing: for other uses than reports, such as the limit of a cache. */
-static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_size_of(const void *block) {
-    return heapledger_usable_size(block);
 }
 
 /* The beginning of the live block around an address: any address in it, and it is not read through. Null where there is
@@ -46,9 +43,20 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ const void *heapledger_start_of(const void
     return (const void *)(uintptr_t)extent.address;
 }
 
+/* The ledger, which knows better, is asked before the allocator. */
+HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_usable_size(const void *block) {
+    const void *start = heapledger_start_of(block);
+    return start == NULL || start == block ? heapledger_allocator_size(block) : 0;
+}
+
+/* Measures, and marks nothing: for other uses than reports, such as the limit of a cache. */
+static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_size_of(const void *block) {
+    return heapledger_usable_size(block);
+}
+
 /* Of the block around an address. 0 where heapledger_start_of knows none. */
 static __attribute__((unused)) HEAPLEDGER_NOT_READ size_t heapledger_malloc_enclosing_size_of(const void *inside) {
-    return heapledger_usable_size(heapledger_start_of(inside));
+    return heapledger_allocator_size(heapledger_start_of(inside));
 }
 
 /* Answers of heapledger_mark. */
@@ -72,12 +80,12 @@ __extension__ __thread struct heapledger_reporting heapledger_reporting_v1 __att
 #endif
 
 /* Marks the block that begins at an address as reported by somebody, with the stack of this call; `reporter` stays. `flags`:
- * HEAPLEDGER_MARK_KEEP or 0. `measured`: as how many bytes it is counted; 0: as all that may be used. Less than that is a
+ * HEAPLEDGER_MARK_KEEP or 0. Null is no block and no reporter: HEAPLEDGER_MARK_UNKNOWN. `measured`: as how many bytes it is counted; 0: as all that may be used. Less than that is a
  * defect of the reporter. The next collection that marks begins by taking all marks off, but for those to be kept. */
 HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark_measured(const void *block, const char *reporter, uint32_t flags,
                                                                    size_t measured) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(mark);
-    if (bridge == NULL || block == NULL) return HEAPLEDGER_MARK_UNKNOWN;
+    if (bridge == NULL || block == NULL || reporter == NULL) return HEAPLEDGER_MARK_UNKNOWN;
 #if HEAPLEDGER_IS_ON
     if (heapledger_reporting_v1.is_not_marking) return HEAPLEDGER_MARK_UNKNOWN;
 #endif
@@ -97,18 +105,20 @@ HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_mark(const void *block, con
 }
 
 /* Takes a mark off that was made with HEAPLEDGER_MARK_KEEP, by the same reporter: the block is about to be freed. 1: there was
- * one; 0: none is known. A block that is freed with such a mark is a defect of the reporter. */
+ * one; 0: none is known, as of null. A block that is freed with such a mark is a defect of the reporter. */
 HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ int heapledger_unmark(const void *block, const char *reporter) {
     const heapledger_bridge *bridge = HEAPLEDGER_BRIDGE_WITH(unmark);
-    if (bridge == NULL || block == NULL) return 0;
+    if (bridge == NULL || block == NULL || reporter == NULL) return 0;
     return bridge->unmark((uint64_t)(uintptr_t)block, reporter, (uint32_t)strlen(reporter));
 }
 
-/* For the functions below. */
+/* For the functions below. The mark comes first: an address inside a block is a defect of the reporter that the ledger, or the
+ * recorder, is told of, and that the allocator might die of. */
 HEAPLEDGER_INLINE HEAPLEDGER_NOT_READ size_t heapledger_size_of_marked(const void *block, const char *reporter, uint32_t flags) {
-    size_t size = heapledger_usable_size(block);
-    heapledger_mark_measured(block, reporter, flags, size);
-    return size;
+    const int marked = heapledger_mark_measured(block, reporter, flags, 0);
+    if (marked == HEAPLEDGER_MARK_INSIDE) return 0;
+    /* Without an answer the block may still be known: the collection may be one that does not mark. */
+    return marked == HEAPLEDGER_MARK_UNKNOWN ? heapledger_usable_size(block) : heapledger_allocator_size(block);
 }
 
 /* Each defines a static function of the type heapledger_size_of, for one reporter, whose name is a string literal: so that

@@ -41,7 +41,8 @@ HEAPLEDGER_INLINE const heapledger_profile *heapledger_find_profile(void) { retu
 
 /* All of these answer HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE where no libheapledger with the profile is in the process
  * (crates/process/capi/install --profile), and under `heapledger
- * record`; HEAPLEDGER_FAILED where something cannot be done. They may be called in any thread at any time, but not in signal
+ * record`; HEAPLEDGER_FAILED where something cannot be done, and of a null file; of a null `url`, though the server has been
+ * started. They may be called in any thread at any time, but not in signal
  * handlers. */
 
 /* Begins to sample, at any time: one sample point in so many bytes that are allocated, on average; 0: 512 KiB. The number is rounded

@@ -127,14 +127,18 @@ static __attribute__((unused, cold, noinline)) void heapledger_report_list(const
                                                                            const char *description, const char *format,
                                                                            va_list arguments) {
     char path[2048];
-    size_t start = 0, base = strlen(collector->path), length;
+    size_t start = 0, base, length;
     int written;
     heapledger_raw_report report;
+    if (collector == NULL) return;
+    base = collector->path != NULL ? strlen(collector->path) : 0;
+    if (description == NULL) description = "";
     if (base > sizeof path / 2) base = sizeof path / 2;
     memcpy(path, collector->path, base);
     length = base;
     if (base > 0) path[length++] = '/';
-    written = vsnprintf(path + length, sizeof path - length, format, arguments);
+    path[length] = 0;
+    written = format != NULL ? vsnprintf(path + length, sizeof path - length, format, arguments) : 0;
     if (written < 0) written = 0;
     if ((size_t)written >= sizeof path - length) written = (int)(sizeof path - length - 1);
     if (written == 0) {
@@ -156,7 +160,9 @@ static __attribute__((unused, cold, noinline)) void heapledger_report_list(const
     collector->sink.report(collector->sink.context, &report);
 }
 
-/* Reports. The path is a format as those of printf, of at most 1,023 bytes when it is written. */
+/* In the following, a null collector takes nothing; a null path, description or reason is "".
+ *
+ * Reports. The path is a format as those of printf, of at most 1,023 bytes when it is written. */
 static __attribute__((unused, cold, format(printf, 6, 7))) void
 heapledger_reportf(const heapledger_collector *collector, int kind, int unit, int64_t amount, const char *description,
                    const char *format, ...) {
@@ -169,31 +175,37 @@ heapledger_reportf(const heapledger_collector *collector, int kind, int unit, in
 /* The same, with a path as it is; "": that of the reporter. */
 HEAPLEDGER_INLINE void heapledger_report(const heapledger_collector *collector, const char *path, int kind, int unit,
                                          int64_t amount, const char *description) {
-    heapledger_reportf(collector, kind, unit, amount, description, "%s", path);
+    heapledger_reportf(collector, kind, unit, amount, description, "%s", path != NULL ? path : "");
 }
 
 /* The reporter could not do what it should: a report heapledger-failed/PATH says so. What it has reported counts. */
 static __attribute__((unused, cold)) void heapledger_report_failed(const heapledger_collector *collector, const char *reason) {
     heapledger_text text;
-    text.start = reason;
-    text.length = strlen(reason);
+    if (collector == NULL) return;
+    text.start = reason != NULL ? reason : "";
+    text.length = strlen(text.start);
     collector->sink.fail(collector->sink.context, text);
 }
 
 /* Whether what is private is left out: HEAPLEDGER_PRIVATE sees to it; this is for what costs effort to find out. */
 HEAPLEDGER_INLINE int heapledger_is_anonymous(const heapledger_collector *collector) {
-    return (collector->sink.flags & HEAPLEDGER_ANONYMOUS) != 0;
+    return collector != NULL && (collector->sink.flags & HEAPLEDGER_ANONYMOUS) != 0;
 }
 
 /* The reporter will answer later, or go on to, in whatever thread, with the collector that this returns: it is valid until
  * heapledger_report_done, which says that all has been reported. The collection waits for that, as long as it waits for any
  * reporter; what comes later is not heard. */
 HEAPLEDGER_INLINE heapledger_collector heapledger_report_later(const heapledger_collector *collector) {
+    heapledger_collector none;
+    if (collector == NULL) {
+        memset(&none, 0, sizeof none);
+        return none;
+    }
     collector->sink.retain(collector->sink.context);
     return *collector;
 }
 HEAPLEDGER_INLINE void heapledger_report_done(const heapledger_collector *later) {
-    later->sink.release(later->sink.context);
+    if (later != NULL && later->sink.release != NULL) later->sink.release(later->sink.context);
 }
 
 /* -------------------------------------------------------------------------------------------------- registration */
@@ -264,7 +276,11 @@ static __attribute__((unused, cold)) void heapledger_run_reporter(const void *re
 
 static __attribute__((unused, cold)) void heapledger_release_reporter(const void *reporter) {
     heapledger_reporter *const own = (heapledger_reporter *)(uintptr_t)reporter;
-    if (__atomic_sub_fetch(&own->users, 1, __ATOMIC_ACQ_REL) == 0) free(own);
+    if (__atomic_sub_fetch(&own->users, 1, __ATOMIC_ACQ_REL) == 0) {
+        const heapledger_scope untracked = heapledger_begin_ignoring();
+        free(own);
+        heapledger_end_ignoring(untracked);
+    }
 }
 
 static __attribute__((unused, cold)) void
@@ -305,10 +321,16 @@ static __attribute__((unused, cold)) void heapledger_add_reporter(heapledger_rep
 }
 
 /* Registers a reporter: `function(collector, data)` is called when somebody collects, in a thread of the collector's, and not
- * twice at a time. The path stays as it is until it is unregistered. Allocates; null without memory. */
+ * twice at a time. The path stays as it is until it is unregistered. Allocates; null without memory, and if the path or the
+ * function is null. */
 static __attribute__((unused, cold)) heapledger_reporter *
 heapledger_register(const char *path, heapledger_reporter_function *function, void *data) {
-    heapledger_reporter *const reporter = (heapledger_reporter *)calloc(1, sizeof(heapledger_reporter));
+    heapledger_reporter *reporter = NULL;
+    if (path != NULL && function != NULL) {
+        const heapledger_scope untracked = heapledger_begin_ignoring();
+        reporter = (heapledger_reporter *)calloc(1, sizeof(heapledger_reporter));
+        heapledger_end_ignoring(untracked);
+    }
     if (reporter != NULL) {
         reporter->path = path;
         reporter->function = function;
@@ -358,7 +380,9 @@ HEAPLEDGER_INLINE void heapledger_unregister(heapledger_reporter *reporter) { (v
 
 /* --------------------------------------------------------------------------------------------------- collection */
 
-/* By libheapledger, also under `heapledger record`. Where it is not in the process, all of these answer
+/* A null file or function is HEAPLEDGER_FAILED; so is a null `url`, though the server has been started.
+ *
+ * By libheapledger, also under `heapledger record`. Where it is not in the process, all of these answer
  * HEAPLEDGER_ELSEWHERE; HEAPLEDGER_FAILED where something cannot be done. */
 
 /* What to collect. A null pointer: all of this process, as if all fields were 0. */

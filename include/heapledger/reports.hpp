@@ -69,7 +69,9 @@ class path {
         put(marked.value, std::is_integral<T>{});
         append("\003", 1);
     }
-    void put(const char *text, std::false_type) noexcept { append(text, std::strlen(text)); }
+    void put(const char *text, std::false_type) noexcept {
+        if (text != nullptr) append(text, std::strlen(text));
+    }
     void put(const char &character, std::true_type) noexcept { append(&character, 1); }
     template <class Integer> void put(const Integer &number, std::true_type) noexcept {
         char digits[24];
@@ -186,6 +188,31 @@ class reporter {
     struct callable {
         virtual ~callable() {}
         virtual void report(const collector &collector) = 0;
+        // It is Heapledger's own, whatever it refers to.
+        static void *operator new(std::size_t size, const std::nothrow_t &) noexcept {
+            const heapledger_scope untracked = heapledger_begin_ignoring();
+            void *const memory = ::operator new(size, std::nothrow);
+            heapledger_end_ignoring(untracked);
+            return memory;
+        }
+        static void operator delete(void *memory) noexcept {
+            const heapledger_scope untracked = heapledger_begin_ignoring();
+            ::operator delete(memory);
+            heapledger_end_ignoring(untracked);
+        }
+        static void operator delete(void *memory, const std::nothrow_t &) noexcept { ::operator delete(memory); }
+#ifdef __cpp_aligned_new
+        static void *operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t &) noexcept {
+            const heapledger_scope untracked = heapledger_begin_ignoring();
+            void *const memory = ::operator new(size, alignment, std::nothrow);
+            heapledger_end_ignoring(untracked);
+            return memory;
+        }
+        static void operator delete(void *memory, std::align_val_t alignment) noexcept { ::operator delete(memory, alignment); }
+        static void operator delete(void *memory, std::align_val_t alignment, const std::nothrow_t &) noexcept {
+            ::operator delete(memory, alignment);
+        }
+#endif
     };
     template <class Report> struct callable_of final : callable {
         explicit callable_of(const Report &report) : report_(report) {}

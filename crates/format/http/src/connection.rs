@@ -1,5 +1,8 @@
 //! One connection: bytes in, bytes out. Whoever has the socket moves them.
 
+use std::fmt;
+use std::time::Duration;
+
 use crate::message::{Request, Response};
 
 /// The longest beginning of a request: its first line and its headers.
@@ -21,6 +24,26 @@ pub trait Responder {
 
     /// The answer to a request, which it admits first.
     fn answer(&self, request: &Request<'_>) -> Response;
+
+    /// The answer to such a request if it takes time, in which others are answered. `None`: [`answer`](Responder::answer) has it
+    /// at once.
+    fn later(&self, _request: &Request<'_>) -> Option<Later> {
+        None
+    }
+}
+
+/// An answer that takes time.
+pub struct Later {
+    /// How long after the request it is to be made; earlier if the server ends.
+    pub after: Duration,
+    /// Makes it.
+    pub finish: Box<dyn FnOnce() -> Response + Send>,
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Later").field("after", &self.after).finish_non_exhaustive()
+    }
 }
 
 /// One connection. It takes what was read, and has what is to be written; it answers one request after the other.
@@ -34,6 +57,15 @@ pub struct Connection {
     bytes_sent: usize,
     /// Nothing is read any more, and the connection ends once all is sent.
     is_closing: bool,
+    /// The last request's answer, if it takes time.
+    later: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    later: Later,
+    is_head: bool,
+    is_last: bool,
 }
 
 /// What the input begins with.
@@ -42,6 +74,8 @@ enum Step {
     Wait,
     /// A request of this length, and its answer.
     Answer(usize, Vec<u8>, bool),
+    /// A request of this length, whose answer takes time.
+    Later(usize, Waiting),
     /// No request, or none that is taken: nothing after it can be understood.
     Refuse(Response),
 }
@@ -52,9 +86,9 @@ impl Connection {
         Connection::default()
     }
 
-    /// Whether more may be read: not while an answer is being sent.
+    /// True if more may be read: not while an answer is being made or sent.
     pub fn wants_input(&self) -> bool {
-        !self.is_closing && self.output().is_empty()
+        !self.is_closing && self.later.is_none() && self.output().is_empty()
     }
 
     /// Takes what was read, and answers once it is a request.
@@ -83,9 +117,25 @@ impl Connection {
         self.is_closing && self.output().is_empty()
     }
 
-    /// Whether a request has begun and not ended: such a one may not take for ever.
-    pub fn is_in_request(&self) -> bool {
-        !self.input.is_empty()
+    /// How long after its last request the answer is to be made, by [`finish`](Connection::finish). `None`: it does not wait.
+    pub fn waits(&self) -> Option<Duration> {
+        self.later.as_ref().map(|waiting| waiting.later.after)
+    }
+
+    /// Makes the answer that takes time, if it waits for one.
+    pub fn finish(&mut self) {
+        if let Some(Waiting { later, is_head, is_last }) = self.later.take() {
+            self.output = (later.finish)().encode(is_head, is_last);
+            self.is_closing = is_last;
+        }
+    }
+
+    /// Sends this instead of an answer that takes time, and nothing after it.
+    pub(crate) fn refuse(&mut self, response: &Response) {
+        self.later = None;
+        self.input = Vec::new();
+        self.output = response.encode(false, true);
+        self.is_closing = true;
     }
 
     fn advance(&mut self, responder: &impl Responder) {
@@ -95,19 +145,24 @@ impl Connection {
         match step(&self.input, responder) {
             Step::Wait => {}
             Step::Answer(length, output, is_last) => {
-                self.input.drain(..length);
-                if self.input.is_empty() {
-                    // A file that was loaded is not kept twice.
-                    self.input = Vec::new();
-                }
+                self.take(length);
                 self.output = output;
                 self.is_closing = is_last;
             }
-            Step::Refuse(response) => {
-                self.input = Vec::new();
-                self.output = response.encode(false, true);
-                self.is_closing = true;
+            Step::Later(length, waiting) => {
+                self.take(length);
+                self.later = Some(waiting);
             }
+            Step::Refuse(response) => self.refuse(&response),
+        }
+    }
+
+    /// Drops a request that was read.
+    fn take(&mut self, length: usize) {
+        self.input.drain(..length);
+        if self.input.is_empty() {
+            // A file that was loaded is not kept twice.
+            self.input = Vec::new();
         }
     }
 }
@@ -127,6 +182,10 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
     };
     let headers: Vec<(&str, &[u8])> = head.headers.iter().map(|header| (header.name, header.value)).collect();
     let mut request = Request { method, target, headers: &headers, body: &[] };
+    // A proxy before us may have looked at the other one of two.
+    if headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")).count() > 1 {
+        return refuse(400, "Host is there twice");
+    }
     if request.header("Transfer-Encoding").is_some() {
         return refuse(411, "a body needs a Content-Length here");
     }
@@ -152,8 +211,11 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
     }
     let Some(body) = input.get(head_bytes..head_bytes + body_bytes) else { return Step::Wait };
     request.body = body;
-    let response = responder.answer(&request);
     let wish = request.header("Connection").unwrap_or_default();
     let is_last = version == 0 || wish.split(',').any(|token| token.trim().eq_ignore_ascii_case("close"));
-    Step::Answer(head_bytes + body_bytes, response.encode(method == "HEAD", is_last), is_last)
+    let (length, is_head) = (head_bytes + body_bytes, method == "HEAD");
+    match responder.later(&request) {
+        Some(later) => Step::Later(length, Waiting { later, is_head, is_last }),
+        None => Step::Answer(length, responder.answer(&request).encode(is_head, is_last), is_last),
+    }
 }

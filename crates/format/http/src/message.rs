@@ -34,6 +34,12 @@ impl<'a> Request<'a> {
         std::str::from_utf8(value).ok()
     }
 
+    /// The host that is asked, if exactly one is named.
+    pub fn host(&self) -> Option<&'a str> {
+        let hosts = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")).count();
+        if hosts == 1 { self.header("Host") } else { None }
+    }
+
     /// The path without the query.
     pub fn path(&self) -> &'a str {
         self.target.split_once('?').map_or(self.target, |(path, _)| path)

@@ -384,7 +384,7 @@ impl Handler {
 impl Responder for Handler {
     fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
         let refuse = |status, why: &str| Err(secured(Response::text(status, why)));
-        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
+        if !request.host().is_some_and(|host| self.options.hosts.allow(host)) {
             return refuse(421, "this page is not known by that name; ask for the address that the program gave");
         }
         if self.route(request).is_none() {

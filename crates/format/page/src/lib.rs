@@ -19,5 +19,5 @@ mod source;
 mod view;
 
 pub use handler::{Handler, Options};
-pub use heapledger_http::{Connection, Hosts, Request, Responder, Response};
+pub use heapledger_http::{Clients, Connection, Hosts, Interest, Request, Responder, Response};
 pub use source::{Abilities, Files, Source, Wish};

@@ -16,7 +16,7 @@ use crate::proto;
 /// The major version written, and the newest that is read.
 pub const VERSION_MAJOR: u8 = 2;
 /// The minor version written.
-pub const VERSION_MINOR: u8 = 4;
+pub const VERSION_MINOR: u8 = 5;
 /// The most bytes that a chunk's contents take uncompressed.
 pub const CHUNK_RAW_MAX: usize = 16 << 20;
 
@@ -354,6 +354,16 @@ pub struct RawChunk {
 }
 
 impl RawChunk {
+    /// What it says about itself.
+    pub fn head(&self) -> &ChunkHead {
+        &self.head
+    }
+
+    /// The same contents under another head.
+    pub fn with_head(self, head: ChunkHead) -> RawChunk {
+        RawChunk { head, ..self }
+    }
+
     /// The finished chunk.
     pub fn compress(&self, compressor: &mut Compressor) -> EncodedChunk {
         compressor.seal(self.kind, &self.head, &self.contents)

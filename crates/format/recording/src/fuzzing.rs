@@ -197,7 +197,16 @@ pub fn sample() -> Vec<u8> {
             totals_only: false,
             samples: false,
         }),
-        Record::Pause(Pause { from: Time(10), until: Some(Time(20)) }),
+        Record::Pause(Pause { from: Time(10), until: Some(Time(20)), is_stall: false }),
+        Record::Pause(Pause { from: Time(30), until: Some(Time(40)), is_stall: true }),
+        Record::Departure(Departure {
+            time: Time(30),
+            image: ImageId(0),
+            pid: 102,
+            reason: 72,
+            path: b"/usr/bin/su".to_vec(),
+            is_fork: false,
+        }),
         Record::ImageStart(image(0, 100, ImageOrigin::Launched, None)),
         Record::ImageStart(ImageStart {
             fork_node_base: StackId(4),

@@ -53,9 +53,9 @@ pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
-    Clock, CountErrors, Counts, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin, ImageStart,
-    Mapping, Module, NamedFunction, Pause, Place, ProcessCounts, Record, RunCosts, Sampling, Session, StackCounts,
-    Text, Thread,
+    Clock, CountErrors, Counts, Departure, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin,
+    ImageStart, Mapping, Module, NamedFunction, Pause, Place, ProcessCounts, Record, RunCosts, Sampling, Session,
+    StackCounts, Text, Thread,
 };
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};

@@ -36,6 +36,8 @@ pub enum Record {
     Sampling(Sampling),
     /// What another tool has called a place in a module.
     Place(Place),
+    /// A program or process that ran unrecorded.
+    Departure(Departure),
 }
 
 /// One run of `heapledger record`.
@@ -233,13 +235,34 @@ pub struct ProcessCounts {
     pub counts: Counts,
 }
 
-/// A time in which allocations were not recorded, because somebody wanted it so. Frees of recorded blocks were.
+/// A time in which allocations were not recorded, because somebody wanted it so. Frees of recorded blocks were. Or one in
+/// which the recorder stood still, and events for which there was no room were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
     /// When it began; what names it.
     pub from: Time,
     /// When it ended; `None` if it lasts to the end of the recording.
     pub until: Option<Time>,
+    /// Nobody wanted it: the recorder stood still.
+    pub is_stall: bool,
+}
+
+/// A program that a recorded process started, or a process that it forked, which ran unrecorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Departure {
+    /// When it was started.
+    pub time: Time,
+    /// The image that started it.
+    pub image: ImageId,
+    /// Its process: the image's own, after an exec. 0: not known. In another pid namespace than the recorder's, the number
+    /// is that namespace's.
+    pub pid: u32,
+    /// Why it was not recorded: the number of an explanation, as `heapledger explain` has them.
+    pub reason: u32,
+    /// The path of its program, as the image gave it or found it.
+    pub path: Vec<u8>,
+    /// True if it is a forked process, not another program.
+    pub is_fork: bool,
 }
 
 /// At which rate blocks were sampled from a moment on.
@@ -339,6 +362,8 @@ pub struct Counts {
     pub temporary_allocations: Blocks,
     /// Frees of blocks that were never seen allocated.
     pub frees_unknown: Blocks,
+    /// Blocks that were live when their address was handed out again: they count as freed then, by a free that was not seen.
+    pub frees_missed: Blocks,
     /// Frees of blocks that the image inherited.
     pub frees_inherited: Blocks,
     /// Bytes of inherited blocks still live at the end.
@@ -349,6 +374,8 @@ pub struct Counts {
     pub events_lost: u64,
     /// Events that arrived after their moment had been passed, and were put in later than they happened.
     pub events_late: u64,
+    /// Allocations whose stamp was before that of the free of their address by another thread, and that stand after it.
+    pub events_reordered: u64,
     /// Threads that made an allocator call.
     pub threads: u64,
     /// Of the lost events: dropped because a ring was full (`--on-full drop`).
@@ -397,23 +424,32 @@ pub struct StackCounts {
     pub unasked: u64,
     /// Captured stacks that go on where glibc's end, and are the same up to there.
     pub outlasting: u64,
+    /// Events without the stack that they should have: their threads had no ring of their own, because they were ending, or
+    /// because a signal handler had interrupted the recorder.
+    pub missing: u64,
 }
 
 impl StackCounts {
     /// Adds those of another image or process.
     pub fn add(&mut self, other: &StackCounts) {
-        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting } = other;
+        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing } = other;
         self.truncated = self.truncated.saturating_add(*truncated);
         self.dropped = self.dropped.saturating_add(*dropped);
         self.verified = self.verified.saturating_add(*verified);
         self.mismatched = self.mismatched.saturating_add(*mismatched);
         self.unasked = self.unasked.saturating_add(*unasked);
         self.outlasting = self.outlasting.saturating_add(*outlasting);
+        self.missing = self.missing.saturating_add(*missing);
     }
 
     /// Whether stacks were compared, or were to be.
     pub fn were_verified(&self) -> bool {
         self.verified | self.mismatched | self.unasked | self.outlasting != 0
+    }
+
+    /// The number of stacks that could not be compared with the C library's, where that was asked for.
+    pub fn incomparable(&self) -> u64 {
+        self.unasked.saturating_add(self.outlasting).saturating_add(self.missing)
     }
 }
 

@@ -97,6 +97,15 @@ messages! {
     messages::Pause {
         1 from [uint64]: u64,
         2 until [uint64, optional]: Option<u64>,
+        3 is_stall [bool]: bool,
+    }
+    messages::Departure {
+        1 time [uint64]: u64,
+        2 image [uint32]: u32,
+        3 pid [uint32]: u32,
+        4 reason [uint32]: u32,
+        5 path [bytes = "vec"]: Vec<u8>,
+        6 is_fork [bool]: bool,
     }
     messages::Text {
         1 text [uint32]: u32,
@@ -138,6 +147,8 @@ messages! {
         26 events_lost_pools [uint64]: u64,
         27 stamps_unknown [uint64]: u64,
         28 errors [message, optional]: Option<CountErrors>,
+        29 frees_missed [uint64]: u64,
+        30 events_reordered [uint64]: u64,
     }
     messages::CountErrors {
         1 allocated [message, optional]: Option<Live>,
@@ -155,6 +166,7 @@ messages! {
         4 mismatched [uint64]: u64,
         5 unasked [uint64]: u64,
         6 outlasting [uint64]: u64,
+        7 missing [uint64]: u64,
     }
     messages::Footer {
         1 time [uint64]: u64,
@@ -205,7 +217,7 @@ messages! {
 /// A record of a metadata chunk. A kind that this version does not know reads as `None`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub(crate) kind: Option<RecordKind>,
 }
 
@@ -243,6 +255,7 @@ record_kinds! {
     10 Text,
     11 Sampling,
     12 Place,
+    13 Departure,
 }
 
 /// How a process ended: one of the two.

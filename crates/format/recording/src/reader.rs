@@ -15,8 +15,8 @@ use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId, Time};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
-    Counts, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, Place, ProcessCounts,
-    Record, Sampling, Session, Text, Thread,
+    Counts, Departure, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, Place,
+    ProcessCounts, Record, Sampling, Session, Text, Thread,
 };
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
@@ -202,6 +202,11 @@ impl<'a> Recording<'a> {
         &self.metadata.sampling
     }
 
+    /// The programs and processes that ran unrecorded, in order.
+    pub fn departures(&self) -> &[Departure] {
+        &self.metadata.departures
+    }
+
     /// The modules in ascending order of ids.
     pub fn modules(&self) -> &[Module] {
         &self.metadata.modules
@@ -303,6 +308,11 @@ impl<'a> Recording<'a> {
     /// The event chunks of an image in order. Cheap: nothing is unpacked.
     pub fn event_chunks(&self, image: ImageId) -> impl DoubleEndedIterator<Item = EventChunk<'_>> + '_ {
         self.of_image(ChunkKind::Events, Some(image)).map(|chunk| EventChunk { recording: self, chunk })
+    }
+
+    /// One of the [chunks](Self::chunks) as a chunk of events; `None` if it is none.
+    pub fn event_chunk<'r>(&'r self, chunk: &'r ChunkEntry) -> Option<EventChunk<'r>> {
+        (chunk.kind == ChunkKind::Events).then_some(EventChunk { recording: self, chunk })
     }
 
     /// The checkpoints of an image in time order. Cheap: nothing is unpacked. One of which a part is missing is left out.
@@ -601,6 +611,7 @@ struct Metadata {
     sampling: Vec<Sampling>,
     texts: Vec<Text>,
     places: Vec<Place>,
+    departures: Vec<Departure>,
     processes: Vec<Process>,
 }
 
@@ -655,6 +666,7 @@ impl Metadata {
                 Record::Sampling(sampling) => self.sampling.push(sampling),
                 Record::Text(text) => self.texts.push(text),
                 Record::Place(place) => self.places.push(place),
+                Record::Departure(departure) => self.departures.push(departure),
             }
         }
         if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
@@ -672,6 +684,7 @@ impl Metadata {
         keep_last(&mut self.places, |place| (place.module, place.offset));
         keep_last(&mut self.modules, |module| module.module);
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
+        self.departures.sort();
         self.mappings.sort_by_key(|mapping| mapping.image);
         self.processes = processes(&self.images);
     }
@@ -724,6 +737,7 @@ impl Record {
             Record::Thread(Thread { name, .. }) => name.len(),
             Record::Text(Text { bytes, category, .. }) => bytes.len() + category.len(),
             Record::Place(Place { functions, .. }) => many(functions),
+            Record::Departure(Departure { path, .. }) => path.len(),
             Record::ImageEnd(_)
             | Record::Mapping(_)
             | Record::ImageCounts(_)

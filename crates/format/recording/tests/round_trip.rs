@@ -49,8 +49,18 @@ const FOOTER: Footer = Footer {
         events_lost_unreadable: 23,
         events_lost_pools: 31,
         stamps_unknown: 32,
+        frees_missed: Blocks(34),
+        events_reordered: 35,
         frees_paused: Blocks(24),
-        stacks: StackCounts { truncated: 25, dropped: 26, verified: 27, mismatched: 28, unasked: 29, outlasting: 30 },
+        stacks: StackCounts {
+            truncated: 25,
+            dropped: 26,
+            verified: 27,
+            mismatched: 28,
+            unasked: 29,
+            outlasting: 30,
+            missing: 33,
+        },
         errors: None,
     },
     exit: Some(ExitStatus::Code(-1)),
@@ -87,7 +97,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 32).prop_map(|n| Counts {
+    prop::collection::vec(number(), 35).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -113,6 +123,8 @@ fn counts() -> impl Strategy<Value = Counts> {
         events_lost_unreadable: n[22],
         events_lost_pools: n[30],
         stamps_unknown: n[31],
+        frees_missed: Blocks(n[33]),
+        events_reordered: n[34],
         frees_paused: Blocks(n[23]),
         stacks: StackCounts {
             truncated: n[24],
@@ -121,6 +133,7 @@ fn counts() -> impl Strategy<Value = Counts> {
             mismatched: n[27],
             unasked: n[28],
             outlasting: n[29],
+            missing: n[32],
         },
         errors: n[29].is_multiple_of(2).then_some(CountErrors {
             allocated: Live { bytes: Bytes(n[3]), blocks: Blocks(n[4]) },

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::{Kind, MAIN_PROCESS, Report, Reports, Unit};
+use crate::{Kind, MAIN_PROCESS, Report, Reports, Unit, escape};
 
 /// A metric: all reports of a unit.
 struct Metric {
@@ -62,13 +62,15 @@ impl Reports {
         let reports = || self.reports.iter().chain(&unclassified);
         let mut text = String::new();
         for metric in &METRICS {
-            let mut sums: Vec<(&Report, i64)> = Vec::new();
-            let mut places: HashMap<(&str, &str, Kind), usize> = HashMap::new();
+            let mut sums: Vec<(Labels, i64)> = Vec::new();
+            let mut places: HashMap<Labels, usize> = HashMap::new();
             for report in reports().filter(|report| report.unit == metric.unit) {
-                let at = *places.entry((process(report), &report.path, report.kind)).or_insert(sums.len());
+                // As they are written: no two samples may have the same.
+                let labels = Labels::of(report);
+                let at = *places.entry(labels.clone()).or_insert(sums.len());
                 match sums.get_mut(at) {
                     Some((_, sum)) => *sum = sum.saturating_add(report.amount),
-                    None => sums.push((report, report.amount)),
+                    None => sums.push((labels, report.amount)),
                 }
             }
             if !sums.is_empty() {
@@ -81,7 +83,7 @@ impl Reports {
 }
 
 impl Metric {
-    fn write(&self, sums: &[(&Report, i64)], text: &mut String) {
+    fn write(&self, sums: &[(Labels, i64)], text: &mut String) {
         let Metric { name, suffix, is, says, help, .. } = self;
         // Writing to a String cannot fail.
         let _ = writeln!(text, "# TYPE {name} {is}");
@@ -89,13 +91,7 @@ impl Metric {
             let _ = writeln!(text, "# UNIT {name} {says}");
         }
         let _ = writeln!(text, "# HELP {name} {help}");
-        for (report, sum) in sums {
-            let kind = match report.kind {
-                Kind::NonHeap => "nonheap",
-                Kind::Heap => "heap",
-                Kind::Other => "other",
-            };
-            let (process, path) = (label(process(report)), label(&report.path));
+        for (Labels { process, path, kind }, sum) in sums {
             let _ = write!(text, "{name}{suffix}{{process=\"{process}\",path=\"{path}\",kind=\"{kind}\"}} ");
             let _ = match self.unit {
                 Unit::Percentage => writeln!(text, "{}", *sum as f64 / 10_000.0),
@@ -107,13 +103,38 @@ impl Metric {
     }
 }
 
-fn process(report: &Report) -> &str {
-    if report.process.is_empty() { MAIN_PROCESS } else { &report.process }
+/// The labels that tell one sample of a metric from another, as they are written.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Labels {
+    process: String,
+    path: String,
+    kind: &'static str,
 }
 
-/// A text as the value of a label.
+impl Labels {
+    fn of(report: &Report) -> Labels {
+        let process = if report.process.is_empty() { MAIN_PROCESS } else { &report.process };
+        let kind = match report.kind {
+            Kind::NonHeap => "nonheap",
+            Kind::Heap => "heap",
+            Kind::Other => "other",
+        };
+        Labels { process: label(process), path: label(&report.path), kind }
+    }
+}
+
+/// A text as the value of a label. The format has escapes for three characters, and takes all others as they are; those that
+/// control a terminal or end a line for other readers are written as everywhere, `\u{1b}`.
 fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let mut value = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => value.push_str("\\n"),
+            '"' => value.push_str("\\\""),
+            other => value.push_str(&escape(other.encode_utf8(&mut [0; 4])).replace('\\', "\\\\")),
+        }
+    }
+    value
 }
 
 #[cfg(test)]
@@ -160,5 +181,29 @@ memory_report_ratio{process="a \"b\"",path="used",kind="other"} 0.1234
 "##
         );
         assert_eq!(Reports::default().to_openmetrics(), "# EOF\n");
+    }
+
+    #[test]
+    fn nothing_controls_the_reader() {
+        let report = |path: &str| Report {
+            process: "a\r\u{85}b".into(),
+            path: path.into(),
+            stable_path: None,
+            kind: Kind::Other,
+            unit: Unit::Count,
+            amount: 1,
+            description: "".into(),
+        };
+        // Two that are written alike are one sample.
+        let paths = ["x\u{1b}[2J\u{202e}\ny", "x\\u{1b}[2J\u{202e}\ny", "é\0\u{7f}"];
+        let text = Reports { reports: paths.map(report).to_vec(), has_usable_size: true }.to_openmetrics();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let labels =
+            |path: &str| format!(r##"memory_report_items{{process="a\\r\\u{{85}}b",path="{path}",kind="other"}}"##);
+        assert_eq!(
+            samples,
+            [format!("{} 2", labels(r"x\\u{1b}[2J\\u{202e}\ny")), format!("{} 1", labels(r"é\\u{0}\\u{7f}"))]
+        );
+        assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
     }
 }

@@ -1,9 +1,10 @@
 //! How the reports of a running process are asked for: over a Unix socket with an abstract name.
 //!
 //! The client connects, writes one line ([`Request::to_line`]), and reads a report file until the end. Both sides ask the
-//! kernel for the other's user first.
+//! kernel first who the other is: the program for the client's user, the client also for the process ([`peer`]).
 
 pub mod ledger;
+pub mod peer;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -100,14 +101,15 @@ pub fn refused(answer: &[u8]) -> Option<&str> {
     std::str::from_utf8(answer).ok()?.strip_suffix('\n')?.strip_prefix(REFUSED)
 }
 
-/// The processes that can be asked, and their sockets' names: of the lines of `/proc/net/unix`.
-pub fn sockets(net_unix: &[u8]) -> Vec<(u32, Vec<u8>)> {
+/// The sockets whose names are this prefix, the number of a process, a dot, and more: the numbers and the names, from the
+/// lines of `/proc/net/unix`. Every user can take every name: see [`peer`].
+pub fn sockets(prefix: &str, net_unix: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
     for line in net_unix.split(|&byte| byte == b'\n') {
         let Some(at) = line.iter().position(|&byte| byte == b'@') else { continue };
         let name = &line[at + 1..];
         let pid = || {
-            let rest = std::str::from_utf8(name).ok()?.strip_prefix(SOCKET_PREFIX)?;
+            let rest = std::str::from_utf8(name).ok()?.strip_prefix(prefix)?;
             rest.split_once('.')?.0.parse().ok()
         };
         // A connection has the name of the socket that listens.
@@ -150,7 +152,7 @@ mod tests {
             0: 00000002 00000000 00010000 0001 01 125 @heapledger-reports.x.abc\n\
             0: 00000002 00000000 00010000 0001 01 126 @heapledger-control.9.abc\n\
             0: 00000002 00000000 00010000 0001 01 127 @heapledger-reports.18.d@e\n";
-        let found = sockets(text);
+        let found = sockets(SOCKET_PREFIX, text);
         let expected = [(17, b"heapledger-reports.17.abc".to_vec()), (18, b"heapledger-reports.18.d@e".to_vec())];
         assert_eq!(found, expected);
     }

@@ -9,9 +9,14 @@
 //! (of /proc/self/maps)
 //!
 //! times NUMBER COUNT
+//! begun PID NAME
 //! end BEYOND MISSED
+//! looked exit|exec|signal
+//! stopped REASON LIBRARY
 //! unchecked
 //! ```
+//!
+//! After the last `begun` there is a `looked` if the live blocks were looked at when the process ended.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -164,11 +169,45 @@ pub(crate) fn refuse() {
     sys::close(fd);
 }
 
-/// How often each thing was found, once the process ends. Nothing where nothing was found.
-pub(crate) fn finish() {
-    if report::get(0).is_none() {
-        return;
+/// A way for a process to end, or to become another program.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Exit,
+    Exec,
+    Signal,
+}
+
+/// This process runs, and has not been looked at.
+pub(crate) fn begin() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let name = sys::thread_name();
+    let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    let _ = write!(out, "begun {} ", sys::process_id());
+    for chunk in name.utf8_chunks() {
+        // A name can have any bytes.
+        chunk.valid().split('\n').try_for_each(|part| out.write_str(part)).unwrap_or(());
     }
+    let _ = writeln!(out);
+    out.finish();
+    sys::close(fd);
+}
+
+/// Nothing is reported any more, since the program opens this library, whose calls are not seen.
+pub(crate) fn stop(reason: u64, library: &CStr) {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = write!(out, "stopped {reason} ");
+    for chunk in library.to_bytes().utf8_chunks() {
+        chunk.valid().split('\n').try_for_each(|part| out.write_str(part)).unwrap_or(());
+    }
+    let _ = writeln!(out);
+    out.finish();
+    sys::close(fd);
+}
+
+/// How often each thing was found, and, with `looked`, that all live blocks were looked at before this end.
+pub(crate) fn finish(looked: Option<End>) {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
     for number in 0..report::REPORTS_MAX {
@@ -176,6 +215,14 @@ pub(crate) fn finish() {
         let _ = writeln!(out, "times {number} {times}");
     }
     let _ = writeln!(out, "end {} {}", report::beyond(), heapledger_checks::missed());
+    if let Some(end) = looked {
+        let end = match end {
+            End::Exit => "exit",
+            End::Exec => "exec",
+            End::Signal => "signal",
+        };
+        let _ = writeln!(out, "looked {end}");
+    }
     out.finish();
     sys::close(fd);
 }

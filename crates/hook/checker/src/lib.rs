@@ -6,14 +6,16 @@
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
+mod ends;
 mod file;
 mod object;
 mod operators;
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
 
 use heapledger_checks::{self as checks, report};
 use heapledger_core::hooks::{self, Functions, Hooks};
+use heapledger_loader::Objects;
 
 /// For which version of the hook table this is.
 #[unsafe(no_mangle)]
@@ -30,28 +32,58 @@ pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *c
     if !file::find() {
         return 1;
     }
-    if heapledger_loader::has_allocator_other_ways() {
+    // SAFETY: Heapledger calls this within the first call of the allocator: the process has one thread. Nothing here loads or
+    // unloads a library.
+    let objects = unsafe { Objects::at_start() };
+    if objects.has_allocator_other_ways() {
         // A block that goes unseen would be taken for a live one.
         file::refuse();
         return 1;
     }
-    if !operators::are_in_effect() {
+    if !operators::are_in_effect(&objects) {
         checks::distrust_operators();
     }
     report::listen(file::write);
     // SAFETY: Heapledger's table; nothing has been allocated that the program could free.
     match unsafe { checks::start_in(table) } {
-        Ok(()) => 0,
+        Ok(()) => {
+            ends::watch(&objects);
+            0
+        }
         Err(_) => 1,
     }
 }
 
+/// Called when the program opens a library whose calls of the allocator are not seen: from then on a block may be another
+/// one than the register says.
+///
+/// # Safety
+///
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_hook_library_unseen(reason: u64, path: *const c_char) {
+    if checks::is_running() {
+        checks::stop();
+        // SAFETY: the caller's contract.
+        file::stop(reason, unsafe { CStr::from_ptr(path) });
+    }
+}
+
+/// Called before this process becomes another program.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_exec_begins() {
+    ends::look_for_now(file::End::Exec);
+}
+
+/// Called when it has not, after all.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_exec_failed() {
+    ends::go_on();
+}
+
 /// Runs after `main`, and after what the program has asked to be run.
 extern "C" fn destructor() {
-    if checks::is_running() {
-        checks::look();
-        file::finish();
-    }
+    ends::look_for_now(file::End::Exit);
 }
 
 #[used]

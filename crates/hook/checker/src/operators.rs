@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_checks::{Call, operator_delete, operator_new};
-use heapledger_loader::{Scope, lookup};
+use heapledger_loader::{Objects, Scope};
 
 /// What a thunk says, and where it goes on.
 struct Operator {
@@ -120,17 +120,12 @@ fn find_next(operator: &Operator) -> usize {
 }
 
 /// Whether the program's calls come to all of these: nobody before us defines one.
-pub(crate) fn are_in_effect() -> bool {
-    OPERATORS.iter().all(|&(name, own)| lookup(Scope::All, name) == own as *const () as usize)
+pub(crate) fn are_in_effect(objects: &Objects<'_>) -> bool {
+    OPERATORS.iter().all(|&(name, own)| objects.lookup(Scope::All, name) == own as *const () as usize)
 }
 
 /// The next definition of a symbol, while nobody loads or unloads a library.
-fn find_within_loader(name: &CStr) -> usize {
-    struct Search<'a> {
-        name: &'a CStr,
-        found: usize,
-    }
-
+pub(crate) fn find_within_loader(name: &CStr) -> usize {
     unsafe extern "C" {
         /// Calls back with each object, while it holds the dynamic linker's lock of the list.
         fn dl_iterate_phdr(
@@ -139,17 +134,8 @@ fn find_within_loader(name: &CStr) -> usize {
         ) -> c_int;
     }
 
-    unsafe extern "C" fn once(_: *mut c_void, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the structure below, which nobody else refers to meanwhile.
-        let search = unsafe { &mut *search.cast::<Search<'_>>() };
-        search.found = lookup(Scope::Next, search.name);
-        1
-    }
-
-    let mut search = Search { name, found: 0 };
-    // SAFETY: the function of this name, with a callback of the type that it asks for, and what that takes.
-    unsafe { dl_iterate_phdr(once, (&raw mut search).cast()) };
-    search.found
+    // SAFETY: the function of this name.
+    unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.lookup(Scope::Next, name)) }.unwrap_or(0)
 }
 
 /// In the place of an operator that nobody defines: what refers to it weakly would not have called it. No block.

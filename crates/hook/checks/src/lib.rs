@@ -35,7 +35,7 @@ use heapledger_resident::control::StartError;
 pub use call::Call;
 pub use canary::LENGTH as CANARY;
 pub use freed::FREED_MAX;
-pub use observe::missed;
+pub use observe::{has_seen_blocks, missed};
 pub use thread::{distrust_operators, operator_delete, operator_new};
 
 use observe::{FREED, OBSERVER, REGISTER};
@@ -136,12 +136,26 @@ pub fn is_running() -> bool {
     IS_RUNNING.load(Ordering::Acquire)
 }
 
-/// Looks behind every live block. Takes time in proportion to their number. Not in a signal handler.
-pub fn look() {
+/// How memory is read that may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// Live blocks are there.
+    Plain,
+    /// The heap may be broken: the kernel is asked first about each page.
+    Readable,
+}
+
+/// Looks behind every live block. Takes time in proportion to their number. Returns false if not all were looked at: in
+/// a signal handler that interrupted a hook, and after calls that were [missed].
+pub fn look(care: Care) -> bool {
+    let mut readable = Readable { page: 0 };
     let looked = heapledger_resident::query(|| {
         for block in REGISTER.blocks() {
             let overwritten = REGISTER.look_at(block.key, |block| {
                 if !observe::is_padded(block.stamp) {
+                    return None;
+                }
+                if care == Care::Readable && !readable.is(block.key.0 + block.usable.0, CANARY as u64) {
                     return None;
                 }
                 // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out
@@ -165,6 +179,32 @@ pub fn look() {
     });
     if looked.is_none() {
         observe::miss();
+    }
+    missed() == 0 && !report::is_stopped()
+}
+
+/// Reports nothing from now on: blocks may come and go that are not seen.
+pub fn stop() {
+    report::stop();
+}
+
+/// Asks the kernel whether memory can be read, once for neighbours on a page.
+struct Readable {
+    /// The last page that was found readable.
+    page: u64,
+}
+
+impl Readable {
+    fn is(&mut self, address: u64, length: u64) -> bool {
+        const PAGE: u64 = 4096;
+        [address, address + length - 1].into_iter().all(|address| {
+            let page = address & !(PAGE - 1);
+            let is_readable = page == self.page || heapledger_core::sys::is_readable(page as usize);
+            if is_readable {
+                self.page = page;
+            }
+            is_readable
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use heapledger_resident::capture;
 
 use crate::call::Call;
 use crate::freed::{self, FreedBlock};
-use crate::report::{Kind, Report, note};
+use crate::report::{Kind, Report, is_stopped, note};
 use crate::{canary, thread};
 
 /// Told before the ledger of the program: it is not to see a block that was freed twice as gone twice.
@@ -35,7 +35,15 @@ static MISSED: AtomicU64 = AtomicU64::new(0);
 /// Whether the checks have run since before the first block.
 static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
 
+/// True once a block has come.
+static HAS_SEEN: AtomicBool = AtomicBool::new(false);
+
 const PADDED: u32 = 1 << 8;
+
+/// True if any block was ever allocated through the hook table.
+pub fn has_seen_blocks() -> bool {
+    HAS_SEEN.load(Ordering::Relaxed)
+}
 
 /// Calls of the allocator that were not looked at. From the first one on, frees of what is not known say nothing, and
 /// are not reported.
@@ -143,6 +151,9 @@ struct NewBlock {
 }
 
 fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
+    if !has_seen_blocks() {
+        HAS_SEEN.store(true, Ordering::Relaxed);
+    }
     let block = LiveBlock {
         key: Key(new.address),
         size: Bytes(new.size),
@@ -267,7 +278,7 @@ impl Free {
 
     /// Of something that is not live.
     fn of_none(&self) {
-        if missed() != 0 {
+        if missed() != 0 || is_stopped() {
             return;
         }
         if let Some(block) = FREED.get(self.address) {

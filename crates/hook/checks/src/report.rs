@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::mem;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::{NodeKind, StackId, ThreadId};
@@ -118,7 +118,21 @@ pub fn listen(listener: Listener) {
     REPORTS.listener.store(listener as *mut (), Ordering::Release);
 }
 
+/// True if nothing is reported any more.
+static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn stop() {
+    IS_STOPPED.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_stopped() -> bool {
+    IS_STOPPED.load(Ordering::Relaxed)
+}
+
 pub(crate) fn note(report: Report) {
+    if is_stopped() {
+        return;
+    }
     let _guard = REPORTS.lock.lock();
     // SAFETY: under the lock.
     let (found, beyond) = unsafe { (&mut *REPORTS.found.get(), &mut *REPORTS.beyond.get()) };

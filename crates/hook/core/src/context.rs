@@ -16,6 +16,10 @@ pub const DEPTH_MAX: usize = 128;
 /// Bytes of a text that are told of; the rest is cut off.
 pub const TEXT_MAX: usize = 1024;
 
+/// A bit of [`Stack::ignore`]: code of Heapledger's runs, whose blocks are not the program's. Beside the count of the program's
+/// own scopes, so that a function of the program's that this code calls has just these.
+pub const UNTRACKED: u32 = 1 << 31;
+
 /// A text that lives for ever: the name of a scope, of a category or of a heap, or the value of a scope.
 ///
 /// It is its address that identifies a name; readers merge equal texts.
@@ -138,7 +142,8 @@ impl Frame {
 pub struct Stack {
     /// Scopes that the thread is in. More than [`DEPTH_MAX`]: the frames of the innermost were not kept.
     pub depth: u32,
-    /// Not 0: allocations of the thread are not recorded.
+    /// Not 0: allocations of the thread are not recorded. The number of scopes in which the program wants that, and
+    /// [`UNTRACKED`].
     pub ignore: u32,
     /// Those below `depth` are in use.
     pub frames: [Frame; DEPTH_MAX],
@@ -239,15 +244,49 @@ pub unsafe fn leave(stack: *mut Stack, depth: u32) {
 #[inline(always)]
 pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
     // SAFETY: the caller's contract.
+    unsafe { change_ignoring(stack, |before| before.wrapping_add(1)) }
+}
+
+/// From here to the end of it, code of Heapledger's runs in this thread: what it allocates is not recorded. Returns what to
+/// [`end_ignoring`] with.
+///
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { change_ignoring(stack, |before| before | UNTRACKED) }
+}
+
+/// From here to the end of it, code of the program's runs, which that of Heapledger has called: what it allocates is recorded,
+/// unless the program does not want it. Returns what to [`end_ignoring`] with.
+///
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+pub unsafe fn begin_tracked(stack: *mut Stack) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { change_ignoring(stack, |before| before & !UNTRACKED) }
+}
+
+/// # Safety
+///
+/// As in [`enter`].
+#[inline(always)]
+unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) -> u32 {
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the caller's contract.
     unsafe {
         let before = (*stack).ignore;
-        (&raw mut (*stack).ignore).write_volatile(before.wrapping_add(1));
+        (&raw mut (*stack).ignore).write_volatile(change(before));
         compiler_fence(Ordering::SeqCst);
         before
     }
 }
 
-/// As before [`begin_ignoring`].
+/// As before [`begin_ignoring`], [`begin_untracked`] or [`begin_tracked`].
 ///
 /// # Safety
 ///
@@ -354,6 +393,32 @@ mod tests {
             end_ignoring(stack.get(), inner);
             assert!(is_ignoring(stack.get()));
             end_ignoring(stack.get(), outer);
+            assert!(!is_ignoring(stack.get()));
+        }
+    }
+
+    #[test]
+    fn code_that_heapledger_calls_is_the_programs() {
+        let stack = StackCell::new();
+        // SAFETY: as above.
+        unsafe {
+            let own = begin_untracked(stack.get());
+            let callback = begin_tracked(stack.get());
+            assert!(!is_ignoring(stack.get()));
+            let nested = begin_untracked(stack.get());
+            assert!(is_ignoring(stack.get()));
+            end_ignoring(stack.get(), nested);
+            end_ignoring(stack.get(), callback);
+            assert!(is_ignoring(stack.get()));
+            end_ignoring(stack.get(), own);
+            // Blocks that the program wants ignored stay so.
+            let wanted = begin_ignoring(stack.get());
+            let own = begin_untracked(stack.get());
+            let callback = begin_tracked(stack.get());
+            assert!(is_ignoring(stack.get()));
+            end_ignoring(stack.get(), callback);
+            end_ignoring(stack.get(), own);
+            end_ignoring(stack.get(), wanted);
             assert!(!is_ignoring(stack.get()));
         }
     }

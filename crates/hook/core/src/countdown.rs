@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arch::{self, Countdown};
 use crate::sample::{Poisson, Random, Rate};
+use crate::sandbox;
 
 /// A thread that comes to no sample point for so many bytes looks all the same, whether its countdown should have been drawn at another rate: so doors
 /// need not. After the fewest at first, and where it takes long to allocate as many.
@@ -40,7 +41,7 @@ pub fn draw(size: u64, rate: u32, mut distance: impl FnMut(u64) -> u64) -> Optio
     };
     let is_sampled = left <= size;
     let left = if is_sampled || drawn_at != u64::from(rate) { distance() } else { left - size };
-    let looked = arch::ticks();
+    let looked = ticks();
     let stride = if looked.wrapping_sub(before.looked) < OFTEN { before.stride * 2 } else { before.stride / 2 };
     let stride = stride.clamp(*LOOK_AFTER.start(), *LOOK_AFTER.end());
     let until_look = left.min(stride);
@@ -54,9 +55,14 @@ pub fn draw(size: u64, rate: u32, mut distance: impl FnMut(u64) -> u64) -> Optio
 pub fn draw_outside(size: u64, rate: u32) -> Option<Rate> {
     static SEED: AtomicU64 = AtomicU64::new(0);
     draw(size, rate, |mean| {
-        let seed = SEED.fetch_add(1, Ordering::Relaxed) ^ arch::ticks();
+        let seed = SEED.fetch_add(1, Ordering::Relaxed) ^ ticks();
         Poisson::new(Random::new(seed).word()).distance(mean)
     })
+}
+
+/// The processor's ticks; 0 in a sandbox, whose strict mode forbids to read them.
+fn ticks() -> u64 {
+    if sandbox::is_entered() { 0 } else { arch::ticks() }
 }
 
 /// A number that changes with every block that this thread counts.

@@ -30,6 +30,7 @@ pub mod pool;
 pub mod print;
 pub mod program;
 pub mod sample;
+pub mod sandbox;
 pub mod stamp;
 pub mod sys;
 

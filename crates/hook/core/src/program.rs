@@ -10,11 +10,37 @@ pub enum Program<'head> {
     /// An executable for this processor with the GNU C library's dynamic linker: `LD_PRELOAD` works.
     Dynamic,
     /// An executable without one, with another C library's, or for another processor.
-    Other,
+    Other(Obstacle),
     /// A script: this is its interpreter's path.
     Script(&'head [u8]),
     /// Neither: what `execvp` hands to the shell.
     Unknown,
+}
+
+/// Why a program runs unrecorded: the numbers of `heapledger explain`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Obstacle {
+    /// It has no dynamic linker.
+    Static = 1,
+    /// It runs with other rights than its caller's.
+    OtherRights = 2,
+    /// It is for another processor, or for 32 bits.
+    OtherMachine = 3,
+    /// Its dynamic linker is not glibc's.
+    OtherLibrary = 4,
+    /// AddressSanitizer's runtime would end it.
+    AddressSanitizer = 7,
+    /// The session cannot be reached from its network namespace.
+    OtherNetwork = 71,
+    /// The recorder's library cannot be read from where it starts.
+    LibraryUnreadable = 72,
+    /// There was no room for the recorder.
+    NoRoom = 73,
+    /// It never introduced itself.
+    Silent = 74,
+    /// It starts in a sandbox, which could kill it for the recorder's system calls.
+    Sandbox = 77,
 }
 
 /// Whether a file with this mode, owner and group runs with rights that a caller with this user and group has not: then
@@ -55,7 +81,7 @@ pub fn judge(head: &[u8]) -> Program<'_> {
         let machine = u16::from_le_bytes(head.get(18..20)?.try_into().ok()?);
         (head.get(4) == Some(&ELFCLASS64) && machine == EM_HOST).then_some((usize::try_from(at).ok()?, length, count))
     })();
-    let Some((at, length, count)) = headers else { return Program::Other };
+    let Some((at, length, count)) = headers else { return Program::Other(Obstacle::OtherMachine) };
     let linker = |index: u16| {
         let at = at.checked_add(usize::from(index) * usize::from(length))?;
         let kind = u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?);
@@ -67,7 +93,11 @@ pub fn judge(head: &[u8]) -> Program<'_> {
         let path = || head.get(word(8)?..word(8)?.checked_add(word(32)?)?);
         (kind == PT_INTERP).then(|| path().is_none_or(is_supported_linker))
     };
-    if (0..count).find_map(linker) == Some(true) { Program::Dynamic } else { Program::Other }
+    match (0..count).find_map(linker) {
+        Some(true) => Program::Dynamic,
+        Some(false) => Program::Other(Obstacle::OtherLibrary),
+        None => Program::Other(Obstacle::Static),
+    }
 }
 
 /// Whether a dynamic program starts AddressSanitizer's runtime as a library: that ends the program when it finds another
@@ -203,7 +233,7 @@ mod tests {
         head[120..147].copy_from_slice(b"/lib64/ld-linux-x86-64.so.2");
         assert_eq!(judge(&head), Program::Dynamic);
         head[120..145].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
-        assert_eq!(judge(&head), Program::Other);
+        assert!(matches!(judge(&head), Program::Other(_)));
     }
 
     #[test]
@@ -214,13 +244,13 @@ mod tests {
         head[32] = 64;
         head[54] = 56;
         head[56] = 1;
-        assert_eq!(judge(&head), Program::Other);
+        assert!(matches!(judge(&head), Program::Other(_)));
         head[64] = 3;
         head[72..80].copy_from_slice(&5000_u64.to_le_bytes());
         head[96] = 20;
         assert_eq!(judge(&head), Program::Dynamic);
         for length in 4..68 {
-            assert_eq!(judge(&head[..length]), Program::Other);
+            assert!(matches!(judge(&head[..length]), Program::Other(_)));
         }
     }
 }

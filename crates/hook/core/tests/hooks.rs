@@ -446,7 +446,9 @@ fn a_replacement_that_owns() {
     let own = program!(realloc(own, 20));
     assert_eq!(noted(), ["owner realloc true"]);
     program!(realloc(ptr::null_mut(), 20));
-    assert_eq!(noted(), ["owner realloc false"], "of null: an allocation");
+    assert_eq!(noted(), ["owner malloc"], "of null: a new block");
+    program!(malloc_usable_size(ptr::null_mut()));
+    assert_eq!(noted(), [""; 0], "null is nobody's own");
 
     // A block that it made for an arena that is none stays its own.
     let arena = program!(create_arena(ptr::null::<c_void>()));

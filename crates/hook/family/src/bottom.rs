@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{Functions, Pointer};
 
-use crate::next::{Scope, lookup};
+use crate::next::{Objects, Scope};
 
 static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 
 /// The next definitions in the program: what the calls would go to without this artefact. Where there is none, functions
 /// that return no block.
-pub fn next_allocator() -> Functions {
+pub fn next_allocator(objects: &Objects<'_>) -> Functions {
     /// The function of this name, of the type that the table says.
     macro_rules! next {
         ($name:ident, $($type:ty),* => $result:ty) => {{
@@ -19,7 +19,7 @@ pub fn next_allocator() -> Functions {
                 Ok(name) => name,
                 Err(_) => unreachable!(),
             };
-            let address = lookup(Scope::Next, NAME);
+            let address = objects.lookup(Scope::Next, NAME);
             // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
         }};
@@ -58,8 +58,8 @@ mod none {
     pub(super) unsafe extern "C" fn free(_: Pointer) {}
 }
 
-pub(crate) fn find_errno() {
-    ERRNO_LOCATION.store(lookup(Scope::Next, c"__errno_location"), Ordering::Release);
+pub(crate) fn find_errno(objects: &Objects<'_>) {
+    ERRNO_LOCATION.store(objects.lookup(Scope::Next, c"__errno_location"), Ordering::Release);
 }
 
 /// Sets `errno`, for the few answers that are ours.

@@ -5,9 +5,9 @@
 //!
 //! ```ignore
 //! #[unsafe(no_mangle)]
-//! fn heapledger_family_starts() {
+//! fn heapledger_family_starts(objects: &heapledger_family::next::Objects<'_>) {
 //!     // SAFETY: here, once.
-//!     unsafe { serve::set_bottom(heapledger_family::next_allocator()) };
+//!     unsafe { serve::set_bottom(heapledger_family::next_allocator(objects)) };
 //! }
 //! ```
 #![no_std]
@@ -21,6 +21,7 @@ mod bottom;
 mod doors;
 mod thunks;
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapledger_core::hooks::{Functions, serve, way};
@@ -31,6 +32,24 @@ pub use heapledger_loader as next;
 pub use bottom::{next_allocator, set_errno};
 pub use thunks::PROGRAM;
 
+/// The names under which this crate defines the malloc family.
+pub const NAMES: [&CStr; 14] = [
+    c"malloc",
+    c"calloc",
+    c"realloc",
+    c"free",
+    c"reallocarray",
+    c"memalign",
+    c"aligned_alloc",
+    c"posix_memalign",
+    c"valloc",
+    c"pvalloc",
+    c"cfree",
+    c"free_sized",
+    c"free_aligned_sized",
+    c"malloc_usable_size",
+];
+
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock = Lock::new();
 
@@ -40,7 +59,7 @@ core::arch::global_asm!(".hidden heapledger_family_starts");
 unsafe extern "Rust" {
     /// Names the allocator below ([`serve::set_bottom`]), and does what else has to be done before the first call is
     /// served. Called once; calls of the family that it makes after naming the allocator are served.
-    safe fn heapledger_family_starts();
+    safe fn heapledger_family_starts(objects: &next::Objects<'_>);
 }
 
 /// Starts the artefact, at the first call of the family or in its constructor, whichever comes first. Idempotent.
@@ -61,8 +80,13 @@ pub fn initialise() {
     if IS_DONE.load(Ordering::Acquire) != 0 {
         return;
     }
-    bottom::find_errno();
-    heapledger_family_starts();
+    // SAFETY: this is the first call of the family in this artefact, or its constructor. A process begins with one thread, and
+    // makes its second one by `pthread_create`, which calls `calloc` first: so where the artefact is there from the start, that
+    // first call precedes all other threads. Where it is loaded later, nobody can call it before its constructor runs, with
+    // the dynamic linker's lock of loading held. The look-ups below load and unload nothing.
+    let objects = unsafe { next::Objects::at_start() };
+    bottom::find_errno(&objects);
+    heapledger_family_starts(&objects);
     way::watch(doors::open);
     IS_DONE.store(1, Ordering::Release);
 }

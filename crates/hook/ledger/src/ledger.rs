@@ -320,6 +320,12 @@ impl Ledger {
         self.register.get(key).filter(|block| !block.set_aside)
     }
 
+    /// True if a block has this key, one that is in no total too.
+    #[inline(always)]
+    pub fn holds(&self, key: Key) -> bool {
+        self.register.get(key).is_some()
+    }
+
     /// Whether the block with this key is in no total: see [`Block::set_aside`].
     pub fn is_set_aside(&self, key: Key) -> bool {
         self.register.get(key).is_some_and(|block| block.set_aside)

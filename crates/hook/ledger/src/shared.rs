@@ -121,13 +121,19 @@ impl SharedLedger {
     /// A call is about to release a block. Not for `free` of a null pointer, which is no event.
     #[inline]
     pub fn free(&self, thread: ThreadId, key: Key) -> Freed {
-        self.leave(thread, key, true)
+        self.leave(thread, key, || true)
     }
 
     /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
     #[inline]
     pub fn free_if_known(&self, thread: ThreadId, key: Key) -> Freed {
-        self.leave(thread, key, false)
+        self.leave(thread, key, || false)
+    }
+
+    /// The same; an unknown block is an event if `is_event`, which is asked only then.
+    #[inline]
+    pub fn free_unknown_if(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
+        self.leave(thread, key, is_event)
     }
 
     /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
@@ -216,7 +222,7 @@ impl SharedLedger {
         let mut pools = self.pools.lock();
         let mut blocks = Blocks(0);
         while let Some(key) = pools.pop(pool) {
-            if self.release(thread, key, false) != Freed::Unknown {
+            if self.release(thread, key, || false) != Freed::Unknown {
                 pools.freed(key);
                 blocks.0 += 1;
             }
@@ -530,12 +536,12 @@ impl SharedLedger {
     }
 
     #[inline(always)]
-    fn leave(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+    fn leave(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
         if key.pool() == 0 { self.release(thread, key, is_event) } else { self.leave_pool(thread, key, is_event) }
     }
 
     #[cold]
-    fn leave_pool(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+    fn leave_pool(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
         let mut pools = self.pools.lock();
         let freed = self.release(thread, key, is_event);
         if freed != Freed::Unknown {
@@ -544,14 +550,14 @@ impl SharedLedger {
         freed
     }
 
-    /// `is_event`: even if the block is unknown.
+    /// `is_event`: even if the block is unknown; asked only then.
     #[inline(always)]
-    fn release(&self, thread: ThreadId, key: Key, is_event: bool) -> Freed {
+    fn release(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
         prefetch(&raw const self.books);
         let watch = |block, marks| self.watch(block, marks);
         self.register.remove_with(key, watch, |taken| {
             let freed = Freed::new(taken.map(|(block, _)| block));
-            if is_event || freed != Freed::Unknown {
+            if freed != Freed::Unknown || is_event() {
                 self.books.lock().free(&mut Alone, thread, freed);
             }
             freed

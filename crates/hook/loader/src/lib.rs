@@ -6,7 +6,11 @@
 //! section, symbol table), the GNU hash table format.
 #![no_std]
 
-use core::ffi::{CStr, c_char};
+mod redirect;
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::marker::PhantomData;
+use core::ptr;
 
 /// The public head of `struct link_map` of `<link.h>`.
 #[repr(C)]
@@ -16,6 +20,21 @@ struct LinkMap {
     dynamic: *const Dynamic,
     next: *const LinkMap,
     previous: *const LinkMap,
+}
+
+impl LinkMap {
+    /// The path that the object was loaded by; empty for the program.
+    fn path(&self) -> &[u8] {
+        match self.name.is_null() {
+            true => &[],
+            // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry.
+            false => unsafe { CStr::from_ptr(self.name) }.to_bytes(),
+        }
+    }
+
+    fn file_name(&self) -> &[u8] {
+        self.path().rsplit(|&byte| byte == b'/').next().unwrap_or(&[])
+    }
 }
 
 #[repr(C)]
@@ -46,67 +65,175 @@ pub enum Scope {
     All,
 }
 
-/// The address of a symbol, 0 when nobody defines it.
-pub fn lookup(scope: Scope, name: &CStr) -> usize {
-    find(scope, name).map_or(0, |(address, _)| address)
+/// `dl_iterate_phdr` of the C library.
+pub type IterateObjects =
+    unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int, *mut c_void) -> c_int;
+
+/// The loaded objects, while none is loaded or unloaded.
+///
+/// The list and the objects themselves go away under `dlclose`, which holds the dynamic linker's lock of the list
+/// (`_dl_load_write_lock` in glibc) while it unlinks and unmaps. There are two ways to keep them: to look before the
+/// process has a second thread ([`Objects::at_start`]), or to look while the lock is held ([`Objects::locked`]).
+#[derive(Debug)]
+pub struct Objects<'kept>(PhantomData<(&'kept (), *mut ())>);
+
+impl Objects<'static> {
+    /// The objects of a process that starts. Takes no lock: it is called within the first call of the allocator.
+    ///
+    /// # Safety
+    ///
+    /// While the result is used, no other thread loads or unloads an object: the process has one thread, or the caller is
+    /// an initialiser, which the dynamic linker runs with its lock of loading held. The calling thread does neither.
+    pub unsafe fn at_start() -> Objects<'static> {
+        Objects(PhantomData)
+    }
 }
 
-/// Whether the allocator after this library has other ways to a block than the malloc family, or from one: C++'s operators
-/// of its own (jemalloc, tcmalloc), or functions of other names. Whoever watches the family does not see these.
-pub fn has_allocator_other_ways() -> bool {
-    let object = |name| find(Scope::Next, name).map(|(_, object)| object);
-    let malloc = object(c"malloc");
-    let has_operators = malloc.is_some() && [c"_Znwm", c"_ZdlPv"].iter().any(|name| object(name) == malloc);
-    has_operators || [c"mallocx", c"tc_malloc", c"mi_malloc"].iter().any(|name| object(name).is_some())
-}
+impl Objects<'_> {
+    /// Calls `look` with the objects, while the dynamic linker's lock of the list is held. At any time, in any thread.
+    ///
+    /// The lock is recursive: within a `dlopen` or `dlclose` of this thread, an initialiser that allocates for instance,
+    /// the thread has it already. Another thread waits for that `dlopen` to link or unlink, which needs nothing from
+    /// the waiting thread: the linker calls no code of the program while it holds this lock (initialisers run under
+    /// another one). `look` must not wait for a thread that may load, unload or fork.
+    ///
+    /// # Safety
+    ///
+    /// `iterate` is the C library's `dl_iterate_phdr`.
+    pub unsafe fn locked<R>(iterate: IterateObjects, look: impl FnOnce(&Objects<'_>) -> R) -> Option<R> {
+        struct Call<F, R> {
+            look: Option<F>,
+            result: Option<R>,
+        }
 
-/// A symbol's address, and the object that defines it.
-fn find(scope: Scope, name: &CStr) -> Option<(usize, *const LinkMap)> {
-    // SAFETY: the dynamic linker's own list, complete before any of our code runs.
-    let mut map = unsafe { _r_debug.map };
-    let mut is_searching = scope == Scope::All;
-    // SAFETY: entries of the list are live; this runs when the program starts, before any object can be unloaded.
-    while let Some(object) = unsafe { map.as_ref() } {
-        if is_searching {
-            let found = Symbols::of(object).and_then(|symbols| symbols.find(name));
-            if let Some(address) = found {
-                return Some((address, map));
+        unsafe extern "C" fn once<F: FnOnce(&Objects<'_>) -> R, R>(
+            _: *mut c_void,
+            _: usize,
+            call: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the structure below, to which nothing else refers until `iterate` returns.
+            let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+            if let Some(look) = call.look.take() {
+                call.result = Some(look(&Objects(PhantomData)));
             }
-        } else if core::ptr::eq(object.dynamic, &raw const _DYNAMIC) {
-            is_searching = true;
+            1
         }
-        map = object.next;
-    }
-    None
-}
 
-/// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name; 0
-/// when there is none.
-pub fn lookup_in(file: &[u8], name: &CStr) -> usize {
-    lookup_where(|path| path.rsplit(|&byte| byte == b'/').next() == Some(file), name)
-}
-
-/// The same of the library that was loaded by this path.
-pub fn lookup_at(path: &[u8], name: &CStr) -> usize {
-    lookup_where(|own| own == path, name)
-}
-
-fn lookup_where(is_wanted: impl Fn(&[u8]) -> bool, name: &CStr) -> usize {
-    // SAFETY: as in `lookup`.
-    let mut map = unsafe { _r_debug.map };
-    // SAFETY: as in `lookup`.
-    while let Some(object) = unsafe { map.as_ref() } {
-        let path = match object.name.is_null() {
-            true => &[],
-            // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry.
-            false => unsafe { CStr::from_ptr(object.name) }.to_bytes(),
-        };
-        if is_wanted(path) {
-            return Symbols::of(object).and_then(|symbols| symbols.find(name)).unwrap_or(0);
+        fn callback<F: FnOnce(&Objects<'_>) -> R, R>(
+            _: &Call<F, R>,
+        ) -> unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int {
+            once::<F, R>
         }
-        map = object.next;
+
+        let mut call = Call { look: Some(look), result: None };
+        let callback = callback(&call);
+        // SAFETY: the caller's contract; the callback is of the type that the function asks for, and gets what it expects.
+        unsafe { iterate(callback, (&raw mut call).cast()) };
+        call.result
     }
-    0
+
+    /// The address of a symbol, 0 when nobody defines it.
+    pub fn lookup(&self, scope: Scope, name: &CStr) -> usize {
+        self.find(scope, name).map_or(0, |(address, _)| address)
+    }
+
+    /// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name;
+    /// 0 when there is none.
+    pub fn lookup_in(&self, file: &[u8], name: &CStr) -> usize {
+        self.lookup_where(|object| object.file_name() == file, name)
+    }
+
+    /// The same of the library that was loaded by this path.
+    pub fn lookup_at(&self, path: &[u8], name: &CStr) -> usize {
+        self.lookup_where(|object| object.path() == path, name)
+    }
+
+    /// True if the allocator after this library has other ways to a block than the malloc family, or from one: C++'s
+    /// operators of its own (jemalloc, tcmalloc), or functions of other names. An observer of the family does not see
+    /// these.
+    pub fn has_allocator_other_ways(&self) -> bool {
+        // Resolvers of indirect functions are not called: an object may have been loaded and not been relocated yet.
+        let object = |name| self.defining(Scope::Next, name).next().map(|(object, ..)| ptr::from_ref(object));
+        let malloc = object(c"malloc");
+        let has_operators = malloc.is_some() && [c"_Znwm", c"_ZdlPv"].iter().any(|name| object(name) == malloc);
+        has_operators || [c"mallocx", c"tc_malloc", c"mi_malloc"].iter().any(|name| object(name).is_some())
+    }
+
+    /// Calls `visit` with every definition of a symbol in the objects after this library, in the order
+    /// of the link map.
+    pub fn definitions(&self, name: &CStr, mut visit: impl FnMut(Definition)) {
+        for (object, symbols, symbol) in self.defining(Scope::Next, name) {
+            // Before glibc 2.34, some of its functions were in the library of threads.
+            let is_of_c_library = [&b"libc.so.6"[..], b"libpthread.so.0"].contains(&object.file_name());
+            let address = symbols.address(symbol);
+            visit(Definition { address, object: object.bias as usize, is_of_c_library });
+        }
+    }
+
+    /// Redirects the next definitions of these names to this library's own: see `redirect.rs`. Returns
+    /// false, and changes nothing, if another library before or behind this one defines them too.
+    pub fn redirect(&self, names: &[&CStr]) -> bool {
+        redirect::redirect(self, names)
+    }
+
+    /// The lowest address above `address` where an object is loaded.
+    pub fn next_object(&self, address: usize) -> usize {
+        let biases = self.iter().map(|object| object.bias as usize);
+        biases.filter(|&bias| bias > address).min().unwrap_or(usize::MAX)
+    }
+
+    /// A symbol's address, and the object that defines it.
+    fn find(&self, scope: Scope, name: &CStr) -> Option<(usize, &LinkMap)> {
+        let (object, symbols, symbol) = self.defining(scope, name).next()?;
+        Some((symbols.address(symbol), object))
+    }
+
+    fn lookup_where(&self, is_wanted: impl Fn(&LinkMap) -> bool, name: &CStr) -> usize {
+        let found = self.iter().find(|object| is_wanted(object)).and_then(Symbols::of);
+        found.and_then(|symbols| symbols.find(name)).unwrap_or(0)
+    }
+
+    /// This library.
+    fn own(&self) -> Option<&LinkMap> {
+        self.iter().find(|object| ptr::eq(object.dynamic, &raw const _DYNAMIC))
+    }
+
+    /// Symbols of the objects in a scope that define a name, in the order of the link map.
+    fn defining(&self, scope: Scope, name: &CStr) -> impl Iterator<Item = (&LinkMap, Symbols, *const Symbol)> {
+        let mut is_searching = scope == Scope::All;
+        self.iter().filter_map(move |object| {
+            if !is_searching {
+                is_searching = ptr::eq(object.dynamic, &raw const _DYNAMIC);
+                return None;
+            }
+            let symbols = Symbols::of(object)?;
+            let symbol = symbols.find_symbol(name)?;
+            Some((object, symbols, symbol))
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &LinkMap> {
+        // SAFETY: the dynamic linker's own variable, which points to the head of its list before any of our code runs.
+        let mut map = unsafe { _r_debug.map };
+        core::iter::from_fn(move || {
+            // SAFETY: null or an entry of the list, which stays as long as `self`: nobody unlinks one meanwhile, by the
+            // contract of `at_start` or because `locked` has the lock under which that is done.
+            let object = unsafe { map.as_ref() }?;
+            map = object.next;
+            Some(object)
+        })
+    }
+}
+
+/// A definition of a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The symbol's address.
+    pub address: usize,
+    /// The address where the object that defines it is loaded.
+    pub object: usize,
+    /// True if that object is the C library's own.
+    pub is_of_c_library: bool,
 }
 
 /// An object's dynamic symbols.
@@ -155,16 +282,20 @@ impl Symbols {
         }
         Some(Symbols {
             bias: object.bias,
-            strings: core::ptr::with_exposed_provenance(strings as usize),
-            symbols: core::ptr::with_exposed_provenance(symbols as usize),
-            versions: core::ptr::with_exposed_provenance(versions as usize),
-            hash: core::ptr::with_exposed_provenance(hash as usize),
+            strings: ptr::with_exposed_provenance(strings as usize),
+            symbols: ptr::with_exposed_provenance(symbols as usize),
+            versions: ptr::with_exposed_provenance(versions as usize),
+            hash: ptr::with_exposed_provenance(hash as usize),
         })
     }
 
     /// The symbol's default version. GNU hash table: bucket count, first hashed symbol, bloom words, bloom shift; bloom
     /// filter; buckets; chains, whose last entry has bit 0 set.
     fn find(&self, name: &CStr) -> Option<usize> {
+        self.find_symbol(name).map(|symbol| self.address(symbol))
+    }
+
+    fn find_symbol(&self, name: &CStr) -> Option<*const Symbol> {
         let wanted = gnu_hash(name.to_bytes());
         let word = |index: usize| {
             // SAFETY: the dynamic linker has mapped the table, and every index below comes from the table itself.
@@ -183,9 +314,9 @@ impl Symbols {
         loop {
             let hash = word(chains_at + (index - first) as usize);
             if hash | 1 == wanted | 1
-                && let Some(address) = self.match_symbol(index as usize, name)
+                && let Some(symbol) = self.match_symbol(index as usize, name)
             {
-                return Some(address);
+                return Some(symbol);
             }
             if hash & 1 != 0 {
                 return None;
@@ -194,11 +325,12 @@ impl Symbols {
         }
     }
 
-    fn match_symbol(&self, index: usize, name: &CStr) -> Option<usize> {
+    fn match_symbol(&self, index: usize, name: &CStr) -> Option<*const Symbol> {
         const HIDDEN_VERSION: u16 = 0x8000;
-        const STT_GNU_IFUNC: u8 = 10;
         // SAFETY: the index comes from the hash table, so the symbol exists.
-        let symbol = unsafe { &*self.symbols.add(index) };
+        let at = unsafe { self.symbols.add(index) };
+        // SAFETY: as above.
+        let symbol = unsafe { &*at };
         // SAFETY: a symbol's name is an offset into the string table, whose strings end with NUL.
         let own = unsafe { CStr::from_ptr(self.strings.add(symbol.name as usize).cast()) };
         if own != name || symbol.section == 0 {
@@ -208,13 +340,20 @@ impl Symbols {
         if !self.versions.is_null() && unsafe { self.versions.add(index).read() } & HIDDEN_VERSION != 0 {
             return None;
         }
+        Some(at)
+    }
+
+    fn address(&self, symbol: *const Symbol) -> usize {
+        const STT_GNU_IFUNC: u8 = 10;
+        // SAFETY: `find_symbol` returned it: an entry of this table, which is mapped as long as the object.
+        let symbol = unsafe { &*symbol };
         let address = self.bias.wrapping_add(symbol.value) as usize;
         if symbol.info & 15 == STT_GNU_IFUNC {
             // SAFETY: an indirect function's value is its resolver, which returns the address to use.
             let resolver = unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(address) };
-            return Some(resolver());
+            return resolver();
         }
-        Some(address)
+        address
     }
 }
 

@@ -2,23 +2,25 @@
 //! and the hook libraries; one variable names the session, one the hook libraries.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char};
 use core::ptr;
 
-use heapledger_core::arch::{nr, syscall};
-use heapledger_core::program::{self, Program};
-use heapledger_core::sys;
-use heapledger_record::hook;
-use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX};
+use heapledger_core::program::Obstacle;
+use heapledger_core::{sandbox, sys};
+use heapledger_record::{hook, process};
+use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX};
 
+use crate::announce::{self, Outlook, announce};
 use crate::scratch;
+use crate::verdict::{self, Child, Found, is_readable};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
-/// Of a session that samples; of another one it is shorter by the suffix.
-const SESSION_LENGTH_MAX: usize = 2 * NAME_LENGTH + 1 + SAMPLES_SUFFIX.len();
-const PATH_MAX: usize = 4096;
+/// Without suffixes it is shorter.
+const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + WAITS_SUFFIX.len();
+const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
+pub(crate) const PATH_MAX: usize = 4096;
 
 const _: () = assert!(SESSION.len() == ENVIRONMENT_VARIABLE.len() + 1 && HOOKS.len() == HOOKS_VARIABLE.len() + 1);
 
@@ -87,7 +89,9 @@ pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
     }
 }
 
-/// Finds what was added to the environment and takes it out. `start` is where the kernel put the argument count; the
+/// Finds what was added to the environment and takes it out, the text too, which
+/// `/proc/PID/environ` shows: zeroes stay in its place, because other strings cannot be moved (the
+/// C library may have pointers into them). `start` is where the kernel put the argument count; the
 /// arguments and the environment follow.
 ///
 /// # Safety
@@ -99,8 +103,7 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     // SAFETY: nobody else looks at it yet (the caller's contract).
     let taken = unsafe { &mut *TAKEN.0.get() };
     for_each(environment, |entry| {
-        let is_whole =
-            |session: &&[u8]| [SESSION_LENGTH_MAX, SESSION_LENGTH_MAX - SAMPLES_SUFFIX.len()].contains(&session.len());
+        let is_whole = |session: &&[u8]| (SESSION_LENGTH..=SESSION_LENGTH_MAX).contains(&session.len());
         if let Some(session) = entry.strip_prefix(SESSION).filter(is_whole) {
             taken.session.keep(session);
         } else if let Some(hooks) = entry.strip_prefix(HOOKS).filter(|hooks| hooks.len() < PATH_MAX) {
@@ -140,6 +143,10 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
                     rest
                 };
             }
+            if kept != *from {
+                let end = if kept.is_null() { (*from).add(entry.len()) } else { kept };
+                ptr::write_bytes((*from).cast_mut(), 0, end.offset_from_unsigned(*from));
+            }
             if !kept.is_null() {
                 *to = kept;
                 to = to.add(1);
@@ -154,26 +161,19 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     taken
 }
 
-/// A program that is about to be started.
-#[derive(Clone, Copy)]
-pub(crate) enum Child {
-    /// A file.
-    At(*const c_char),
-    /// A file, or a name to be looked for in `PATH`.
-    InPath(*const c_char),
-    /// An open file (no path, or an empty one), or a file by its path from an open directory.
-    Below(c_int, *const c_char),
-    /// A program of the system's.
-    Any,
-}
-
 /// The environment that a child is to get: the program's, with our additions, in memory of the calling thread. The
 /// program's own when the child is not to be followed, or could not take them out again.
-pub(crate) fn for_child(environment: Environment, child: Child) -> Environment {
-    let Some(added) = Added::new(environment, child) else { return environment };
+pub(crate) fn for_child(environment: Environment, child: Child, found: &mut Found) -> (Environment, Outlook) {
+    let added = match Added::new(environment, child, found) {
+        Ok(added) => added,
+        Err(outlook) => return (environment, outlook),
+    };
     let memory = scratch::memory(added.length());
-    // SAFETY: as much memory as asked for, or null.
-    if memory.is_null() { environment } else { unsafe { added.write(memory) } }
+    if memory.is_null() {
+        return (environment, Outlook::Leaves(Obstacle::NoRoom));
+    }
+    // SAFETY: as much memory as asked for.
+    (unsafe { added.write(memory) }, Outlook::Follows)
 }
 
 /// The additions to an environment, before they are written.
@@ -192,27 +192,46 @@ const ENTRIES: usize = 3;
 const PARTS: usize = 6;
 
 impl Added {
-    /// `None` when nothing is to be added.
-    pub(crate) fn new(environment: Environment, child: Child) -> Option<Added> {
+    /// Returns what is to be added; or, if nothing is, what becomes of the child. Nothing is, too, if the environment has the
+    /// additions of another Heapledger, which this program is, or runs: what it starts is its own. Ours were taken out when
+    /// this program started. And in a sandbox: the new program's start would make system calls of ours.
+    pub(crate) fn new(environment: Environment, child: Child, found: &mut Found) -> Result<Added, Outlook> {
         // SAFETY: written before any caller can be here; not written since.
         let taken = unsafe { &*TAKEN.0.get() };
+        if sandbox::is_entered() {
+            found.keep_as_named(child);
+            return Err(taken.session().map_or(Outlook::Unwatched, |_| Outlook::Leaves(Obstacle::Sandbox)));
+        }
         let is_wanted = match taken.session() {
             Some(_) => hook::session_is_live(),
             None => taken.hooks().next().is_some(),
         };
+        if !is_wanted || taken.library.get().is_empty() {
+            return Err(Outlook::Unwatched);
+        }
         let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
-        if !is_wanted || taken.library.get().is_empty() || !can_load() || !is_recordable(child) {
-            return None;
+        // The file first, for its path; it is the reason that stays the same wherever the program starts.
+        let obstacle = verdict::obstacle(child, found)
+            .or_else(|| process::is_in_other_network().then_some(Obstacle::OtherNetwork))
+            .or_else(|| (!can_load()).then_some(Obstacle::LibraryUnreadable));
+        if let Some(obstacle) = obstacle {
+            return Err(Outlook::Leaves(obstacle));
         }
         let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None };
+        let mut is_anothers = false;
         for_each(environment, |entry| {
             added.count += 1;
+            is_anothers |= entry.strip_prefix(SESSION).is_some_and(|session| session != taken.session.get())
+                || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 added.preloaded = Some(value);
             }
         });
+        if is_anothers {
+            return Err(Outlook::Unwatched);
+        }
         added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
-        Some(added)
+        Ok(added)
     }
 
     /// Bytes that [`Added::write`] needs.
@@ -287,115 +306,6 @@ impl Added {
     }
 }
 
-/// Whether the kernel would start the child with a dynamic linker that loads us. What cannot be told is.
-fn is_recordable(child: Child) -> bool {
-    match child {
-        Child::Any => true,
-        Child::At(path) => is_file_recordable(path.cast(), 4) != Some(false),
-        Child::Below(directory, path) => {
-            // SAFETY: the program's own argument, a NUL-terminated string or null.
-            let path = if path.is_null() { &[] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
-            let mut base = [0_u8; 26];
-            let is_from_here = path.starts_with(b"/") || directory < 0;
-            let base = if is_from_here { &[] } else { of_descriptor(directory, &mut base) };
-            is_recordable_in(base, path, !is_from_here && !path.is_empty()) != Some(false)
-        }
-        Child::InPath(name) => {
-            // SAFETY: the program's own argument, a NUL-terminated string or null.
-            let name_bytes = if name.is_null() { &[] } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
-            if name_bytes.contains(&b'/') {
-                return is_file_recordable(name.cast(), 4) != Some(false);
-            }
-            let mut search = &b"/bin:/usr/bin"[..];
-            for_each(crate::exec::environ(), |entry| {
-                if let Some(value) = entry.strip_prefix(b"PATH=") {
-                    search = value;
-                }
-            });
-            let in_directory = |directory: &[u8]| {
-                let directory = if directory.is_empty() { b"." } else { directory };
-                is_recordable_in(directory, name_bytes, true)
-            };
-            search.split(|&byte| byte == b':').find_map(in_directory) != Some(false)
-        }
-    }
-}
-
-/// `/proc/self/fd/NUMBER`.
-fn of_descriptor(fd: c_int, path: &mut [u8; 26]) -> &[u8] {
-    let start = b"/proc/self/fd/";
-    let mut length = start.len();
-    path.iter_mut().zip(start).for_each(|(to, from)| *to = *from);
-    let digits = fd.unsigned_abs().checked_ilog10().unwrap_or(0);
-    for place in (0..=digits).rev() {
-        if let Some(to) = path.get_mut(length) {
-            *to = b'0' + (fd.unsigned_abs() / 10_u32.pow(place) % 10) as u8;
-            length += 1;
-        }
-    }
-    path.get(..length).unwrap_or(&[])
-}
-
-/// The verdict on a file in a directory; `None` when there is no such file.
-fn is_recordable_in(directory: &[u8], name: &[u8], is_separated: bool) -> Option<bool> {
-    let mut path = [0_u8; 1024];
-    let parts = directory.iter().chain(if is_separated { &b"/"[..] } else { &[] }).chain(name);
-    if directory.len() + name.len() + 2 > path.len() {
-        return None;
-    }
-    path.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
-    is_file_recordable(path.as_ptr(), 4)
-}
-
-/// The verdict on a file, following interpreters; `None` when it cannot be read.
-fn is_file_recordable(path: *const u8, interpreters_left: u32) -> Option<bool> {
-    let head_length = program::HEAD_LENGTH;
-    // In a mapping: the caller's stack may be small.
-    let memory = sys::map_private(head_length).ok()?;
-    // SAFETY: just mapped, zeroed, and given up below, after its last use.
-    let head = unsafe { core::slice::from_raw_parts_mut(memory, head_length) };
-    // SAFETY: the callers pass NUL-terminated strings.
-    let read = unsafe { sys::read_head(path, head.get_mut(..head_length - 1).unwrap_or(&mut [])) };
-    let verdict = match read {
-        None => None,
-        Some((_, true)) => Some(false),
-        Some((length, false)) => match program::judge(head.get(..length).unwrap_or(&[])) {
-            Program::Dynamic => {
-                let head = head.get(..length).unwrap_or(&[]);
-                // SAFETY: as above.
-                let read = |offset, bytes: &mut [u8]| unsafe { sys::read_at(path, offset, bytes) };
-                Some(!program::needs_to_be_first(head, read) || is_link_order_excused())
-            }
-            Program::Unknown => Some(true),
-            Program::Other => Some(false),
-            Program::Script(interpreter) if interpreters_left > 0 => {
-                let (start, length) = (interpreter.as_ptr() as usize - memory as usize, interpreter.len());
-                // The path ends where the line does: make it a string in place.
-                if let Some(end) = head.get_mut(start + length) {
-                    *end = 0;
-                }
-                is_file_recordable(memory.wrapping_add(start), interpreters_left - 1)
-            }
-            Program::Script(_) => Some(false),
-        },
-    };
-    // SAFETY: mapped above; nothing refers to it any more.
-    unsafe { sys::unmap(memory, head_length) };
-    verdict
-}
-
-/// Whether the user has told AddressSanitizer to accept a library before it.
-fn is_link_order_excused() -> bool {
-    let mut is_excused = false;
-    for_each(crate::exec::environ(), |entry| {
-        if let Some(options) = entry.strip_prefix(b"ASAN_OPTIONS=") {
-            let wanted = b"verify_asan_link_order=0";
-            is_excused |= options.windows(wanted.len()).any(|window| window == wanted);
-        }
-    });
-    is_excused
-}
-
 /// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.
 ///
 /// `system` and `popen` give their shell the program's `environ`, and that must not change while other threads may look
@@ -404,7 +314,14 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     if command.is_null() {
         return start(command);
     }
-    let Some(added) = Added::new(crate::exec::environ(), Child::Any) else { return start(command) };
+    let added = match Added::new(crate::exec::environ(), Child::Any, &mut Found::default()) {
+        Ok(added) => added,
+        Err(outlook) => {
+            // The shell's process is not known.
+            announce(outlook, 0, announce::ticks(), b"/bin/sh");
+            return start(command);
+        }
+    };
     // SAFETY: the program's own argument: a NUL-terminated string.
     let original = unsafe { CStr::from_ptr(command) }.to_bytes();
     let [preload, session, hooks] = added.entries();
@@ -459,7 +376,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     result
 }
 
-fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {
+pub(crate) fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {
     let mut at = environment;
     // SAFETY: an environment block, or null: strings up to a null pointer.
     unsafe {
@@ -468,13 +385,4 @@ fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {
             at = at.add(1);
         }
     }
-}
-
-/// Whether a file can be read from here, by this user: not in a chroot without it, say.
-fn is_readable(path: &[u8]) -> bool {
-    const R_OK: usize = 4;
-    let mut text = [0_u8; PATH_MAX];
-    text.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
-    // SAFETY: the path is NUL-terminated: it is part of a text that is shorter than the zeroed array.
-    path.len() < PATH_MAX && unsafe { syscall(nr::ACCESS, [text.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
 }

@@ -1,6 +1,7 @@
 //! Functions that start other programs, so that these are recorded too, and `dlclose`.
 //!
-//! Each calls the next definition with the environment of [`environment::for_child`]. The variadic ones collect their
+//! Each calls the C library's definition with the environment of [`for_child`](crate::environment::for_child); where a library of
+//! the program wraps it, that one is called first ([`wrappers`]). The variadic ones collect their
 //! arguments and go the way of their array forms, as POSIX defines them.
 
 use core::arch::naked_asm;
@@ -10,44 +11,32 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_unwind::modules;
 
-use crate::environment::{Child, Environment, for_child, with_shell_command};
-use heapledger_family::next::{Scope, lookup};
+use crate::announce::{replaced, spawned};
+use crate::environment::{Environment, with_shell_command};
+use crate::verdict::Child;
+use crate::wrappers::{self, Exported};
+use heapledger_family::next::{IterateObjects, Objects, Scope};
 
 type Text = *const c_char;
 type Arguments = *const Text;
 
-static EXECVE: AtomicUsize = AtomicUsize::new(0);
-static EXECVPE: AtomicUsize = AtomicUsize::new(0);
-static FEXECVE: AtomicUsize = AtomicUsize::new(0);
-static EXECVEAT: AtomicUsize = AtomicUsize::new(0);
-static POSIX_SPAWN: AtomicUsize = AtomicUsize::new(0);
-static POSIX_SPAWNP: AtomicUsize = AtomicUsize::new(0);
-static SYSTEM: AtomicUsize = AtomicUsize::new(0);
-static POPEN: AtomicUsize = AtomicUsize::new(0);
 static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 static DL_ITERATE_PHDR: AtomicUsize = AtomicUsize::new(0);
 /// Address of the variable `environ`.
 static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks up what the functions here call. Once, at start.
-pub(crate) fn look_up() {
-    let wanted: [(&AtomicUsize, Scope, &CStr); 11] = [
-        (&EXECVE, Scope::Next, c"execve"),
-        (&EXECVPE, Scope::Next, c"execvpe"),
-        (&FEXECVE, Scope::Next, c"fexecve"),
-        (&EXECVEAT, Scope::Next, c"execveat"),
-        (&POSIX_SPAWN, Scope::Next, c"posix_spawn"),
-        (&POSIX_SPAWNP, Scope::Next, c"posix_spawnp"),
-        (&SYSTEM, Scope::Next, c"system"),
-        (&POPEN, Scope::Next, c"popen"),
+pub(crate) fn look_up(objects: &Objects<'_>) {
+    let wanted: [(&AtomicUsize, Scope, &CStr); 3] = [
         (&DLCLOSE, Scope::Next, c"dlclose"),
         (&DL_ITERATE_PHDR, Scope::Next, c"dl_iterate_phdr"),
         // A program may have its own copy of the variable, made by the linker.
         (&ENVIRON, Scope::All, c"__environ"),
     ];
     for (place, scope, name) in wanted {
-        place.store(lookup(scope, name), Ordering::Release);
+        place.store(objects.lookup(scope, name), Ordering::Release);
     }
+    wrappers::look_up(objects);
 }
 
 /// The function at a looked-up address.
@@ -77,92 +66,147 @@ pub(crate) fn environ() -> Environment {
 
 fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVE: fn(Text, Arguments, Environment) -> c_int) {
-        // SAFETY: the program's own arguments; the environment is well-formed.
-        Some(execve) => unsafe { execve(path, arguments, for_child(environment, Child::At(path))) },
+        Some(execve) => {
+            // SAFETY: the program's own arguments; the environment is well-formed.
+            replaced(environment, Child::At(path), |environment| unsafe { execve(path, arguments, environment) })
+        }
         None => missing(),
     }
 }
 
 fn run_from_path(file: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVPE: fn(Text, Arguments, Environment) -> c_int) {
-        // SAFETY: as in `run`.
-        Some(execvpe) => unsafe { execvpe(file, arguments, for_child(environment, Child::InPath(file))) },
+        Some(execvpe) => {
+            // SAFETY: as in `run`.
+            replaced(environment, Child::InPath(file), |environment| unsafe { execvpe(file, arguments, environment) })
+        }
         None => missing(),
     }
 }
 
-/// Defines an exported C function, whose contract is C's.
-macro_rules! export {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
-        /// The C function of this name.
-        ///
-        /// # Safety
-        ///
-        /// As C has it.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
+/// The functions that start programs. Each exported one jumps to a wrapper of the program's or to
+/// its definition here, which calls the C library's by the address in the second static.
+macro_rules! started_by {
+    ($($name:ident, $next:ident => $own:ident;)*) => {
+        $(static $next: AtomicUsize = AtomicUsize::new(0);)*
+
+        pub(crate) static EXPORTED: [Exported; [$(stringify!($name)),*].len()] = [$(Exported {
+            name: {
+                // SAFETY: an identifier has no zero in it.
+                unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
+            },
+            entry: &entries::$name,
+            own: $own as *const (),
+            next: &$next,
+            wrapper: {
+                static WRAPPER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+                &WRAPPER
+            },
+        }),*];
+
+        mod entries {
+            #![allow(non_upper_case_globals, reason = "named like the functions")]
+            use core::sync::atomic::AtomicPtr;
+            $(pub(super) static $name: AtomicPtr<()> = AtomicPtr::new(super::$own as *mut ());)*
+        }
+
+        $(
+            /// The C function of this name.
+            ///
+            /// # Safety
+            ///
+            /// As C has it.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() {
+                naked_asm!("jmp qword ptr [rip + {entry}]", entry = sym entries::$name)
+            }
+        )*
     };
 }
 
-export!(execve(path: Text, arguments: Arguments, environment: Environment) -> c_int {
+started_by! {
+    execl, EXECL => own_execl;
+    execle, EXECLE => own_execle;
+    execlp, EXECLP => own_execlp;
+    execv, EXECV => own_execv;
+    execve, EXECVE => own_execve;
+    execveat, EXECVEAT => own_execveat;
+    execvp, EXECVP => own_execvp;
+    execvpe, EXECVPE => own_execvpe;
+    fexecve, FEXECVE => own_fexecve;
+    popen, POPEN => own_popen;
+    posix_spawn, POSIX_SPAWN => own_posix_spawn;
+    posix_spawnp, POSIX_SPAWNP => own_posix_spawnp;
+    system, SYSTEM => own_system;
+}
+
+/// Defines a function of the C library's contract.
+macro_rules! own {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
+    };
+}
+
+own!(own_execve(path: Text, arguments: Arguments, environment: Environment) -> c_int {
     run(path, arguments, environment)
 });
 
-export!(execv(path: Text, arguments: Arguments) -> c_int {
+own!(own_execv(path: Text, arguments: Arguments) -> c_int {
     run(path, arguments, environ())
 });
 
-export!(execvp(file: Text, arguments: Arguments) -> c_int {
+own!(own_execvp(file: Text, arguments: Arguments) -> c_int {
     run_from_path(file, arguments, environ())
 });
 
-export!(execvpe(file: Text, arguments: Arguments, environment: Environment) -> c_int {
+own!(own_execvpe(file: Text, arguments: Arguments, environment: Environment) -> c_int {
     run_from_path(file, arguments, environment)
 });
 
-export!(fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
+own!(own_fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     match function!(FEXECVE: fn(c_int, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(fexecve) => unsafe { fexecve(fd, arguments, for_child(environment, Child::Below(fd, core::ptr::null()))) },
+        Some(fexecve) => replaced(environment, Child::Below(fd, ptr::null()), |environment| unsafe { fexecve(fd, arguments, environment) }),
         None => missing(),
     }
 });
 
-export!(execveat(directory: c_int, path: Text, arguments: Arguments, environment: Environment, flags: c_int) -> c_int {
+own!(own_execveat(directory: c_int, path: Text, arguments: Arguments, environment: Environment, flags: c_int) -> c_int {
     match function!(EXECVEAT: fn(c_int, Text, Arguments, Environment, c_int) -> c_int) {
         // SAFETY: as in `run`.
-        Some(execveat) => unsafe { execveat(directory, path, arguments, for_child(environment, Child::Below(directory, path)), flags) },
+        Some(execveat) => replaced(environment, Child::Below(directory, path), |environment| unsafe { execveat(directory, path, arguments, environment, flags) }),
         None => missing(),
     }
 });
 
-export!(posix_spawn(
+own!(own_posix_spawn(
     pid: *mut c_int, path: Text, actions: *const c_void, attributes: *const c_void, arguments: Arguments,
     environment: Environment
 ) -> c_int {
     match function!(POSIX_SPAWN: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(spawn) => unsafe {
-            spawn(pid, path, actions, attributes, arguments, for_child(environment, Child::At(path)))
-        },
+        Some(spawn) => spawned(pid, environment, Child::At(path), |pid, environment| unsafe {
+            spawn(pid, path, actions, attributes, arguments, environment)
+        }),
         None => ENOSYS,
     }
 });
 
-export!(posix_spawnp(
+own!(own_posix_spawnp(
     pid: *mut c_int, file: Text, actions: *const c_void, attributes: *const c_void, arguments: Arguments,
     environment: Environment
 ) -> c_int {
     match function!(POSIX_SPAWNP: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
         // SAFETY: as in `run`.
-        Some(spawn) => unsafe {
-            spawn(pid, file, actions, attributes, arguments, for_child(environment, Child::InPath(file)))
-        },
+        Some(spawn) => spawned(pid, environment, Child::InPath(file), |pid, environment| unsafe {
+            spawn(pid, file, actions, attributes, arguments, environment)
+        }),
         None => ENOSYS,
     }
 });
 
-export!(system(command: Text) -> c_int {
+own!(own_system(command: Text) -> c_int {
     match function!(SYSTEM: fn(Text) -> c_int) {
         // SAFETY: the program's own argument, or one that means the same.
         Some(system) => with_shell_command(command, |command| unsafe { system(command) }),
@@ -170,7 +214,7 @@ export!(system(command: Text) -> c_int {
     }
 });
 
-export!(popen(command: Text, mode: Text) -> *mut c_void {
+own!(own_popen(command: Text, mode: Text) -> *mut c_void {
     match function!(POPEN: fn(Text, Text) -> *mut c_void) {
         // SAFETY: as for `system`.
         Some(popen) => with_shell_command(command, |command| unsafe { popen(command, mode) }),
@@ -185,14 +229,11 @@ export!(popen(command: Text, mode: Text) -> *mut c_void {
 /// `target(first, &register_arguments, &stack_arguments)`.
 macro_rules! variadic {
     ($name:ident, $target:ident) => {
-        /// The C function of this name.
-        ///
         /// # Safety
         ///
         /// As C has it: the arguments end with a null pointer.
-        #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        pub unsafe extern "C" fn $name(first: Text) -> c_int {
+        unsafe extern "C" fn $name(first: Text) -> c_int {
             naked_asm!(
                 "push r9",
                 "push r8",
@@ -210,9 +251,9 @@ macro_rules! variadic {
     };
 }
 
-variadic!(execl, execl_from);
-variadic!(execlp, execlp_from);
-variadic!(execle, execle_from);
+variadic!(own_execl, execl_from);
+variadic!(own_execlp, execlp_from);
+variadic!(own_execle, execle_from);
 
 extern "C" fn execl_from(path: Text, registers: Arguments, stack: Arguments) -> c_int {
     with_arguments(registers, stack, |arguments, _| run(path, arguments, environ()))
@@ -261,7 +302,13 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
     result
 }
 
-export!(dlclose(handle: *mut c_void) -> c_int {
+/// The C function of this name.
+///
+/// # Safety
+///
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let before = modules_unloaded();
     let result = match function!(DLCLOSE: fn(*mut c_void) -> c_int) {
         // SAFETY: the program's own argument.
@@ -272,7 +319,14 @@ export!(dlclose(handle: *mut c_void) -> c_int {
         modules::advance_epoch();
     }
     result
-});
+}
+
+/// The C library's `dl_iterate_phdr`.
+pub(crate) fn iterate_objects() -> Option<IterateObjects> {
+    let address = DL_ITERATE_PHDR.load(Ordering::Acquire);
+    // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up by, of this type.
+    unsafe { core::mem::transmute::<usize, Option<IterateObjects>>(address) }
+}
 
 /// How many modules have been unloaded so far in this process.
 fn modules_unloaded() -> u64 {

@@ -1,30 +1,42 @@
 //! Start: at the first call of the malloc family or in our constructor, whichever comes first.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{self, serve, way};
-use heapledger_family::next::{Scope, lookup, lookup_in};
+use heapledger_family::next::{Objects, Scope};
 use heapledger_family::{initialise, next_allocator, set_errno};
 use heapledger_record::connect::Address;
 use heapledger_record::{hook, observer, process, verify};
 use heapledger_thread::Library;
 use heapledger_unwind::modules;
 
-use crate::{environment, exec, libraries};
+use crate::{environment, exec, libraries, sandbox, unseen};
 
 unsafe extern "C" {
     /// Where the first thread's stack began: at the argument count (set by the dynamic linker).
     static __libc_stack_end: *mut u64;
 }
 
+/// The C library's functions that the constructor calls: looked up before there is a second thread.
+static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
+static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
+
+fn look_up(objects: &Objects<'_>) {
+    REGISTER_ATFORK.store(objects.lookup(Scope::Next, c"__register_atfork"), Ordering::Relaxed);
+    BACKTRACE.store(objects.lookup_in(b"libc.so.6", c"backtrace"), Ordering::Relaxed);
+}
+
 /// Names the next allocator, joins the session that the environment names, if any, and lets the hook libraries in.
 #[unsafe(no_mangle)]
-fn heapledger_family_starts() {
-    exec::look_up();
+fn heapledger_family_starts(objects: &Objects<'_>) {
+    exec::look_up(objects);
+    look_up(objects);
+    sandbox::look_up(objects);
     // What is allocated from here on until all hooks are installed, by them or for them, is nobody's business.
     hooks::hold();
     // SAFETY: once; the functions are those of the next allocator.
-    unsafe { serve::set_bottom(next_allocator()) };
+    unsafe { serve::set_bottom(next_allocator(objects)) };
     // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
     let start = unsafe { __libc_stack_end };
     if !start.is_null() {
@@ -33,16 +45,20 @@ fn heapledger_family_starts() {
         // SAFETY: as above; the program has not had it yet.
         let taken = unsafe { environment::take_additions(start) };
         if let Some(session) = taken.session().and_then(Address::parse) {
-            join(session, start as u64);
+            join(session, start as u64, objects);
         }
-        libraries::invite(taken.hooks());
+        let is_watched = taken.session().is_some() || taken.hooks().next().is_some();
+        libraries::invite(taken.hooks(), objects);
+        if is_watched {
+            unseen::redirect(objects);
+        }
     }
     hooks::release();
 }
 
-fn join(session: Address, stack_end: u64) {
+fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let (key_create, set_specific) =
-        (lookup(Scope::Next, c"pthread_key_create"), lookup(Scope::Next, c"pthread_setspecific"));
+        (objects.lookup(Scope::Next, c"pthread_key_create"), objects.lookup(Scope::Next, c"pthread_setspecific"));
     if key_create == 0 || set_specific == 0 {
         return;
     }
@@ -56,7 +72,7 @@ fn join(session: Address, stack_end: u64) {
             set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const c_void) -> i32>(set_specific),
         }
     };
-    let has_one_thread = lookup(Scope::All, c"__libc_single_threaded");
+    let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
     if has_one_thread != 0 {
         // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
@@ -86,7 +102,7 @@ extern "C" fn constructor() {
 }
 
 fn watch_forks() {
-    let register = lookup(Scope::Next, c"__register_atfork");
+    let register = REGISTER_ATFORK.load(Ordering::Relaxed);
     if register == 0 {
         return;
     }
@@ -108,7 +124,7 @@ fn verify_stacks() {
     if !verify::is_wanted() {
         return;
     }
-    let address = lookup_in(b"libc.so.6", c"backtrace");
+    let address = BACKTRACE.load(Ordering::Relaxed);
     if address == 0 {
         return;
     }
@@ -124,7 +140,10 @@ fn verify_stacks() {
     });
     // A program finds 0 in `errno` when it starts.
     set_errno(0);
-    let unwinder = lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
+    // Constructors of other libraries may have started threads before ours runs.
+    let look = |objects: &Objects<'_>| objects.lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
+    // SAFETY: the C library's function of this name, by which it was looked up.
+    let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(0);
     if found > 0 && unwinder != 0 {
         // SAFETY: glibc's, and called above.
         unsafe { verify::start(backtrace, unwinder as u64) };

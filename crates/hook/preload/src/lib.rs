@@ -1,18 +1,24 @@
 //! The preload library: what `LD_PRELOAD` puts into a program.
 //!
-//! It exports the malloc family ([`heapledger_family`]), the functions that start other programs (`exec`), `dlclose`, and the
-//! bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
+//! It exports the malloc family ([`heapledger_family`]), the functions that start other programs (`exec`) or
+//! enter a sandbox (`sandbox`), some of the
+//! dynamic linker's (`exec`, `unseen`), and the bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
 //! library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
+mod announce;
 mod bridge;
 mod environment;
 mod exec;
 mod init;
 mod libraries;
 mod pools;
+mod sandbox;
 mod scratch;
+mod unseen;
+mod verdict;
+mod wrappers;
 
 /// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
 /// in an unknown state.

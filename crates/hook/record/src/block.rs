@@ -2,11 +2,12 @@
 
 use core::mem::MaybeUninit;
 
+use heapledger_core::sandbox;
 use heapledger_thread::{Block, GATE_UNATTACHED, Head, Pool};
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::WORDS_MAX;
-use heapledger_wire::publish::Producer;
+use heapledger_wire::publish::{Producer, Unwritten};
 
 use crate::connect::Refusal;
 use crate::hook::sample::Sampling;
@@ -20,6 +21,8 @@ pub struct ThreadBlock {
     pub(crate) head: Head<ThreadBlock>,
     /// Calls until one is timed.
     pub(crate) until_measured: u64,
+    /// When the call began, if it is the one that is timed: in ticks.
+    pub(crate) began: u64,
     /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
     /// something of each.
     pub(crate) defects_counted: u64,
@@ -46,6 +49,8 @@ pub struct ThreadBlock {
 #[repr(C)]
 pub(crate) struct Outlet {
     pub(crate) producer: MaybeUninit<Producer>,
+    /// A node, module or text could not be announced: the event that refers to it must not be written.
+    pub(crate) is_cut: bool,
     /// Room for an extended event.
     pub(crate) words: [u64; WORDS_MAX],
 }
@@ -72,7 +77,7 @@ unsafe impl Block for ThreadBlock {
 
     fn attach(&mut self, sp: u64) -> bool {
         // Of a sample most threads have nothing to tell for long: they get a ring when they do.
-        if process::samples() && Process::get().is_some_and(Process::is_introduced) {
+        if process::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
             self.head.close(sp);
             return true;
         }
@@ -92,6 +97,9 @@ unsafe impl Block for ThreadBlock {
 
     fn recover(&mut self) -> bool {
         self.contexts.forget();
+        if core::mem::take(&mut self.outlet.is_cut) {
+            self.walker.forget_announced();
+        }
         self.sampling.reallocated = 0;
         if self.has_ring {
             self.producer().end();
@@ -109,6 +117,10 @@ impl ThreadBlock {
     #[cold]
     fn obtain_ring(&mut self) -> Result<(), Refusal> {
         let process = Process::get().ok_or(Refusal::NotNow)?;
+        // Neither a ring nor the thread's id is to be had.
+        if sandbox::is_entered() {
+            return Err(Refusal::NotNow);
+        }
         if !self.has_ring {
             let ring = process.obtain_ring()?;
             self.outlet.producer.write(Producer::new(ring));
@@ -120,7 +132,10 @@ impl ThreadBlock {
             self.defects_counted = INSPECT_ALL;
         }
         process.report_memory();
-        hook::announce_thread(self).map_err(|_| Refusal::Gone)?;
+        hook::announce_thread(self).map_err(|unwritten| match unwritten {
+            Unwritten::Gone => Refusal::Gone,
+            Unwritten::NoRoom => Refusal::NotNow,
+        })?;
         self.is_announced = true;
         Ok(())
     }

@@ -1,19 +1,22 @@
 //! The handshake with the collector: connect, one message, one answer with descriptors, map, close.
 //!
-//! Raw system calls only. Nothing stays open in the program. Where it has no descriptor left, and only there, a helper
-//! thread with a descriptor table of its own does the talking and the mapping.
+//! Raw system calls only. Before anything is sent, the kernel is asked whose the listener is. Nothing stays open in the
+//! program. Where it has no descriptor left, and only there, a helper thread with a descriptor table of its own does the
+//! talking and the mapping.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use heapledger_core::arch::{nr, syscall};
-use heapledger_core::sys::{self, Errno, check};
+use heapledger_core::arch::nr;
+use heapledger_core::sandbox;
+use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind,
-    SAMPLES_SUFFIX, SessionPage,
+    SAMPLES_SUFFIX, SessionPage, WAITS_SUFFIX,
 };
+use heapledger_wire::stall::{LOOK_MILLISECONDS, Watch};
 
 /// How to reach a session: what the environment variable says.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +24,16 @@ pub struct Address {
     name: [u8; NAME_LENGTH],
     token: [u8; NAME_LENGTH],
     samples: bool,
+    waits: bool,
 }
 
 impl Address {
-    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` of a session that samples.
+    /// Parses `NAME:TOKEN`, `NAME:TOKEN:s` of a session that samples, either with `:w` if threads wait for ever.
     pub fn parse(value: &[u8]) -> Option<Address> {
+        let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
         let (value, samples) = match value.strip_suffix(SAMPLES_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
             None => (value, false),
@@ -36,7 +44,7 @@ impl Address {
         if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
             return None;
         }
-        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples })
+        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, waits })
     }
 
     /// Whether the session records a sample of all blocks.
@@ -75,7 +83,7 @@ impl From<Errno> for Refusal {
         const ECONNREFUSED: i32 = 111;
         match number {
             ENOENT | EPIPE | ECONNRESET | ECONNREFUSED => Refusal::Gone,
-            // No descriptors, no memory, or a sandbox that the program has put itself in.
+            // No descriptors, no memory, a sandbox, or a recorder that stands still.
             _ => Refusal::NotNow,
         }
     }
@@ -83,7 +91,10 @@ impl From<Errno> for Refusal {
 
 /// Whether the collector is gone for good. One connection attempt.
 pub fn is_gone(address: &Address) -> bool {
-    let ask = || match Socket::connect(address) {
+    if sandbox::is_entered() {
+        return false;
+    }
+    let ask = || match Socket::connect(address, &mut Patience::Spent) {
         Ok(_) => false,
         Err(error) => Refusal::from(error) == Refusal::Gone,
     };
@@ -103,15 +114,64 @@ pub struct Asked {
     pub node_base: u32,
 }
 
-/// Makes a request and maps what it brings.
-pub fn request(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
+/// For how long a recorder is waited for.
+enum Patience {
+    /// As the session page says.
+    Page(&'static SessionPage, Watch),
+    /// So many nanoseconds, in which it may be at work or not: before there is a page, which has its heartbeat.
+    Blind(u64, Watch),
+    /// For ever.
+    Endless,
+    /// Not any more.
+    Spent,
+}
+
+impl Patience {
+    /// How long a program that is new to the session waits at first, and at later attempts.
+    const BLIND_NANOSECONDS: u64 = 5_000_000_000;
+    const BLIND_AGAIN_NANOSECONDS: u64 = 100_000_000;
+
+    fn new(address: &Address, page: Option<&'static SessionPage>) -> Patience {
+        match page {
+            _ if address.waits => Patience::Endless,
+            Some(page) => Patience::Page(page, Watch::new(page.pulse_of_all())),
+            None if WAS_BLIND.load(Ordering::Relaxed) => Patience::Blind(Self::BLIND_AGAIN_NANOSECONDS, Watch::new(0)),
+            None => Patience::Blind(Self::BLIND_NANOSECONDS, Watch::new(0)),
+        }
+    }
+
+    /// After a wait: true if it is over.
+    fn is_spent(&mut self) -> bool {
+        match self {
+            Patience::Page(page, watch) => page.is_over() || watch.has_stalled(page, page.pulse_of_all()),
+            Patience::Blind(nanoseconds, watch) => {
+                let is_spent = watch.look(0) >= *nanoseconds;
+                if is_spent {
+                    WAS_BLIND.store(true, Ordering::Relaxed);
+                }
+                is_spent
+            }
+            Patience::Endless => false,
+            Patience::Spent => true,
+        }
+    }
+}
+
+/// A wait without a page was in vain.
+static WAS_BLIND: AtomicBool = AtomicBool::new(false);
+
+/// Makes a request and maps what it brings. `page` is that of the session, where it is mapped.
+pub fn request(address: &Address, page: Option<&'static SessionPage>, asked: Asked) -> Result<Granted, Refusal> {
+    if sandbox::is_entered() || page.is_some_and(SessionPage::is_stalled) {
+        return Err(Refusal::NotNow);
+    }
     // The socket, and what the answer brings; a forked child has the page.
     let needed = match asked.kind {
         RequestKind::Image => 4,
         RequestKind::Fork => 3,
         _ => 2,
     };
-    let ask = || ask(address, asked);
+    let ask = || ask(address, page, asked);
     if has_room(needed) { ask() } else { sys::with_descriptors(needed, ask).unwrap_or(Err(Refusal::NotNow)) }
 }
 
@@ -138,10 +198,11 @@ fn has_room(count: i32) -> bool {
     }
 }
 
-fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
-    let socket = Socket::connect(address)?;
-    socket.send(&message(address, asked))?;
-    let (answer, descriptors) = socket.receive()?;
+fn ask(address: &Address, page: Option<&'static SessionPage>, asked: Asked) -> Result<Granted, Refusal> {
+    let mut patience = Patience::new(address, page);
+    let socket = Socket::connect(address, &mut patience)?;
+    socket.send(&message(address, asked), &mut patience)?;
+    let (answer, descriptors) = socket.receive(&mut patience)?;
     if answer.refused != 0 {
         return Err(Refusal::Gone);
     }
@@ -158,7 +219,8 @@ fn ask(address: &Address, asked: Asked) -> Result<Granted, Refusal> {
     take().inspect_err(|_| {
         // Else the collector would take it for a process that had nothing to say. It may not hear of it: best effort.
         let decline = Asked { kind: RequestKind::Decline, image: answer.image, ..asked };
-        let _ = Socket::connect(address).and_then(|socket| socket.send(&message(address, decline)));
+        let _ = Socket::connect(address, &mut Patience::Spent)
+            .and_then(|socket| socket.send(&message(address, decline), &mut Patience::Spent));
     })
 }
 
@@ -233,12 +295,27 @@ impl Socket {
     fn open() -> Result<Socket, Errno> {
         const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
         // SAFETY: makes a descriptor that only we know.
-        let fd = check(unsafe { syscall(nr::SOCKET, [AF_UNIX as usize, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]) })?;
+        let fd = check(unsafe { call(nr::SOCKET, [AF_UNIX as usize, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]) })?;
         Ok(Socket(fd as i32))
     }
 
-    fn connect(address: &Address) -> Result<Socket, Errno> {
+    /// A system call on it returns after so long at the latest, with `EAGAIN`.
+    fn limit_waits(&self) {
+        const SOL_SOCKET: usize = 1;
+        const SO_RCVTIMEO: usize = 20;
+        const SO_SNDTIMEO: usize = 21;
+        // `struct timeval`: seconds and microseconds.
+        let time = [0_u64, u64::from(LOOK_MILLISECONDS) * 1000];
+        for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+            let (value, length) = ((&raw const time) as usize, size_of_val(&time));
+            // SAFETY: the kernel reads `length` bytes of the live array.
+            unsafe { call(nr::SETSOCKOPT, [self.0 as usize, SOL_SOCKET, option, value, length, 0]) };
+        }
+    }
+
+    fn connect(address: &Address, patience: &mut Patience) -> Result<Socket, Errno> {
         let socket = Socket::open()?;
+        socket.limit_waits();
         // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name, without terminator.
         const LENGTH: usize = 2 + 1 + ADDRESS_PREFIX.len() + NAME_LENGTH;
         let mut bytes = [0_u8; LENGTH];
@@ -246,23 +323,50 @@ impl Socket {
         for (to, from) in bytes.iter_mut().zip(content) {
             *to = from;
         }
-        retry(|| {
+        retry(patience, || {
             // SAFETY: the kernel reads `LENGTH` bytes of the live array.
-            unsafe { syscall(nr::CONNECT, [socket.0 as usize, bytes.as_ptr() as usize, LENGTH, 0, 0, 0]) }
+            unsafe { call(nr::CONNECT, [socket.0 as usize, bytes.as_ptr() as usize, LENGTH, 0, 0, 0]) }
         })?;
+        socket.check_peer()?;
         Ok(socket)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
+    /// Refuses a listener of another user, as if nobody listened: the name is free for everybody once the recorder has
+    /// ended, and known to everybody before. Root's is a recorder whose program has given up root's rights.
+    ///
+    /// Its number is of no use: it is not known which the recorder's is, and in a pid namespace it reads as 0.
+    fn check_peer(&self) -> Result<(), Errno> {
+        const SOL_SOCKET: usize = 1;
+        const SO_PEERCRED: usize = 17;
+        const ECONNREFUSED: Errno = Errno(111);
+        /// `struct ucred`.
+        #[derive(Default)]
+        #[repr(C)]
+        struct Credentials {
+            pid: i32,
+            uid: u32,
+            gid: u32,
+        }
+        let mut credentials = Credentials::default();
+        let mut length = size_of::<Credentials>() as u32;
+        let (value, bytes) = (&raw mut credentials as usize, &raw mut length as usize);
+        // SAFETY: the kernel writes a ucred, no longer than `length` says, which is the live struct's, and its length.
+        check(unsafe { call(nr::GETSOCKOPT, [self.0 as usize, SOL_SOCKET, SO_PEERCRED, value, bytes, 0]) })?;
+        // SAFETY: it only returns a number.
+        let own = unsafe { call(nr::GETEUID, [0; 6]) } as u32;
+        if credentials.uid == own || credentials.uid == 0 { Ok(()) } else { Err(ECONNREFUSED) }
+    }
+
+    fn send(&self, bytes: &[u8], patience: &mut Patience) -> Result<(), Errno> {
         const MSG_NOSIGNAL: usize = 0x4000;
-        retry(|| {
+        retry(patience, || {
             // SAFETY: the kernel reads the live slice.
-            unsafe { syscall(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
+            unsafe { call(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
         })
         .map(drop)
     }
 
-    fn receive(&self) -> Result<(Answer, Descriptors), Refusal> {
+    fn receive(&self, patience: &mut Patience) -> Result<(Answer, Descriptors), Refusal> {
         const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
         const SOL_SOCKET: i32 = 1;
         const SCM_RIGHTS: i32 = 1;
@@ -296,9 +400,9 @@ impl Socket {
             control_length: size_of::<Control>(),
             flags: 0,
         };
-        let received = retry(|| {
+        let received = retry(patience, || {
             // SAFETY: `message` and all it points to are live and as long as they say; the kernel writes there only.
-            unsafe { syscall(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0]) }
+            unsafe { call(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0]) }
         })?;
         let mut descriptors = Descriptors { fds: [0; Descriptors::MAX], count: 0 };
         if message.control_length >= 16 && control.level == SOL_SOCKET && control.kind == SCM_RIGHTS {
@@ -316,12 +420,14 @@ impl Socket {
     }
 }
 
-/// Repeats a system call that a signal interrupted.
-fn retry(mut call: impl FnMut() -> isize) -> Result<usize, Errno> {
+/// Repeats a system call that a signal interrupted, or that has waited as long as it may at a time.
+fn retry(patience: &mut Patience, mut call: impl FnMut() -> isize) -> Result<usize, Errno> {
     const EINTR: Errno = Errno(4);
+    const EAGAIN: Errno = Errno(11);
     loop {
         match check(call()) {
             Err(EINTR) => {}
+            Err(EAGAIN) if !patience.is_spent() => {}
             other => return other,
         }
     }

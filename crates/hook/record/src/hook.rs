@@ -9,9 +9,10 @@ use core::sync::atomic::Ordering;
 use heapledger_core::arch;
 use heapledger_core::context::{Name, Stack};
 use heapledger_core::hooks::Caller;
+use heapledger_core::program::Obstacle;
 use heapledger_core::sample::Rate;
 use heapledger_core::stamp::{self, Place, Stamp};
-use heapledger_core::{Api, NodeKind, StackId, sys};
+use heapledger_core::{Api, NodeKind, StackId, sandbox, sys};
 use heapledger_thread::{self as thread, Current, GATE_UNATTACHED};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
@@ -21,7 +22,7 @@ use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
     self, COMPACT_SIZE_END, Extended, Packed, ReallocOutcome, WORDS_MAX, Words, is_compact_address, units,
 };
-use heapledger_wire::publish::{Gone, Producer};
+use heapledger_wire::publish::{Producer, Unwritten};
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::mode;
 
@@ -137,12 +138,13 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     if block.skips(Kind::Allocation) {
         return;
     }
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// A call that should have returned a block did not.
@@ -162,11 +164,12 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
     if block.skips(Kind::Allocation) {
         return;
     }
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// `free(address)` is about to happen. `sp` is the caller's stack pointer, here and below: the word below it holds the
@@ -201,9 +204,10 @@ pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
     if block.skips(Kind::Free) {
         return;
     }
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &event);
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// A reallocation of `address` is about to happen.
@@ -226,9 +230,10 @@ fn reallocation_begins_rarely(api: Api, address: u64, sp: u64) {
         if block.skips(Kind::Free) {
             return;
         }
-        let ticks = block.begin_after_loads();
+        block.begin();
+        let ticks = block.stamp();
         let written = block.write_extended(ticks, &event);
-        block.finish(ticks, written);
+        block.finish(written);
     } else if !before_rarely(sp, event::realloc_begin(0, address)) {
         outside(&event);
     }
@@ -295,16 +300,17 @@ unsafe fn reallocation_ends_rarely(
     if process::page().mode() != 0 && outcome == ReallocOutcome::Returned && !block.takes(Kind::Allocation) {
         return block.end_as_free(api);
     }
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
     let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// Whether the program wants the allocations of this thread ignored.
@@ -326,9 +332,10 @@ fn ignored(address: u64, sp: u64) {
     if block.skips(Kind::Allocation) {
         return;
     }
-    let ticks = block.begin();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &event);
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// A live block is of the context that the thread is in.
@@ -345,11 +352,12 @@ pub unsafe fn set_context(address: u64, caller: Caller) {
     if block.skips(Kind::Allocation) {
         return;
     }
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Moved { address, stack });
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// The program says of the live block at, or around, `address` what it is. Whether the event was written.
@@ -373,32 +381,65 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
     let stamp = unsafe { stamp::intern(type_name, length, place) };
     let is_told = stamp.is_told();
     // Both the block and the text may have been told of by another thread just now.
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, stamp) };
     let written = told
         .and_then(|()| block.write_extended(ticks, &Extended::Stamped { address, stamp: ptr::from_ref(stamp) as u64 }));
     let is_written = written.is_ok();
-    block.finish(ticks, written);
+    block.finish(written);
     is_written
 }
 
 /// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
 pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
     let Some(block) = enter(sp) else { return false };
-    let ticks = block.begin();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Annotation { code, payload });
     let is_written = written.is_ok();
-    block.finish(ticks, written);
+    block.finish(written);
     is_written
 }
 
 /// A fork is about to happen: the child's inherited blocks are those live now.
 pub fn fork_begins(sp: u64) {
     let Some(block) = enter(sp) else { return };
-    let ticks = block.begin();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Fork { sequence: process::next_fork() });
-    block.finish(ticks, written);
+    block.finish(written);
 }
+
+/// A process is about to become the program at `path`, or has started it in the process `pid`, since `since`.
+pub fn exec_begins(pid: u32, obstacle: Option<Obstacle>, is_tight: bool, since: u64, path: &[u8], sp: u64) {
+    let Some(process) = Process::get().filter(|process| process.is_introduced()) else { return };
+    let process = process.id();
+    let mut words = [0; EXEC_PATH_WORDS];
+    let path = event::pack_some(path.iter().copied(), &mut words);
+    let reason = obstacle.map_or(0, |obstacle| obstacle as u16);
+    let event = Extended::Exec { process, pid, reason, is_tight, since: units(since), path };
+    let Some(block) = enter(sp) else { return };
+    block.begin();
+    let ticks = block.stamp();
+    let written = block.write_extended(ticks, &event);
+    block.finish(written);
+}
+
+/// It stays what it was.
+pub fn exec_failed(pid: u32, sp: u64) {
+    if !Process::get().is_some_and(Process::is_introduced) {
+        return;
+    }
+    let Some(block) = enter(sp) else { return };
+    block.begin();
+    let ticks = block.stamp();
+    let written = block.write_extended(ticks, &Extended::ExecFailed { pid });
+    block.finish(written);
+}
+
+/// The longest path that an exec is announced with, in words.
+const EXEC_PATH_WORDS: usize = 64;
 
 /// In a child: introduces it to the collector.
 pub fn child_begins(sp: u64) {
@@ -410,6 +451,13 @@ pub fn child_begins(sp: u64) {
 /// Whether the session is there to take what a child would have to tell.
 pub fn session_is_live() -> bool {
     Process::get().is_some_and(Process::is_introduced) && !process::page().is_over()
+}
+
+/// From now on this thread records nothing, until it can obtain a ring again: it may not do what that takes.
+pub fn detach_thread(sp: u64) {
+    if let Some(block) = enter(sp) {
+        block.head.gate = GATE_UNATTACHED;
+    }
 }
 
 /// Runs something that calls the C library for us: what it allocates is not the program's.
@@ -443,13 +491,13 @@ pub fn scratch(length: usize) -> *mut u8 {
 
 /// Writes what [`verify`] has found, while an event is being written.
 pub(crate) fn write_mismatch(block: &mut ThreadBlock, event: &Extended<'_>) {
-    if block.write_extended(arch::ticks(), event).is_err() {
+    if block.write_extended(arch::ticks(), event) == Err(Unwritten::Gone) {
         process::turn_off();
     }
 }
 
 /// Says which thread writes to the block's ring from now on.
-pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Gone> {
+pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Unwritten> {
     block.begin();
     let written = block
         .write_extended(arch::ticks(), &Extended::ThreadStart { thread: sys::thread_id(), name: sys::thread_name() });
@@ -463,11 +511,14 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
         return;
     }
     block.begin();
-    let written = block
-        .write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() })
-        .and_then(|()| block.write_extended(arch::ticks(), &Extended::ThreadEnd));
+    // In a sandbox it keeps the name that it had.
+    let named = match sandbox::is_entered() {
+        true => Ok(()),
+        false => block.write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() }),
+    };
+    let written = named.and_then(|()| block.write_extended(arch::ticks(), &Extended::ThreadEnd));
     block.producer().end();
-    if written.is_err() {
+    if written == Err(Unwritten::Gone) {
         process::turn_off();
     }
 }
@@ -481,16 +532,17 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
 #[inline(always)]
 unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64; N]) -> bool {
     let Some(block) = enter_plainly(caller.sp()) else { return false };
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let Some(stack) = (unsafe { block.capture(caller) }) else {
         block.producer().end();
         block.head.leave();
         return false;
     };
+    let ticks = block.stamp();
     let words = event(stack);
     if block.producer().write_plainly(ticks, words) {
-        block.finish_plainly(ticks);
+        block.finish_plainly();
     } else {
         block.write_and_finish(ticks, &mut { words });
     }
@@ -510,9 +562,10 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
     if block.skips(Kind::Allocation) {
         return true;
     }
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let mut words = event(unsafe { block.capture_rarely(caller) });
+    let ticks = block.stamp();
     block.write_and_finish(ticks, &mut words);
     true
 }
@@ -522,10 +575,11 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
 #[inline(always)]
 fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
     let Some(block) = enter_plainly(sp) else { return false };
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let is_written = block.producer().write_plainly(ticks, words);
     if is_written {
-        block.finish_plainly(ticks);
+        block.finish_plainly();
     } else {
         block.producer().end();
         block.head.leave();
@@ -542,7 +596,8 @@ fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
     if block.skips(Kind::Free) {
         return true;
     }
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     block.write_and_finish(ticks, &mut words);
     true
 }
@@ -592,7 +647,7 @@ impl ThreadBlock {
     #[inline(never)]
     fn takes(&mut self, kind: Kind) -> bool {
         let taken = takes(self.producer(), kind);
-        if taken.is_err() {
+        if taken == Err(Unwritten::Gone) {
             process::turn_off();
         }
         taken == Ok(true)
@@ -601,9 +656,10 @@ impl ThreadBlock {
     /// A reallocation has returned a block that is not to be recorded: the old one is gone all the same.
     #[cold]
     fn end_as_free(&mut self, api: Api) {
-        let ticks = self.begin();
+        self.begin();
+        let ticks = self.stamp();
         let written = self.write_extended(ticks, &ended_as_free(api));
-        self.finish(ticks, written);
+        self.finish(written);
     }
 
     #[inline(always)]
@@ -612,37 +668,61 @@ impl ThreadBlock {
         unsafe { self.outlet.producer.assume_init_mut() }
     }
 
-    /// Marks the ring busy, then takes the stamp.
+    /// Marks the ring busy.
     #[inline(always)]
-    fn begin(&mut self) -> u64 {
+    fn begin(&mut self) {
         self.producer().begin();
-        arch::ticks()
-    }
-
-    #[inline(always)]
-    fn begin_after_loads(&mut self) -> u64 {
-        self.producer().begin();
-        // Only another thread can have handed over a block just now.
-        if process::has_one_thread() { arch::ticks() } else { arch::ticks_after_loads() }
-    }
-
-    /// Ends an event that began at `ticks`, and opens the gate, unless the collector is gone.
-    fn finish(&mut self, ticks: u64, written: Result<(), Gone>) {
-        if written.is_ok() {
-            self.finish_plainly(ticks);
-        } else {
-            self.producer().end();
-            self.head.gate = GATE_UNATTACHED;
-            process::turn_off();
+        if self.until_measured == 1 {
+            self.began = arch::ticks();
         }
     }
 
-    /// Ends an event that began at `ticks` and has been written, and opens the gate.
+    /// Returns the stamp of an event that has begun: after all earlier loads, where the process has threads.
+    ///
+    /// A free's stamp must not precede the moment at which the thread received the pointer, an allocation's not the loads by
+    /// which the allocator found the block: another thread may have freed it just now, and out-of-order execution takes a
+    /// plain stamp up to a hundred ticks before earlier loads that miss. While there is one thread, nobody else can have.
+    /// Nobody can free a block before it is returned, so an allocation is stamped after its stack has been captured: what
+    /// the fence then waits for is mostly done.
     #[inline(always)]
-    fn finish_plainly(&mut self, ticks: u64) {
+    fn stamp(&self) -> u64 {
+        if process::has_one_thread() { arch::ticks() } else { arch::ticks_after_loads() }
+    }
+
+    /// Ends an event, and opens the gate, unless the collector is gone. One that was not written
+    /// because it stands still is counted.
+    fn finish(&mut self, written: Result<(), Unwritten>) {
+        match written {
+            Ok(()) => self.finish_plainly(),
+            Err(Unwritten::NoRoom) => {
+                self.producer().ring().add_dropped();
+                self.finish_plainly();
+            }
+            Err(Unwritten::Gone) => {
+                self.producer().end();
+                self.head.gate = GATE_UNATTACHED;
+                process::turn_off();
+            }
+        }
+    }
+
+    /// Succeeds if all that the next event refers to has been announced. If not, the event must not be
+    /// written, and what the thread remembers of it is forgotten.
+    fn is_announced_wholly(&mut self) -> Result<(), Unwritten> {
+        if !core::mem::take(&mut self.outlet.is_cut) {
+            return Ok(());
+        }
+        self.walker.forget_announced();
+        self.contexts.forget();
+        Err(Unwritten::NoRoom)
+    }
+
+    /// Ends an event that has been written, and opens the gate.
+    #[inline(always)]
+    fn finish_plainly(&mut self) {
         self.until_measured = self.until_measured.wrapping_sub(1);
         if self.until_measured == 0 {
-            self.measure(ticks);
+            self.measure();
         }
         self.producer().end();
         self.head.leave();
@@ -650,9 +730,9 @@ impl ThreadBlock {
 
     #[cold]
     #[inline(never)]
-    fn measure(&mut self, began: u64) {
+    fn measure(&mut self) {
         self.until_measured = MEASURED_ONE_IN;
-        let spent = arch::ticks().saturating_sub(began);
+        let spent = arch::ticks().saturating_sub(self.began);
         self.producer().ring().add_measured(spent);
     }
 
@@ -732,17 +812,20 @@ impl ThreadBlock {
     #[cold]
     #[inline(never)]
     fn write_and_finish(&mut self, ticks: u64, words: &mut [u64]) {
+        let is_whole = self.is_announced_wholly();
         let producer = self.producer();
-        let written = synchronise(producer, ticks).and_then(|step| {
+        let written = is_whole.and_then(|()| synchronise(producer, ticks)).and_then(|(before, step)| {
             if let Some(first) = words.first_mut() {
                 *first |= event::later([0], step)[0];
             }
-            producer.write(process::page(), process::is_gone, words)
+            // A step that nobody reads has not been made.
+            producer.write(process::page(), process::is_gone, words).inspect_err(|_| producer.last = before)
         });
-        self.finish(ticks, written);
+        self.finish(written);
     }
 
-    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
+    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Unwritten> {
+        self.is_announced_wholly()?;
         self.outlet.write_extended(ticks, event)
     }
 }
@@ -763,15 +846,15 @@ fn is_unwanted(kind: Kind) -> bool {
 
 /// Whether an event of this kind is to be written to this ring. Otherwise it has been counted, if it ought to be.
 ///
-/// Where events are dropped, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
+/// Where events are dropped, and while the recorder stands still, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
 /// later events need and is never dropped: nodes (a deep stack has 16 KiB of them), modules, threads, forks, and the
 /// ends of what has begun.
-fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Gone> {
+fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Unwritten> {
     if is_unwanted(kind) {
         return Ok(false);
     }
     let free_eighths_min = if kind == Kind::Allocation { 2 } else { 1 };
-    if process::page().mode() & mode::DROPS == 0 || producer.has_free(free_eighths_min) {
+    if process::page().mode() & (mode::DROPS | mode::STALLED) == 0 || producer.has_free(free_eighths_min) {
         return Ok(true);
     }
     producer.drop_event(process::page(), process::is_gone).map(|()| false)
@@ -784,7 +867,7 @@ const fn ended_as_free(api: Api) -> Extended<'static> {
 
 /// What is to be written of an event in the session's present mode, if anything.
 #[cold]
-fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Gone> {
+fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Unwritten> {
     let kind = match event {
         Extended::Alloc { .. } | Extended::Failed { .. } | Extended::Ignored { .. } => Kind::Allocation,
         Extended::Free { .. } | Extended::ReallocBegin { .. } => Kind::Free,
@@ -796,19 +879,28 @@ fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Op
     Ok(takes(producer, kind)?.then_some(event))
 }
 
-/// The step to an event at `ticks`, after a sync event where it is too large.
-fn synchronise(producer: &mut Producer, ticks: u64) -> Result<u64, Gone> {
+/// The stamp before an event at `ticks`, and the step to it, after a sync event where it is too large.
+fn synchronise(producer: &mut Producer, ticks: u64) -> Result<(u64, u64), Unwritten> {
+    let before = producer.last;
     if let Some(step) = producer.step(ticks) {
-        return Ok(step);
+        return Ok((before, step));
     }
-    producer.last = units(ticks);
-    producer.write(process::page(), process::is_gone, &event::sync(producer.last)).map(|()| 0)
+    let now = units(ticks);
+    producer.write(process::page(), process::is_gone, &event::sync(now))?;
+    producer.last = now;
+    Ok((now, 0))
 }
 
-fn write_extended(producer: &mut Producer, ticks: u64, event: &Extended<'_>, words: &mut [u64]) -> Result<(), Gone> {
+fn write_extended(
+    producer: &mut Producer,
+    ticks: u64,
+    event: &Extended<'_>,
+    words: &mut [u64],
+) -> Result<(), Unwritten> {
+    let before = producer.last;
     producer.last = producer.last.max(units(ticks));
     match event::extended(producer.last, event, words) {
-        Some(words) => producer.write(process::page(), process::is_gone, words),
+        Some(words) => producer.write(process::page(), process::is_gone, words).inspect_err(|_| producer.last = before),
         // Longer than an event may be: annotations are bounded by the bridge, paths by `RingSink`.
         None => Ok(()),
     }
@@ -820,10 +912,19 @@ impl Outlet {
         unsafe { self.producer.assume_init_mut() }
     }
 
+    /// An announcement has been made, or not: then no event may refer to it.
+    fn announced(&mut self, written: Result<(), Unwritten>) {
+        match written {
+            Ok(()) => {}
+            Err(Unwritten::NoRoom) => self.is_cut = true,
+            Err(Unwritten::Gone) => process::turn_off(),
+        }
+    }
+
     /// Tells of a stamp's text.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, ticks: u64, stamp: &'static Stamp) -> Result<(), Gone> {
+    fn tell(&mut self, ticks: u64, stamp: &'static Stamp) -> Result<(), Unwritten> {
         // As in `module`.
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
         let text = event::pack_some(stamp.text(), packed);
@@ -834,7 +935,7 @@ impl Outlet {
         Ok(())
     }
 
-    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Gone> {
+    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Unwritten> {
         // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
         write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
     }
@@ -843,14 +944,19 @@ impl Outlet {
 /// Announces nodes and modules in the thread's ring.
 impl Sink for Outlet {
     #[inline(never)]
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
-        verify::note_node(id, parent, kind, address);
-        let (producer, words) = (self.producer(), event::node(id, parent, kind, address));
-        if !producer.write_unstamped_plainly(words)
-            && producer.write(process::page(), process::is_gone, &words).is_err()
-        {
-            process::turn_off();
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
+        if self.is_cut {
+            return false;
         }
+        let (producer, words) = (self.producer(), event::node(id, parent, kind, address));
+        if !producer.write_unstamped_plainly(words) {
+            let written = producer.write(process::page(), process::is_gone, &words);
+            self.announced(written);
+        }
+        if !self.is_cut {
+            verify::note_node(id, parent, kind, address);
+        }
+        !self.is_cut
     }
 
     #[cold]
@@ -870,14 +976,16 @@ impl Sink for Outlet {
         };
         // SAFETY: as in `module`.
         let producer = unsafe { self.producer.assume_init_mut() };
-        if write_extended(producer, arch::ticks(), &event, words).is_err() {
-            process::turn_off();
-        }
+        let written = write_extended(producer, arch::ticks(), &event, words);
+        self.announced(written);
     }
 
     #[cold]
     #[inline(never)]
-    fn module(&mut self, module: &Module<'_>) {
+    fn module(&mut self, module: &Module<'_>) -> bool {
+        if self.is_cut {
+            return false;
+        }
         // The upper half of the buffer holds the packed bytes while the event is put together in the lower.
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2 + 16);
         let (build_words, path_words) = packed.split_at_mut(8);
@@ -885,7 +993,7 @@ impl Sink for Outlet {
         let path = module.path.get(..module.path.len().min(3_800)).unwrap_or(&[]);
         let (Some(build_count), Some(path_count)) = (event::pack(build_id, build_words), event::pack(path, path_words))
         else {
-            return;
+            return true;
         };
         let event = Extended::Module {
             start: module.start,
@@ -897,9 +1005,9 @@ impl Sink for Outlet {
         };
         // SAFETY: as in `ThreadBlock::producer`; `words` is borrowed too.
         let producer = unsafe { self.producer.assume_init_mut() };
-        if write_extended(producer, arch::ticks(), &event, words).is_err() {
-            process::turn_off();
-        }
+        let written = write_extended(producer, arch::ticks(), &event, words);
+        self.announced(written);
+        !self.is_cut
     }
 }
 
@@ -925,9 +1033,13 @@ fn outside(event: &Extended<'_>) {
         }
         _ => false,
     };
+    // The kernel cannot be asked which thread this is.
+    if sandbox::is_entered() {
+        return count_lost(process, is_nested);
+    }
     let written = process.with_common(!is_nested, |producer| {
         let mut words = [0_u64; 16];
-        let Some(event) = wanted(producer, *event)? else { return Ok(()) };
+        let Some(event) = wanted(producer, *event)? else { return Ok(false) };
         producer.begin();
         // Under the lock and after `begin`: a stamp taken before could be behind the collector by now.
         let ticks = arch::ticks_after_loads();
@@ -935,13 +1047,26 @@ fn outside(event: &Extended<'_>) {
         let written = write_extended(producer, ticks, &behalf, &mut words)
             .and_then(|()| write_extended(producer, ticks, &event, &mut words));
         producer.end();
-        written
+        written.map(|()| lacks_stack(&event))
     });
     match written {
-        Some(Ok(())) => {}
-        Some(Err(Gone)) => process::turn_off(),
+        Some(Ok(false)) => {}
+        Some(Ok(true)) => count_missing_stack(process),
+        Some(Err(Unwritten::Gone)) => process::turn_off(),
+        Some(Err(Unwritten::NoRoom)) => count_lost(process, is_nested),
         None => count_lost(process, is_nested),
     }
+}
+
+/// True if the event of a thread without a ring would have a stack if the thread had one.
+fn lacks_stack(event: &Extended<'_>) -> bool {
+    use ReallocOutcome::Freed;
+    let has_place = match event {
+        Extended::Alloc { .. } | Extended::Failed { .. } => true,
+        Extended::ReallocEnd { outcome, .. } => *outcome != Freed,
+        _ => false,
+    };
+    has_place && process::page().mode() & mode::NO_STACKS == 0
 }
 
 /// A stamp of a thread that cannot use a ring of its own: without its text it would say nothing.
@@ -962,6 +1087,13 @@ fn count_lost(process: &Process, is_nested: bool) {
     if let Some(counters) = process.counters() {
         let counter = if is_nested { &counters.lost_nested } else { &counters.lost_no_ring };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn count_missing_stack(process: &Process) {
+    if let Some(counters) = process.counters() {
+        counters.stacks_missing.fetch_add(1, Ordering::Relaxed);
     }
 }
 

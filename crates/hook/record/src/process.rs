@@ -6,7 +6,7 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
@@ -14,7 +14,7 @@ use heapledger_thread::{self as thread, Library, Pool};
 use heapledger_unwind::{bounds, rules, tree};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
-use heapledger_wire::session::{ImageCounters, RequestKind, SessionPage};
+use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
 
 use crate::addresses;
 use crate::block::ThreadBlock;
@@ -28,6 +28,10 @@ pub struct Process {
     introduced: AtomicU32,
     /// Taken while introducing.
     lock: Lock,
+    /// Its own id, once it is introduced.
+    id: AtomicU32,
+    /// Not 0: it has counted itself among those that could not introduce themselves.
+    is_unreached: AtomicU32,
     blocks: Pool<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
 }
@@ -57,6 +61,8 @@ static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
 /// Where the image counts what it loses; in a forked child that could not introduce itself, its parent's.
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
 static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
+/// The network namespace at the start, in which the session is reached: its inode. 0: not known.
+static NETWORK: AtomicU64 = AtomicU64::new(0);
 static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
 
 /// Joins a session. Call once, before any hook may find recording on.
@@ -67,6 +73,7 @@ static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_
 pub unsafe fn start(address: Address, first_top: u64) {
     bounds::set_first_top(first_top);
     SAMPLES.store(address.samples(), Ordering::Relaxed);
+    NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
     // SAFETY: nobody reads before `STATE_ON`.
     unsafe { (*FIXED.0.get()).write(Fixed { address }) };
     let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
@@ -88,6 +95,18 @@ pub unsafe fn start(address: Address, first_top: u64) {
 /// The byte stays readable, and becomes 0 before there is a second thread.
 pub unsafe fn watch_threads(has_one: *const u8) {
     HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
+}
+
+/// The network namespace of the calling thread.
+fn network() -> Option<u64> {
+    sys::inode(c"/proc/thread-self/ns/net")
+}
+
+/// True if the calling thread is in another network namespace than the process was at its start: an abstract socket is
+/// found in its own namespace only.
+pub fn is_in_other_network() -> bool {
+    let before = NETWORK.load(Ordering::Relaxed);
+    before != 0 && network().is_some_and(|now| now != before)
 }
 
 /// Whether this thread is known to be the process's only one.
@@ -181,7 +200,7 @@ impl Process {
             }
         }
         let asked = Asked { kind: RequestKind::Ring, image: image(), fork: 0, node_base: 0 };
-        connect::request(&fixed().address, asked).map(|granted| granted.ring)
+        connect::request(&fixed().address, known_page(), asked).map(|granted| granted.ring)
     }
 
     /// First contact. Under the lock.
@@ -199,7 +218,8 @@ impl Process {
                 node_base: tree::next_id().0,
             }
         };
-        let granted = connect::request(&fixed().address, asked)?;
+        let granted =
+            connect::request(&fixed().address, known_page(), asked).inspect_err(|_| self.count_unreached())?;
         let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
             return Err(Refusal::Gone);
         };
@@ -209,8 +229,29 @@ impl Process {
         PAGE.store(page.as_ptr(), Ordering::Release);
         IMAGE.store(image, Ordering::Relaxed);
         FORKS.store(0, Ordering::Relaxed);
+        self.id.store(sys::process_id(), Ordering::Relaxed);
         self.introduced.store(1, Ordering::Release);
         Ok(ring)
+    }
+
+    /// Says in the counters of the parent's image, which this process has inherited, that it goes unrecorded. Once.
+    #[cold]
+    fn count_unreached(&self) {
+        let Some(counters) = self.counters() else { return };
+        let is_over = known_page().is_none_or(SessionPage::is_over);
+        if is_over || self.is_unreached.swap(1, Ordering::Relaxed) != 0 {
+            return;
+        }
+        let place = counters.children_unreached.fetch_add(1, Ordering::Relaxed);
+        if let Some(child) = counters.unreached.get(place as usize) {
+            let flag = if is_in_other_network() { IN_OTHER_NETWORK } else { 0 };
+            child.store(sys::process_id() | flag, Ordering::Relaxed);
+        }
+    }
+
+    /// The id of the process, as its own pid namespace numbers it. Another one than the caller's in a child of `vfork`.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
     }
 
     /// Lends the common ring, which is the process's: under a lock in the ring itself, so that the process page's lock

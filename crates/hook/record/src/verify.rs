@@ -10,7 +10,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use heapledger_core::{NodeKind, StackId, sys};
+use heapledger_core::{NodeKind, StackId, sandbox, sys};
 use heapledger_unwind::walk::FRAMES_MAX;
 use heapledger_unwind::{modules, nodes, rules};
 use heapledger_wire::event::{Extended, code};
@@ -119,7 +119,8 @@ struct Stacks {
 /// Both stacks. `None`: `backtrace` cannot be asked.
 fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
-    if backtrace == 0 {
+    // In a sandbox, whatever it asks of the kernel could kill the process.
+    if backtrace == 0 || sandbox::is_entered() {
         return None;
     }
     if block.workspace.is_null() {

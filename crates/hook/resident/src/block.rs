@@ -257,28 +257,15 @@ fn draw(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
 pub(crate) struct Nodes;
 
 impl Sink for Nodes {
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
         nodes::note(id, parent, kind, address);
+        true
     }
 
-    fn module(&mut self, _: &Module<'_>) {
+    fn module(&mut self, _: &Module<'_>) -> bool {
         // Who looks an address up asks the dynamic linker.
+        true
     }
-}
-
-/// Runs something of which no allocation is the program's: symbol look-up, for instance. What it frees stays live in the
-/// ledger until its address is handed out again.
-pub fn internally<R>(run: impl FnOnce() -> R) -> R {
-    with_frame(|sp| match thread::enter::<ThreadBlock>(sp) {
-        Some(block) => {
-            block.head.is_internal = true;
-            let result = run();
-            block.head.is_internal = false;
-            block.head.leave();
-            result
-        }
-        None => run(),
-    })
 }
 
 /// Asks the ledger something: in here calls of this thread, from signal handlers, keep away from it. `None`: this is such

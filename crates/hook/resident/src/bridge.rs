@@ -238,9 +238,9 @@ extern "C" fn marks_complete() {
 ///
 /// # Safety
 ///
-/// `extent` may be written.
+/// `extent` is null or may be written.
 unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
-    if !control::is_running() {
+    if extent.is_null() || !control::is_running() {
         return 0;
     }
     let Some(found) = marks::block_around(address) else { return 0 };

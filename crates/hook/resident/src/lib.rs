@@ -26,7 +26,7 @@ mod snapshot;
 use heapledger_core::filter;
 use heapledger_ledger::SharedLedger;
 
-pub use block::{internally, query};
+pub use block::query;
 pub use bridge::BRIDGE;
 pub use marks::{set_context, stamp, stamp_of};
 pub use snapshot::{SnapshotError, snapshot};

@@ -42,17 +42,22 @@ pub(crate) fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), chi
     unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
-/// Lists the modules for the unwinder, where the C library has no look-up that it can use.
+/// Lists modules for the unwinder: the program itself, which glibc may know in part only; and all others where the C library
+/// has no look-up that the unwinder can use.
+///
+/// A listed module is known for good. So where there is such a look-up, no library is listed: after `dlclose` its rules would
+/// be read from memory that is not mapped any more.
 pub(crate) fn list_modules() {
     unsafe extern "C" fn each(info: *mut PhdrInfo, _: usize, _: *mut c_void) -> c_int {
-        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped. That the
-        // module stays is what `modules::list` is documented to need.
+        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped meanwhile. The
+        // first one is the program, which is never unloaded; that others stay is what `modules::list` is documented to need
+        // of C libraries without a look-up.
         unsafe {
             let info = &*info;
             let headers = core::slice::from_raw_parts(info.headers, usize::from(info.count));
             modules::list_headers(info.bias, headers, info.name);
         }
-        0
+        c_int::from(modules::can_ask_linker())
     }
     // SAFETY: the function of this name, with a callback of the type that it asks for.
     unsafe { dl_iterate_phdr(each, core::ptr::null_mut()) };

@@ -1,5 +1,6 @@
 //! What the hook table calls: an allocation after it succeeded, a free before it happens.
 
+use heapledger_core::context;
 use heapledger_core::hooks::{self, Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId, arch, countdown};
@@ -177,10 +178,20 @@ fn freed(address: u64, caller: Caller) {
     state.finish(began);
 }
 
+/// True if the allocations of this thread are not recorded at the moment.
+#[inline(always)]
+fn is_ignoring() -> bool {
+    let contexts = thread::contexts();
+    // SAFETY: not null, hence this thread's, by the contract of `thread::bind`.
+    !contexts.is_null() && unsafe { context::is_ignoring(contexts) }
+}
+
 fn remove(address: u64, thread: ThreadId) {
     let key = Key(address);
     tell_of_free(key, thread);
-    let freed = if control::is_sample() { LEDGER.free_if_known(thread, key) } else { LEDGER.free(thread, key) };
+    // A block that Heapledger frees may be from before the start of the ledger.
+    let is_expected = || !control::is_sample() && !is_ignoring();
+    let freed = LEDGER.free_unknown_if(thread, key, is_expected);
     if freed != Freed::Unknown {
         filter::remove(address);
     }

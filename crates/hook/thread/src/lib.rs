@@ -25,7 +25,7 @@ mod pool;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_core::sys;
+use heapledger_core::{sandbox, sys};
 use heapledger_unwind::walk::Walker;
 
 pub use contexts::{bind, contexts};
@@ -153,6 +153,10 @@ fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
 /// Gives this thread a block: one whose thread has ended, or a new one. The gate is closed at `sp`.
 #[cold]
 fn adopt<B: Block>(pool: &Pool<B>, sp: u64) -> Option<NonNull<B>> {
+    // To be told of the thread's end may take an allocation, which the program may not be able to make.
+    if sandbox::is_entered() {
+        return None;
+    }
     let block = pool.take().or_else(new_block)?;
     // SAFETY: the block is ours alone now.
     let state = unsafe { &mut *block.as_ptr() };

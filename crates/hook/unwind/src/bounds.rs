@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_core::{arch, sys};
+use heapledger_core::{arch, sandbox, sys};
 
 const PAGE: u64 = 4096;
 /// The most pages checked when a thread's own stack is looked for: 256 MiB.
@@ -49,6 +49,17 @@ impl OwnStack {
     #[cold]
     #[inline(never)]
     pub fn grow_to(&mut self, sp: u64) -> bool {
+        /// Below the first thread's stack the kernel keeps so much free (`stack_guard_gap`, 256 pages).
+        const GAP: u64 = 256 * PAGE;
+        if sandbox::is_entered() {
+            // Nobody can be asked. The stack pointer is on mapped memory, which can only be the stack itself.
+            let is_first = self.high != 0 && self.high == first_top();
+            let is_near = is_first && sp < self.low && self.low - sp < GAP;
+            if is_near {
+                self.low = sp & !(PAGE - 1);
+            }
+            return is_near;
+        }
         if self.high != 0 && sp < self.low {
             if is_contiguous(sp, self.low) {
                 self.low = sp & !(PAGE - 1);

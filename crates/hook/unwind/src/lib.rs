@@ -25,15 +25,18 @@ pub mod walk;
 use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};
 
-/// Where new nodes and modules are announced. An announcement must be on its way to the reader when the call returns.
+/// Where new nodes and modules are announced. An announcement must be on its way to the reader when the call returns, or
+/// the call returns false: then it is as if the node or module had not been seen.
 pub trait Sink {
     /// A node has been made. Where its kind has a text ([`NodeKind::has_text`]), [`Sink::text`] came before.
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64);
+    #[must_use]
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool;
     /// A node that is about to be announced refers to this name by its address. May be told of more than once. Of no
     /// interest to who can read the program's memory.
     fn text(&mut self, name: &'static Name) {
         let _ = name;
     }
     /// A module has been seen for the first time in this epoch.
-    fn module(&mut self, module: &modules::Module<'_>);
+    #[must_use]
+    fn module(&mut self, module: &modules::Module<'_>) -> bool;
 }

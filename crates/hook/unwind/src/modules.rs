@@ -201,6 +201,11 @@ pub unsafe fn list_program(auxiliary: *const [u64; 2]) {
     unsafe { list_headers(address.wrapping_sub(own.address), headers, ptr::null()) };
 }
 
+/// True if the C library has `_dl_find_object`: then only what is never unloaded need be listed.
+pub fn can_ask_linker() -> bool {
+    dl_find_object().is_some()
+}
+
 fn listed() -> impl Iterator<Item = &'static Listed> {
     let count = LISTED.count.load(Ordering::Acquire);
     // SAFETY: entries below the count are not written any more.
@@ -256,14 +261,18 @@ fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
     })
 }
 
-/// Tells the sink of a module, once per epoch.
-pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) {
+/// Tells the sink of a module, once per epoch. False if it could not be told: then it is the next time.
+pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
     let slot = (found.start >> 12) as usize % KNOWN_MAX;
+    let mut claimed = None;
     for step in 0..KNOWN_MAX {
-        let Some(known) = KNOWN.get((slot + step) % KNOWN_MAX) else { return };
+        let Some(known) = KNOWN.get((slot + step) % KNOWN_MAX) else { return true };
         match known.compare_exchange(0, found.start, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(start) if start == found.start => return,
+            Ok(_) => {
+                claimed = Some(known);
+                break;
+            }
+            Err(start) if start == found.start => return true,
             Err(_) => {}
         }
     }
@@ -279,7 +288,11 @@ pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) {
         unsafe { CStr::from_ptr(name) }.to_bytes()
     };
     let build_id = build_id(found, bias).unwrap_or(&[]);
-    sink.module(&Module { start: found.start, end: found.end, bias, epoch, build_id, path });
+    let is_told = sink.module(&Module { start: found.start, end: found.end, bias, epoch, build_id, path });
+    if let Some(known) = claimed.filter(|_| !is_told) {
+        known.store(0, Ordering::Relaxed);
+    }
+    is_told
 }
 
 /// The GNU build id note of a mapped module, found through its program headers (ELF specification; the note's type is

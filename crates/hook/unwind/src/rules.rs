@@ -79,15 +79,17 @@ impl Cache {
     }
 }
 
-/// Computes the rule of a return address and keeps it. `None` when no module covers the address: then nothing is kept,
-/// since one may be mapped there later.
+/// Computes the rule of a return address and keeps it. `None` when no module covers the address, or it could not be
+/// announced: then nothing is kept, since that may be different later.
 #[cold]
 #[inline(never)]
 pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
     let module = modules::find(lookup)?;
-    modules::announce(&module, epoch, sink);
+    if !modules::announce(&module, epoch, sink) {
+        return None;
+    }
     let rule = evaluate(lookup, &module).unwrap_or(Rule::UNSUPPORTED);
     if let Some(cache) = cache() {
         let entry = cache.entry(return_address);

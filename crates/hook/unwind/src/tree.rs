@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::context::Name;
 use heapledger_core::lock::Lock;
-use heapledger_core::{NodeKind, StackId, sys};
+use heapledger_core::{NodeKind, StackId, sandbox, sys};
 
 use crate::Sink;
 
@@ -108,7 +108,8 @@ pub fn root(epoch: u32, sink: &mut dyn Sink) -> Place {
 
 /// The child of `parent` for `address`: looked up, or made and announced.
 ///
-/// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones.
+/// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones. The same
+/// where the node could not be announced.
 pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
     View::now().map_or(parent, |mut view| view.child(parent, kind, address, sink))
 }
@@ -195,6 +196,10 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
     }
     // SAFETY: tables are never unmapped.
     let table = unsafe { &*table };
+    // In a sandbox it cannot grow.
+    if sandbox::is_entered() && u64::from(NEXT_ID.load(Ordering::Relaxed)) > table.mask / 8 * 7 {
+        return parent;
+    }
     let key = key(address, hash);
     let first = u64::from(hash);
     let mut claimed = None;
@@ -226,7 +231,10 @@ fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn
     if kind.has_text() {
         announce(address, sink);
     }
-    sink.node(id, parent.id, kind, address);
+    if !sink.node(id, parent.id, kind, address) {
+        // The slot stays without its second word: nobody else takes the id for a node.
+        return parent;
+    }
     if let Some(slot) = claimed {
         slot.value.store(value(parent.id, id, hash), Ordering::Release);
     }
@@ -307,11 +315,36 @@ mod tests {
     struct Announced(Vec<(u32, u32, u64)>);
 
     impl Sink for Announced {
-        fn node(&mut self, id: StackId, parent: StackId, _: NodeKind, address: u64) {
+        fn node(&mut self, id: StackId, parent: StackId, _: NodeKind, address: u64) -> bool {
             self.0.push((id.0, parent.0, address));
+            true
         }
 
-        fn module(&mut self, _: &Module<'_>) {}
+        fn module(&mut self, _: &Module<'_>) -> bool {
+            true
+        }
+    }
+
+    /// As it is while the recorder stands still: the node is announced to the next who needs it.
+    #[test]
+    fn a_node_that_could_not_be_announced_has_not_been_seen() {
+        struct Refusing;
+        impl Sink for Refusing {
+            fn node(&mut self, _: StackId, _: StackId, _: NodeKind, _: u64) -> bool {
+                false
+            }
+
+            fn module(&mut self, _: &Module<'_>) -> bool {
+                false
+            }
+        }
+        const ADDRESS: u64 = 0x7fff_1234_5678;
+        assert!(initialise());
+        assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), Place::ROOT);
+        let mut announced = Announced::default();
+        let place = child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut announced);
+        assert_eq!(announced.0, [(place.id.0, 0, ADDRESS)]);
+        assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), place);
     }
 
     /// Paths from the root, interned by several threads at once, through several growths: every id given out leads back

@@ -137,6 +137,12 @@ impl Walker {
         (self.length, self.bases_length, self.checks_length) = (0, 0, 0);
     }
 
+    /// Forgets everything that depends on what has been announced: the latest stack could not be.
+    pub fn forget_announced(&mut self) {
+        self.forget();
+        self.epoch = 0;
+    }
+
     /// Whether two addresses are both on the thread's own stack, as far as it has been verified.
     pub fn is_own_stack(&self, one: u64, other: u64) -> bool {
         self.own.contains(one) && self.own.contains(other)

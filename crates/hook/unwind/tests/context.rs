@@ -24,20 +24,23 @@ struct Announced {
 }
 
 impl Sink for Announced {
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
         assert!(parent == StackId::ROOT || self.nodes.contains_key(&parent), "announced before its parent");
         assert!(!kind.has_text() || self.texts.contains(&address), "announced before its text");
         if kind == NodeKind::Context {
             assert!(self.nodes.contains_key(&StackId(address as u32)), "announced before its context");
         }
         assert!(self.nodes.insert(id, (parent, kind, address)).is_none(), "given out twice");
+        true
     }
 
     fn text(&mut self, name: &'static Name) {
         self.texts.insert(ptr::from_ref(name) as u64);
     }
 
-    fn module(&mut self, _: &Module<'_>) {}
+    fn module(&mut self, _: &Module<'_>) -> bool {
+        true
+    }
 }
 
 static ANNOUNCED: Mutex<Option<Announced>> = Mutex::new(None);

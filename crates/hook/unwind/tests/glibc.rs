@@ -26,12 +26,14 @@ struct Nodes {
 }
 
 impl Sink for Nodes {
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
         assert!(self.parents.insert(id, (parent, kind, address)).is_none());
+        true
     }
 
-    fn module(&mut self, module: &Module<'_>) {
+    fn module(&mut self, module: &Module<'_>) -> bool {
         self.modules.push((module.start, module.end, module.build_id.to_vec()));
+        true
     }
 }
 

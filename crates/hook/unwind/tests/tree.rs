@@ -17,13 +17,16 @@ struct State {
 }
 
 impl Sink for State {
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) {
+    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
         assert_eq!(kind, NodeKind::Frame);
         assert!(parent == StackId::ROOT || self.nodes.contains_key(&parent), "announced before its parent");
         assert!(self.nodes.insert(id, (parent, address)).is_none(), "given out twice");
+        true
     }
 
-    fn module(&mut self, _: &Module<'_>) {}
+    fn module(&mut self, _: &Module<'_>) -> bool {
+        true
+    }
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);

@@ -154,6 +154,10 @@ pub mod code {
     pub const MARKS_COMPLETE: u16 = 19;
     /// [`super::Extended::Others`].
     pub const OTHERS: u16 = 20;
+    /// [`super::Extended::Exec`].
+    pub const EXEC: u16 = 21;
+    /// [`super::Extended::ExecFailed`].
+    pub const EXEC_FAILED: u16 = 22;
     /// First code of annotations.
     pub const ANNOTATIONS: u16 = 256;
     /// Reserved: an arena came or went.
@@ -164,6 +168,12 @@ pub mod code {
     /// frame that differs; how many frames follow of ours, and of the other; ours as addresses to look up, the other's
     /// as return addresses, both from the first few frames before the difference on, innermost first.
     pub const STACK_MISMATCH: u16 = 263;
+    /// A library whose calls of the allocator are not seen was opened. Words: the reason (1: in a namespace of its own,
+    /// by `dlmopen`; 2: with `RTLD_DEEPBIND`, in a process where another library wraps the allocator); the path that was
+    /// asked for, in bytes, NUL-padded.
+    pub const UNSEEN_LIBRARY: u16 = 264;
+    /// The process has put itself in a sandbox: see `heapledger_core::sandbox`. No words.
+    pub const SANDBOX: u16 = 265;
 }
 
 /// How a reallocation ended that did not simply return a block.
@@ -352,6 +362,26 @@ pub enum Extended<'words> {
     /// In a session that samples: this thread has made allocations that are not in the sample, since the latest of its own
     /// that is.
     Others,
+    /// A process is about to become another program, or has started one.
+    Exec {
+        /// The process that this image is of, as its own pid namespace numbers it.
+        process: u32,
+        /// The process of the other program: another one in a child of `vfork`. 0: not known.
+        pid: u32,
+        /// Why it will not be recorded: a number of `heapledger explain`. 0: it should be.
+        reason: u16,
+        /// True if so little address space is allowed that the recorder may not fit in.
+        is_tight: bool,
+        /// When the call was made, before which the other program did not run: a stamp.
+        since: u64,
+        /// Its file.
+        path: Packed<'words>,
+    },
+    /// The latest [`Extended::Exec`] about this process came to nothing: it goes on as it was.
+    ExecFailed {
+        /// The process.
+        pid: u32,
+    },
     /// Anything else: passes through to the recording.
     Annotation {
         /// 256 or more.
@@ -482,6 +512,16 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         Extended::MarksCleared => code::MARKS_CLEARED,
         Extended::MarksComplete => code::MARKS_COMPLETE,
         Extended::Others => code::OTHERS,
+        Extended::Exec { process, pid, reason, is_tight, since, path } => {
+            let what = u64::from(reason) | u64::from(is_tight) << 16 | (path.length as u64) << 32;
+            writer.put(&[u64::from(process) | u64::from(pid) << 32, what, since])?;
+            writer.put(path.words)?;
+            code::EXEC
+        }
+        Extended::ExecFailed { pid } => {
+            writer.put(&[u64::from(pid)])?;
+            code::EXEC_FAILED
+        }
         Extended::Annotation { code, payload } => {
             writer.put(payload)?;
             code
@@ -758,6 +798,20 @@ impl<'words> Extended<'words> {
             code::MARKS_CLEARED => Extended::MarksCleared,
             code::MARKS_COMPLETE => Extended::MarksComplete,
             code::OTHERS => Extended::Others,
+            code::EXEC => {
+                let (processes, what) = (word(0)?, word(1)?);
+                let length = (what >> 32) as usize;
+                let words = payload.get(3..).and_then(|rest| rest.get(..length.div_ceil(8))).ok_or(Corrupt)?;
+                Extended::Exec {
+                    process: processes as u32,
+                    pid: (processes >> 32) as u32,
+                    reason: what as u16,
+                    is_tight: what >> 16 & 1 != 0,
+                    since: word(2)?,
+                    path: Packed { words, length },
+                }
+            }
+            code::EXEC_FAILED => Extended::ExecFailed { pid: word(0)? as u32 },
             code if code >= code::ANNOTATIONS => Extended::Annotation { code, payload },
             _ => return Ok(None),
         };

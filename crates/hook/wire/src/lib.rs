@@ -7,6 +7,7 @@
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
 //! - [`event`]: events to words and back.
 //! - [`publish`]: the producer's side put together: waiting, waking, writing.
+//! - [`stall`]: how a thread that waits notices that the recorder stands still.
 #![no_std]
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub mod event;
 pub mod publish;
 pub mod ring;
 pub mod session;
+pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

@@ -7,6 +7,7 @@ use heapledger_core::sys;
 use crate::event::{STEP_END, Words, later, units};
 use crate::ring::Ring;
 use crate::session::SessionPage;
+use crate::stall::{LOOK_MILLISECONDS, Watch};
 
 /// The producer's private state beside the shared ring.
 #[derive(Debug)]
@@ -22,9 +23,14 @@ pub struct Producer {
     pub last: u64,
 }
 
-/// The collector is gone, or has ended the session: nobody will make space.
+/// Why an event was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub enum Unwritten {
+    /// The collector is gone, or has ended the session: nobody will make space.
+    Gone,
+    /// There is no space, and the recorder stands still: there may be later.
+    NoRoom,
+}
 
 impl Producer {
     /// A producer that continues where the ring stands. There must be one producer for a ring at a time.
@@ -83,8 +89,14 @@ impl Producer {
     /// Writes and publishes an event, waiting for space where there is none. Wakes the collector when a quarter of the
     /// ring was crossed.
     ///
-    /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone.
-    pub fn write(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, words: Words<'_>) -> Result<(), Gone> {
+    /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone. If it stands still for too long,
+    /// the event is not written: see [`Watch`].
+    pub fn write(
+        &mut self,
+        session: &SessionPage,
+        is_gone: impl Fn() -> bool,
+        words: Words<'_>,
+    ) -> Result<(), Unwritten> {
         let count = words.len() as u64;
         if self.head + count - self.tail_seen > self.ring.capacity() {
             self.wait_for_space(session, is_gone, count)?;
@@ -130,33 +142,44 @@ impl Producer {
 
     /// Counts an event that is not written for want of space. `Err` if it turns out that there will be none any more.
     #[cold]
-    pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), Gone> {
+    pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), Unwritten> {
         self.ring.add_dropped();
         session.ring_doorbell();
         let is_looked_for = self.ring.dropped().is_multiple_of(Producer::DROPS_PER_LOOK);
-        if session.is_over() || (is_looked_for && is_gone()) { Err(Gone) } else { Ok(()) }
+        if session.is_over() || (is_looked_for && is_gone()) { Err(Unwritten::Gone) } else { Ok(()) }
     }
 
     #[cold]
-    fn wait_for_space(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool, count: u64) -> Result<(), Gone> {
+    fn wait_for_space(
+        &mut self,
+        session: &SessionPage,
+        is_gone: impl Fn() -> bool,
+        count: u64,
+    ) -> Result<(), Unwritten> {
         if count > self.ring.capacity() {
-            return Err(Gone);
+            return Err(Unwritten::Gone);
         }
         let waiting = self.ring.waiting();
         let mut rounds = 0_u32;
+        let mut watch = Watch::new(session.pulse());
         loop {
             self.tail_seen = self.ring.tail();
             if self.head + count - self.tail_seen <= self.ring.capacity() {
                 return Ok(());
             }
             if session.is_over() || (rounds % 5 == 4 && is_gone()) {
-                return Err(Gone);
+                return Err(Unwritten::Gone);
+            }
+            if watch.has_stalled(session, session.pulse()) {
+                // The words that follow are not written plainly either: they belong together.
+                self.plain_end = 0;
+                return Err(Unwritten::NoRoom);
             }
             waiting.store(1, Ordering::Relaxed);
             core::sync::atomic::fence(Ordering::SeqCst);
             if self.head + count - self.ring.tail() > self.ring.capacity() {
                 session.ring_doorbell();
-                sys::futex_wait(waiting, 1, Some(20));
+                sys::futex_wait(waiting, 1, Some(LOOK_MILLISECONDS));
             }
             waiting.store(0, Ordering::Relaxed);
             rounds = rounds.wrapping_add(1);

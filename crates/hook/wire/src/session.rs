@@ -6,13 +6,16 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use heapledger_core::sys;
+use heapledger_core::{arch, sandbox, sys};
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal, and
-/// [`SAMPLES_SUFFIX`] where the session samples.
+/// [`SAMPLES_SUFFIX`] where the session samples, and [`WAITS_SUFFIX`] where threads wait for the recorder for ever.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
 /// The end of that variable in a session that records a sample of all blocks: for as long as it lasts, whatever the rate.
 pub const SAMPLES_SUFFIX: &str = ":s";
+/// The end of that variable, behind all else, in a session whose threads wait for the recorder however long it stands
+/// still: the session page says so too, but a new program has it only from the recorder.
+pub const WAITS_SUFFIX: &str = ":w";
 /// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
 /// preload library.
 pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
@@ -43,6 +46,9 @@ pub mod mode {
     pub const VERIFIES_STACKS: u32 = 8;
     /// Stacks are not taken. Fixed for the session.
     pub const NO_STACKS: u32 = 16;
+    /// The recorder stands still: until it is back, events are dropped as with [`DROPS`]. Set by a thread that has
+    /// waited for it in vain, cleared by the collector.
+    pub const STALLED: u32 = 32;
 }
 
 /// Memory shared by the collector and every process of the session.
@@ -63,12 +69,66 @@ pub struct SessionPage {
     /// In a session that samples: the [logarithm](heapledger_core::sample::Rate::logarithm) of the mean distance of sample
     /// points; 0 while all is recorded. It may change at any time.
     pub rate: AtomicU32,
+    /// Advances whenever the collector drains or the writer writes: see [`Watch`](crate::stall::Watch).
+    pub heartbeat: AtomicU32,
+    /// Advances whenever the broker looks around: it may, while the collector stands still.
+    pub heartbeat_of_broker: AtomicU32,
+    /// How long it may stand still until threads stop waiting, in milliseconds; 0 is for ever. Fixed for the session.
+    pub stall_milliseconds: AtomicU32,
+    /// The processor's ticks when threads stopped waiting; 0 while they do wait.
+    pub stalled_at: AtomicU64,
 }
 
 impl SessionPage {
-    /// Wakes the collector if it sleeps.
+    /// Says that the collector or the writer is at work.
+    pub fn beat(&self) {
+        self.heartbeat.fetch_add(1, Ordering::Release);
+    }
+
+    /// Says that the broker is.
+    pub fn beat_of_broker(&self) {
+        self.heartbeat_of_broker.fetch_add(1, Ordering::Release);
+    }
+
+    /// The heartbeat of the collector.
+    pub fn pulse(&self) -> u32 {
+        self.heartbeat.load(Ordering::Acquire)
+    }
+
+    /// That of the recorder as a whole.
+    pub fn pulse_of_all(&self) -> u32 {
+        self.pulse().wrapping_add(self.heartbeat_of_broker.load(Ordering::Acquire))
+    }
+
+    /// Says that the recorder stands still.
+    #[cold]
+    pub fn stall(&self) {
+        let _ = self.stalled_at.compare_exchange(0, arch::ticks(), Ordering::Relaxed, Ordering::Relaxed);
+        self.mode.fetch_or(mode::STALLED, Ordering::Release);
+    }
+
+    /// Says that it does not, and since when it did, in ticks; `None` if nobody has said so.
+    pub fn end_stall(&self) -> Option<u64> {
+        if self.mode.load(Ordering::Acquire) & mode::STALLED == 0 {
+            return None;
+        }
+        let from = self.stalled_at.swap(0, Ordering::Relaxed);
+        self.mode.fetch_and(!mode::STALLED, Ordering::Release);
+        Some(from)
+    }
+
+    /// True while the recorder is known to stand still.
+    #[inline]
+    pub fn is_stalled(&self) -> bool {
+        self.mode() & mode::STALLED != 0
+    }
+
+    /// Wakes the collector if it sleeps. In a sandbox it has to wake by itself, as it does some 20 times a second.
     #[inline]
     pub fn ring_doorbell(&self) {
+        if sandbox::is_entered() {
+            return;
+        }
         if self.sleeping.load(Ordering::Relaxed) != 0 && self.sleeping.swap(0, Ordering::AcqRel) != 0 {
             sys::futex_wake(&self.sleeping, 1);
         }
@@ -189,6 +249,9 @@ impl Answer {
 
 const _: () = assert!(ANSWER_LENGTH == 24, "padding in Answer");
 
+/// In [`ImageCounters::unreached`]: the child is in another network namespace than its parent's program began in.
+pub const IN_OTHER_NETWORK: u32 = 1 << 31;
+
 /// What an image counts about itself, in the header of its common ring.
 #[derive(Debug)]
 #[repr(C)]
@@ -213,6 +276,12 @@ pub struct ImageCounters {
     pub stacks_unasked: AtomicU64,
     /// Stacks of which glibc's ends first.
     pub stacks_outlasting: AtomicU64,
+    /// Events that should have a stack, and have none: the thread could not use a ring of its own.
+    pub stacks_missing: AtomicU64,
+    /// Forked children that could not introduce themselves.
+    pub children_unreached: AtomicU32,
+    /// The first of them, as their pid namespaces number them, with [`IN_OTHER_NETWORK`].
+    pub unreached: [AtomicU32; 7],
 }
 
 #[cfg(test)]

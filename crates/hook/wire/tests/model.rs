@@ -45,6 +45,10 @@ fn session() -> SessionPage {
         mode: AtomicU32::new(0),
         without_contexts: AtomicU32::new(0),
         rate: AtomicU32::new(0),
+        heartbeat: AtomicU32::new(0),
+        heartbeat_of_broker: AtomicU32::new(0),
+        stall_milliseconds: AtomicU32::new(0),
+        stalled_at: std::sync::atomic::AtomicU64::new(0),
     }
 }
 
@@ -68,6 +72,8 @@ enum Owned {
     Marked(u64, u64, u32, bool),
     Unmarked(u64, u64),
     Marks(bool),
+    Exec([u32; 2], u16, bool, u64, Vec<u8>),
+    ExecFailed(u32),
     Annotation(u16, Vec<u64>),
 }
 
@@ -100,6 +106,9 @@ fn owned() -> impl Strategy<Value = Owned> {
         (any::<[u64; 2]>(), stack(), any::<bool>()).prop_map(|([a, r], k, kept)| Owned::Marked(a, r, k, kept)),
         any::<[u64; 2]>().prop_map(|[a, r]| Owned::Unmarked(a, r)),
         any::<bool>().prop_map(Owned::Marks),
+        (any::<[u32; 2]>(), any::<u16>(), any::<bool>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..250))
+            .prop_map(|(p, r, t, s, f)| Owned::Exec(p, r, t, s, f)),
+        any::<u32>().prop_map(Owned::ExecFailed),
         (256_u16.., prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(c, p)| Owned::Annotation(c, p)),
     ]
 }
@@ -188,6 +197,12 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured })
         }
         Owned::Unmarked(address, reporter) => Whole::Extended(Extended::Unmarked { address, reporter }),
+        Owned::Exec([process, pid], reason, is_tight, since, ref path) => {
+            let words = event::pack(path, &mut second).unwrap();
+            let path = Packed { words: &second[..words], length: path.len() };
+            Whole::Extended(Extended::Exec { process, pid, reason, is_tight, since, path })
+        }
+        Owned::ExecFailed(pid) => Whole::Extended(Extended::ExecFailed { pid }),
         Owned::Marks(true) => Whole::Extended(Extended::MarksComplete),
         Owned::Marks(false) => Whole::Extended(Extended::MarksCleared),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_inspect::{Block, Held, Ledger, Options, Order, Site, Stack, Stacks, StandardError};
 
@@ -277,6 +278,9 @@ unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
 ///
 /// `block` points to as many bytes as its first field says.
 unsafe extern "C" fn block_at(pointer: *const c_void, block: *mut CBlock) -> c_int {
+    if block.is_null() {
+        return FAILED;
+    }
     match Ledger::get().block_at(pointer) {
         // SAFETY: the caller's contract.
         Some(found) => unsafe { write(block, c_block(&found)) },
@@ -304,7 +308,6 @@ unsafe extern "C" fn blocks(each: Option<EachBlock>, data: *mut c_void) -> c_int
 /// `each` may be called with a site and `data`.
 unsafe extern "C" fn sites(count: usize, each: Option<EachSite>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
-    // Without allocation: it would be among the answers.
     let mut top = [const { None }; SITES_MAX];
     let top = top.get_mut(..count.min(SITES_MAX)).unwrap_or(&mut []);
     for site in Ledger::get().sites() {
@@ -348,7 +351,8 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
 /// Unlike the rest that is printed, this allocates.
 pub(crate) fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c_int {
     let Ok(to) = to.try_clone_to_owned() else { return FAILED };
-    if File::from(to).write_all(text().as_bytes()).is_ok() { OK } else { FAILED }
+    let is_written = untracked::scope(|| File::from(to).write_all(text().as_bytes()).is_ok());
+    if is_written { OK } else { FAILED }
 }
 
 /// # Safety
@@ -356,13 +360,14 @@ pub(crate) fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c
 /// `each` may be called with a type and `data`.
 unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
+    let _untracked = untracked::enter();
     for found in Ledger::get().census_by_vtable().types {
         let Ok(name) = CString::new(found.name) else { continue };
         let (blocks, bytes) = (found.blocks.0, found.bytes.0);
         let found =
             CDynamicType { size: size_of::<CDynamicType>() as u32, reserved: 0, name: name.as_ptr(), blocks, bytes };
         // SAFETY: the caller's contract; the name stays for the time of the call.
-        if unsafe { each(&found, data) } != 0 {
+        if untracked::callback(|| unsafe { each(&found, data) }) != 0 {
             break;
         }
     }

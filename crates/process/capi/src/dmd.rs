@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use heapledger_context::untracked;
 use heapledger_report::dark_matter::{self, Error, Mode, Options};
 
 use crate::calls::{ELSEWHERE, FAILED, OK, STATE, read};
@@ -46,7 +47,7 @@ pub static heapledger_dmd_v1: Table = Table { size: size_of::<Table>() as u32, v
 unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_int {
     // SAFETY: the caller's contract.
     let Some((file, options)) = (unsafe { given(file, options) }) else { return FAILED };
-    answer(dark_matter::save(file, &options))
+    answer(|| dark_matter::save(file, &options))
 }
 
 /// # Safety
@@ -55,7 +56,7 @@ unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_in
 unsafe extern "C" fn on_signal(signal: c_int, directory: *const c_char, options: *const COptions) -> c_int {
     // SAFETY: the caller's contract.
     let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
-    answer(dark_matter::on_signal(signal, directory, options).map(dark_matter::OnSignal::keep))
+    answer(|| dark_matter::on_signal(signal, directory, options).map(dark_matter::OnSignal::keep))
 }
 
 /// # Safety
@@ -64,11 +65,12 @@ unsafe extern "C" fn on_signal(signal: c_int, directory: *const c_char, options:
 unsafe extern "C" fn at_exit(directory: *const c_char, options: *const COptions) -> c_int {
     // SAFETY: the caller's contract.
     let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
-    answer(dark_matter::at_exit(directory, options))
+    answer(|| dark_matter::at_exit(directory, options))
 }
 
-fn answer(done: io::Result<()>) -> c_int {
-    let Err(error) = done else { return OK };
+fn answer(run: impl FnOnce() -> io::Result<()>) -> c_int {
+    let _untracked = untracked::enter();
+    let Err(error) = run() else { return OK };
     match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
         Some(Error::NotRunning) => STATE,
         Some(Error::Recorded) => ELSEWHERE,

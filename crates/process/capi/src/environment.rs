@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use heapledger_context::untracked;
 use heapledger_core::arch::{self, nr};
 use heapledger_core::sys;
 
@@ -20,6 +21,7 @@ const SITES: usize = 10;
 /// Runs before `main`, after the C library's own start.
 extern "C" fn constructor() {
     heapledger_family::initialise();
+    let _untracked = untracked::enter();
     if !crate::is_recorded() && std::env::var_os(VARIABLE).is_some() {
         IS_WANTED.store(true, Ordering::Relaxed);
         keep_standard_error();
@@ -53,6 +55,7 @@ extern "C" fn destructor() {
     if !IS_WANTED.load(Ordering::Relaxed) {
         return;
     }
+    let _untracked = untracked::enter();
     let ledger = Ledger::get();
     let has_run = ledger.is_running();
     // What is printed is not what printing allocates.

@@ -39,7 +39,7 @@ fn is_recorded() -> bool {
 
 /// See [`heapledger_family`].
 #[unsafe(no_mangle)]
-fn heapledger_family_starts() {
+fn heapledger_family_starts(objects: &heapledger_family::next::Objects<'_>) {
     // SAFETY: once; the functions are those of the next allocator.
-    unsafe { serve::set_bottom(heapledger_family::next_allocator()) };
+    unsafe { serve::set_bottom(heapledger_family::next_allocator(objects)) };
 }

@@ -3,6 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
+use heapledger_context::untracked;
+use heapledger_family::next::Objects;
+use heapledger_inspect::elf;
 use heapledger_inspect::{Call, Checks, ChecksError, Misuse, MisuseKind, Stack};
 
 use crate::calls::{ELSEWHERE, FAILED, OK, STATE, Where, place};
@@ -39,7 +42,8 @@ pub(crate) extern "C" fn check() -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
     }
-    if heapledger_family::next::has_allocator_other_ways() {
+    let _untracked = untracked::enter();
+    if has_allocator_other_ways() {
         return FAILED;
     }
     match Checks::start() {
@@ -47,6 +51,20 @@ pub(crate) extern "C" fn check() -> c_int {
         Err(ChecksError::Running) => STATE,
         Err(_) => FAILED,
     }
+}
+
+/// Looks through the libraries that are loaded now: other threads may be loading and unloading some.
+fn has_allocator_other_ways() -> bool {
+    unsafe extern "C" {
+        fn dl_iterate_phdr(
+            callback: unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int,
+            data: *mut c_void,
+        ) -> c_int;
+    }
+
+    // SAFETY: the function of this name.
+    let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_allocator_other_ways()) };
+    elf::without_forks(look).unwrap_or(true)
 }
 
 /// # Safety

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
+use heapledger_context::untracked;
 use heapledger_reports::about;
 use heapledger_serve::{Options, Server};
 
@@ -45,6 +46,7 @@ static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
 ///
 /// `url` may be written for `length` bytes.
 pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int {
+    let _untracked = untracked::enter();
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
         let Ok(new) = Server::start(Options::default()) else { return FAILED };

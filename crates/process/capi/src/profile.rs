@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_profile::formats::pprof;
 use heapledger_profile::{self as profile, Names, Options, Server, ServerOptions, StartError};
@@ -39,6 +40,7 @@ extern "C" fn start(sample_every: u64) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
     }
+    let _untracked = untracked::enter();
     let options = if sample_every == 0 { Options::default() } else { Options::every(Bytes(sample_every)) };
     match profile::start(options) {
         Ok(()) => OK,
@@ -82,7 +84,7 @@ unsafe extern "C" fn save(file: *const c_char) -> c_int {
 }
 
 fn write(path: &Path) -> io::Result<()> {
-    let _ignored = heapledger_context::ignore();
+    let _untracked = untracked::enter();
     let mut out = BufWriter::new(File::create(path)?);
     pprof::write(&profile::snapshot(Names::Known), &mut out)?;
     out.flush()
@@ -101,6 +103,7 @@ unsafe extern "C" fn serve(port: u32, url: *mut c_char, length: usize) -> c_int 
         return ELSEWHERE;
     }
     let Ok(port) = u16::try_from(port) else { return FAILED };
+    let _untracked = untracked::enter();
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{process, ptr};
 
+use heapledger_context::untracked;
 use heapledger_report::{Listener, Options, Report};
 
 use crate::calls::{FAILED, OK, read};
@@ -77,6 +78,7 @@ pub static heapledger_reports_v1: Table = Table {
 /// `what` is null or of so many bytes as its first field says; `each` may be called with a report and `data`.
 unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
+    let _untracked = untracked::enter();
     // SAFETY: the caller's contract.
     let reports = heapledger_report::collect(&unsafe { given(what) }.options());
     for report in &reports.reports {
@@ -107,7 +109,7 @@ unsafe fn tell(report: &Report, each: EachReport, data: *mut c_void) -> c_int {
         description: description.as_ptr(),
     };
     // SAFETY: the caller's contract; the texts stay for the time of the call.
-    unsafe { each(&raw const found, data) }
+    untracked::callback(|| unsafe { each(&raw const found, data) })
 }
 
 /// # Safety
@@ -117,6 +119,7 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
     if file.is_null() {
         return FAILED;
     }
+    let _untracked = untracked::enter();
     // SAFETY: the caller's contract.
     let (options, file) = unsafe { (given(what).options(), CStr::from_ptr(file)) };
     match heapledger_report::save(Path::new(OsStr::from_bytes(file.to_bytes())), &options) {
@@ -128,6 +131,7 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
 /// Answers other processes from now on.
 pub(crate) extern "C" fn listen() -> c_int {
     static LISTENER: Mutex<Option<(u32, Listener)>> = Mutex::new(None);
+    let _untracked = untracked::enter();
     let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
     // A parent's does not answer for its children.
     if listener.as_ref().is_none_or(|(process, _)| *process != process::id()) {

@@ -8,7 +8,7 @@ use heapledger_core::bridge;
 use heapledger_core::context::{self, Frame, Name};
 
 use crate::scope::ScopeGuard;
-use crate::stack;
+use crate::{stack, untracked};
 
 /// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Context {
         // SAFETY: this thread's stack.
         let depth = unsafe { context::depth(stack) };
         let first = (0..depth).rev().find(|&index| frame(index) == Frame::BARRIER).map_or(0, |barrier| barrier + 1);
-        let frames = (first < depth).then(|| (first..depth).map(frame).collect());
+        let frames = (first < depth).then(|| untracked::scope(|| (first..depth).map(frame).collect()));
         Context { frames }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use heapledger_core::context::Name;
 
-use crate::scope::ignore;
+use crate::untracked;
 
 /// Bytes of a text; the rest is cut off.
 const LENGTH_MAX: usize = 200;
@@ -84,7 +84,7 @@ impl Interner {
 
 /// A name with a copy of the text. Memory of ours, not the program's.
 fn keep(text: &str) -> *mut Name {
-    let _ignored = ignore();
+    let _untracked = untracked::enter();
     let length = text.len() as u32;
     // Not by way of a reference: `discard` takes it back.
     let text = Box::into_raw(Box::<[u8]>::from(text.as_bytes())).cast::<u8>();

@@ -7,8 +7,12 @@ mod interner;
 pub mod quiet;
 mod scope;
 mod stack;
+#[cfg(not(miri))]
+mod storage;
 #[cfg(feature = "tracing")]
 pub mod tracing;
+#[doc(hidden)]
+pub mod untracked;
 
 pub use context::{Context, set_context};
 pub use future::{InContext, WithContext};

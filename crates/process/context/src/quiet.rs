@@ -1,31 +1,97 @@
 //! A thread that the program does not notice.
 
-use std::io;
+use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
-use std::ptr;
-use std::thread::{Builder, JoinHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{io, mem, ptr};
+
+use crate::untracked;
+
+/// Bytes of a thread's stack, as the standard library has it.
+const STACK: usize = 2 << 20;
+/// Bytes of a thread's name that the kernel takes.
+const NAME_MAX: usize = 15;
+
+/// A thread of Heapledger's. Dropped, it is left to itself.
+#[derive(Debug)]
+pub struct Thread(libc::pthread_t);
+
+/// The function and the argument that a thread begins with.
+struct Start {
+    name: CString,
+    run: Box<dyn FnOnce() + Send>,
+}
 
 /// Runs this in a thread that takes none of the program's signals and whose allocations are in no ledger.
+///
+/// Not by the standard library: its threads allocate before they run anything of ours.
 ///
 /// # Errors
 ///
 /// When no thread is to be had.
-pub fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    quietly(|| {
-        Builder::new().name(name.to_owned()).spawn(move || {
-            let _ignored = crate::ignore();
-            run();
-        })
+pub fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+    thread_with_stack(name, STACK, run)
+}
+
+/// The same with a stack of so many bytes.
+///
+/// # Errors
+///
+/// When no thread is to be had.
+pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+    untracked::scope(|| {
+        let name = CString::new(name.get(..NAME_MAX).unwrap_or(name))?;
+        let start = Box::into_raw(Box::new(Start { name, run: Box::new(run) }));
+        let mut attributes = MaybeUninit::uninit();
+        let mut thread = MaybeUninit::uninit();
+        let before = block_signals();
+        // SAFETY: attributes that are initialised before they are used, and destroyed once; a function that takes what it is
+        // given, which is a box that it owns then.
+        let error = unsafe {
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes);
+            let error = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), begin, start.cast());
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            error
+        };
+        restore_signals(&before);
+        if error != 0 {
+            // SAFETY: no thread has it.
+            drop(unsafe { Box::from_raw(start) });
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: the call has succeeded.
+        Ok(Thread(unsafe { thread.assume_init() }))
     })
 }
 
-/// Does something that makes a thread, which takes none of the program's signals: the program's handlers run in the program's
-/// threads.
-pub fn quietly<T>(spawn: impl FnOnce() -> T) -> T {
-    let before = block_signals();
-    let made = spawn();
-    restore_signals(&before);
-    made
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    // Until its end: what the C library's and Rust's destructors do is not the program's either.
+    untracked::for_good();
+    // SAFETY: `thread_with_stack` has made it of a box, for this thread alone.
+    let Start { name, run } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: this thread, and a text that ends with NUL.
+    unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
+    // The panic has been printed.
+    let _ = catch_unwind(AssertUnwindSafe(run));
+    ptr::null_mut()
+}
+
+impl Thread {
+    /// Waits until it has ended.
+    pub fn join(self) {
+        let thread = self.0;
+        mem::forget(self);
+        // SAFETY: it was neither joined nor detached.
+        untracked::scope(|| unsafe { libc::pthread_join(thread, ptr::null_mut()) });
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: it was not joined, which forgets this.
+        unsafe { libc::pthread_detach(self.0) };
+    }
 }
 
 /// Those of faults are left: a program may handle them, and a reporter that runs in this thread may rely on that.

@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::ptr;
 
 use heapledger_core::bridge;
-use heapledger_core::context::{Stack, StackCell};
+use heapledger_core::context::Stack;
+
+use crate::storage;
 
 thread_local! {
-    /// What this part of the program brings along.
-    static OWN: StackCell = const { StackCell::new() };
     /// What the thread uses: another's, where that was first. Null until the thread's first scope.
     static BOUND: Cell<*mut Stack> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The calling thread's stack. Neither of the variables has a destructor, so it is there as long as the thread.
+/// The calling thread's stack. The variable has no destructor, and stacks stay: it is there as long as the thread.
 #[inline(always)]
 pub(crate) fn current() -> *mut Stack {
     let bound = BOUND.get();
@@ -32,18 +32,30 @@ pub(crate) fn known() -> Option<*mut Stack> {
 #[cold]
 #[inline(never)]
 fn bind() -> *mut Stack {
-    let mut stack = OWN.with(StackCell::get);
+    let mut stack = own();
     if cfg!(miri) {
         // Nobody observes, and whether anybody does is found out in assembly.
         BOUND.set(stack);
         return stack;
     }
     if let Some(contexts) = bridge::find().and_then(|observer| observer.contexts()) {
-        // SAFETY: thread-local memory without destructor, of this thread alone, valid until its end.
+        // SAFETY: memory of this thread alone, valid until its end.
         stack = unsafe { contexts(stack) };
     }
     // SAFETY: the same; or what another part of the program said the same of.
     stack = unsafe { heapledger_thread::bind(stack) };
     BOUND.set(stack);
     stack
+}
+
+/// Returns a stack of this part of the program, for the calling thread.
+#[cfg(not(miri))]
+fn own() -> *mut Stack {
+    storage::take()
+}
+
+/// Under Miri, which knows no system calls, a thread's memory is the allocator's.
+#[cfg(miri)]
+fn own() -> *mut Stack {
+    Box::leak(Box::new(heapledger_core::context::StackCell::new())).get()
 }

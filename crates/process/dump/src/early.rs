@@ -8,12 +8,14 @@ use crate::{made, malloc, profiling, reports};
 const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
 
 extern "C" fn begin() {
-    let _ = between::MAKE_DUMP.set(made::answer);
-    if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
-        profiling::note(true);
-        // Other providers are told when they are registered; this one need not wait for anybody.
-        malloc::start_ledger();
-    }
+    between::untracked::scope(|| {
+        let _ = between::MAKE_DUMP.set(made::answer);
+        if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
+            profiling::note(true);
+            // Other providers are told when they are registered; this one need not wait for anybody.
+            malloc::start_ledger();
+        }
+    });
 }
 
 // SAFETY: the loader calls what is there, functions of this type, once each.
@@ -23,7 +25,7 @@ static BEGIN: extern "C" fn() = begin;
 
 /// What providers say is reported, too.
 fn report(collector: &mut Collector) {
-    reports::report(collector);
+    between::untracked::scope(|| reports::report(collector));
 }
 
 heapledger_report::__reporter!("dumps", report);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use heapledger_report::between;
+use heapledger_report::between::{self, quiet, untracked};
 
 /// Something to be done in a thread.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -46,16 +46,20 @@ struct Inner {
 impl Inbox {
     /// An inbox of the calling thread. `wake` is called, in another thread, when there is something in it.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Inbox {
-        let home = Mutex::new(thread::current().id());
-        Inbox(Arc::new(Inner { waiting: Mutex::default(), wake: Box::new(wake), home }))
+        untracked::scope(|| {
+            let home = Mutex::new(thread::current().id());
+            Inbox(Arc::new(Inner { waiting: Mutex::default(), wake: Box::new(wake), home }))
+        })
     }
 
     /// Calls what is in it, in the calling thread, which is its thread from then on.
     pub fn run(&self) {
-        *lock(&self.0.home) = thread::current().id();
-        while let Some(task) = self.next() {
-            task();
-        }
+        untracked::scope(|| {
+            *lock(&self.0.home) = thread::current().id();
+            while let Some(task) = self.next() {
+                task();
+            }
+        });
     }
 
     fn next(&self) -> Option<Task> {
@@ -68,7 +72,7 @@ impl Inbox {
             return task();
         }
         lock(&self.0.waiting).push_back(task);
-        (self.0.wake)();
+        untracked::callback(|| (self.0.wake)());
     }
 }
 
@@ -94,7 +98,7 @@ pub(crate) fn in_memory_infra(task: Task) {
         std::mem::forget(own.take());
         let (sender, tasks) = mpsc::channel::<Task>();
         let run = move || tasks.into_iter().for_each(|task| task());
-        match between::quietly(|| thread::Builder::new().name("MemoryInfra".into()).spawn(run)) {
+        match quiet::thread("MemoryInfra", run) {
             Ok(_) => *own = Some((process::id(), sender)),
             Err(_) => {
                 drop((own, guard));

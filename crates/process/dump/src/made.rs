@@ -7,7 +7,7 @@ use std::time::Duration;
 use heapledger_core::sys::monotonic_nanoseconds;
 use heapledger_profiles::chrome::request::Request;
 use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
-use heapledger_report::between;
+use heapledger_report::between::{self, untracked};
 
 use crate::process::{self as own, Failure, Limits};
 use crate::provider::DumpArgs;
@@ -64,6 +64,10 @@ impl GlobalDump {
 /// Makes a dump, for whoever wants the numbers. Of two at a time the second waits for the first. Not to be called by providers
 /// and reporters.
 pub fn dump(options: &Options) -> GlobalDump {
+    untracked::scope(|| dump_now(options))
+}
+
+fn dump_now(options: &Options) -> GlobalDump {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let guid = Guid::of(&format!("{}:{}:{number}", process::id(), monotonic_nanoseconds()));

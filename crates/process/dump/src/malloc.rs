@@ -6,8 +6,7 @@ use std::sync::Arc;
 use heapledger_inspect::{Frame, Ledger, Options, Snapshot, SnapshotOptions, Stack};
 use heapledger_profiles::Amount;
 use heapledger_profiles::chrome::{Heap, Level, ProcessDump};
-use heapledger_report::between::Figures;
-use heapledger_resident::internally;
+use heapledger_report::between::{Figures, untracked};
 
 use crate::overhead::Overhead;
 use crate::provider::{DumpArgs, Failed, Provider, ProviderOptions};
@@ -41,6 +40,21 @@ struct Malloc {
 
 impl Provider for Malloc {
     fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+        // It is a provider like any other, but for that.
+        untracked::scope(|| self.dump_heap(args, dump))
+    }
+
+    fn heap_profiling_enabled(&mut self, is_enabled: bool) {
+        if is_enabled {
+            self.has_started = start_ledger() || self.has_started;
+        } else if std::mem::take(&mut self.has_started) {
+            Ledger::get().stop();
+        }
+    }
+}
+
+impl Malloc {
+    fn dump_heap(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
         let ledger = Ledger::get();
         // Before anything is allocated for the sake of the answer.
         let figures = Figures::now();
@@ -63,7 +77,7 @@ impl Provider for Malloc {
             dump.allocator(FREE).set_size(free);
         }
         if let Some(snapshot) = snapshot {
-            for (allocator, heap) in internally(|| heaps(snapshot, &mut self.functions)) {
+            for (allocator, heap) in heaps(snapshot, &mut self.functions) {
                 if allocator != MALLOC {
                     let total = heap.total();
                     dump.allocator(&allocator).set_size(total.bytes).set_object_count(total.blocks);
@@ -73,14 +87,6 @@ impl Provider for Malloc {
             overhead(ledger).dump_into(MALLOC, dump);
         }
         Ok(())
-    }
-
-    fn heap_profiling_enabled(&mut self, is_enabled: bool) {
-        if is_enabled {
-            self.has_started = start_ledger() || self.has_started;
-        } else if std::mem::take(&mut self.has_started) {
-            Ledger::get().stop();
-        }
     }
 }
 

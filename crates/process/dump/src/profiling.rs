@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use heapledger_report::between::untracked;
+
 use crate::registry;
 
 static IS_PROFILING: AtomicBool = AtomicBool::new(false);
@@ -13,7 +15,7 @@ static IS_PROFILING: AtomicBool = AtomicBool::new(false);
 /// environment is earlier.
 pub fn set_heap_profiling(is_enabled: bool) {
     note(is_enabled);
-    registry::entries().iter().for_each(|entry| entry.tell());
+    untracked::scope(|| registry::entries().iter().for_each(|entry| entry.tell()));
 }
 
 /// Whether they do.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
 use heapledger_profiles::chrome::{Level, ProcessDump};
-use heapledger_report::between;
+use heapledger_report::between::{self, untracked};
 
 use crate::inbox::{Task, abandon_memory_infra, in_memory_infra};
 use crate::malloc;
@@ -29,11 +29,13 @@ pub fn register_with(
     provider: impl Provider + 'static,
     options: ProviderOptions,
 ) -> Registration {
-    let entry = Entry::new(name.into(), Box::new(provider), options);
-    with(|entries| entries.push(Arc::clone(&entry)));
-    // It may be late.
-    entry.tell();
-    Registration(Some(entry))
+    untracked::scope(|| {
+        let entry = Entry::new(name.into(), Box::new(provider), options);
+        with(|entries| entries.push(Arc::clone(&entry)));
+        // It may be late.
+        entry.tell();
+        Registration(Some(entry))
+    })
 }
 
 /// A provider that is registered until this is dropped. A dump that goes on meanwhile may still call it: see
@@ -51,8 +53,10 @@ impl Registration {
     /// itself it does not wait.
     pub fn unregister(mut self) {
         if let Some(entry) = self.0.take() {
+            let _untracked = untracked::enter();
             remove(&entry);
             entry.wait();
+            drop(entry);
         }
     }
 
@@ -65,7 +69,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(entry) = self.0.take() {
+            let _untracked = untracked::enter();
             remove(&entry);
+            drop(entry);
         }
     }
 }
@@ -87,6 +93,7 @@ fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
 }
 
 fn remove(entry: &Arc<Entry>) {
+    let _untracked = untracked::enter();
     let removed: Vec<_> = with(|entries| entries.extract_if(.., |other| Arc::ptr_eq(other, entry)).collect());
     // Outside the lock: it may be the last, and the provider's own `drop` may do anything.
     drop(removed);
@@ -196,7 +203,7 @@ impl Entry {
             Err(TryLockError::WouldBlock) => return None,
         };
         self.lock().caller = Some((thread::current().id(), process::id()));
-        let outcome = catch_unwind(AssertUnwindSafe(|| call(&mut **provider)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| untracked::callback(|| call(&mut **provider))));
         self.lock().caller = None;
         self.returned.notify_all();
         Some(outcome.unwrap_or_else(|panic| {

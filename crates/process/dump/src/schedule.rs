@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use heapledger_profiles::chrome::Level;
+use heapledger_report::between::untracked;
 
 /// Dumps of a level, at intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,7 @@ impl Schedule {
         if tick.is_zero() {
             return Err(InvalidSchedule::Zero);
         }
+        let _untracked = untracked::enter();
         let mut every: Vec<(Level, u128)> = Vec::new();
         for trigger in triggers {
             let (period, tick) = (trigger.period.as_nanos(), tick.as_nanos());
@@ -91,7 +93,8 @@ impl Schedule {
 impl Default for Schedule {
     /// A light dump four times a second, and each eighth time a detailed one.
     fn default() -> Schedule {
-        Schedule { tick: Duration::from_millis(250), every: vec![(Level::Light, 1), (Level::Detailed, 8)] }
+        let every = untracked::scope(|| vec![(Level::Light, 1), (Level::Detailed, 8)]);
+        Schedule { tick: Duration::from_millis(250), every }
     }
 }
 

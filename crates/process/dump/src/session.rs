@@ -7,14 +7,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
 use heapledger_inspect::Ledger;
 use heapledger_profiles::chrome::{Guid, HeapFormat, Kind, Level, Trace};
-use heapledger_report::between::{self, Figures};
-use heapledger_resident::internally;
+use heapledger_report::between::{self, Figures, quiet, untracked};
 
 use crate::made::{self, GlobalDump, Options};
 use crate::process::Failure;
@@ -118,7 +116,7 @@ const FAILURES_MAX: usize = 64;
 #[must_use = "the trace ends when this is dropped"]
 pub struct Session {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<quiet::Thread>,
     process: u32,
 }
 
@@ -149,8 +147,10 @@ impl Session {
     ///
     /// See [`StartError`].
     pub fn to_file(path: impl AsRef<Path>, config: Config) -> Result<Session, StartError> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        Session::start(BufWriter::new(file), config)
+        untracked::scope(|| {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+            Session::start(BufWriter::new(file), config)
+        })
     }
 
     /// Begins a trace. All providers are asked, those that were disabled, too.
@@ -170,17 +170,17 @@ impl Session {
         let begin = || -> io::Result<Session> {
             registry::forgive();
             let out: Box<dyn Write + Send> = Box::new(out);
-            let trace = Some(internally(|| Trace::begin(out, config.heaps))?);
+            let trace = Some(Trace::begin(out, config.heaps)?);
             let state = State { trace, summary: Summary::default(), error: None, is_over: false };
             let shared = Arc::new(Shared { config, state: Mutex::new(state), changed: Condvar::new() });
             let run = {
                 let shared = Arc::clone(&shared);
                 move || shared.run()
             };
-            let thread = between::quietly(|| thread::Builder::new().name("heapledger-dump".into()).spawn(run))?;
+            let thread = quiet::thread("heapledger-dump", run)?;
             Ok(Session { shared, thread: Some(thread), process: process::id() })
         };
-        begin().map_err(|error| {
+        untracked::scope(begin).map_err(|error| {
             *owner() = 0;
             StartError::Io(error)
         })
@@ -195,7 +195,7 @@ impl Session {
         if self.process != process::id() {
             return Err(io::Error::other("the trace is that of another process"));
         }
-        self.shared.dump(level, Kind::Explicit)
+        untracked::scope(|| self.shared.dump(level, Kind::Explicit))
     }
 
     /// Ends the trace.
@@ -204,7 +204,7 @@ impl Session {
     ///
     /// The first time that something could not be written.
     pub fn finish(mut self) -> io::Result<Summary> {
-        self.end()
+        untracked::scope(|| self.end())
     }
 
     fn end(&mut self) -> io::Result<Summary> {
@@ -218,9 +218,9 @@ impl Session {
         let Some(thread) = self.thread.take() else { return Ok(Summary::default()) };
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
-        let _ = thread.join();
+        thread.join();
         let mut state = self.shared.lock();
-        let end = |trace: Trace<_>| internally(|| trace.finish()).map(drop);
+        let end = |trace: Trace<_>| trace.finish().map(drop);
         let result = state.trace.take().map_or(Ok(()), end);
         *owner() = 0;
         match state.error.take() {
@@ -233,7 +233,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Who wants to know calls `finish`.
-        let _ = self.end();
+        let _ = untracked::scope(|| self.end());
     }
 }
 
@@ -256,8 +256,7 @@ impl Shared {
     fn write(&self, dump: GlobalDump, kind: Kind) -> io::Result<Guid> {
         let mut state = self.lock();
         let Some(trace) = state.trace.as_mut() else { return Err(io::Error::other("the trace has ended")) };
-        // What the trace keeps is not the program's.
-        let result = internally(|| dump.processes.iter().try_for_each(|own| trace.dump(dump.guid, kind, own)));
+        let result = dump.processes.iter().try_for_each(|own| trace.dump(dump.guid, kind, own));
         let summary = &mut state.summary;
         summary.dumps += 1;
         summary.dumps_at_peak += u64::from(kind == Kind::Peak);

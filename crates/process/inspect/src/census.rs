@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 
 use heapledger_core::{Blocks, Bytes, sys};
-use heapledger_resident::internally;
 
 use crate::block::LiveBlocks;
 use crate::maps::{Maps, VtableSymbols};
@@ -52,7 +51,6 @@ pub struct VtableCensus {
 
 impl VtableCensus {
     pub(crate) fn of(blocks: LiveBlocks) -> VtableCensus {
-        // First the blocks, then the rest without being told of it: a ledger that is asked cannot be told at the same time.
         let blocks: Vec<Live> = blocks
             .map(|block| Live { address: block.address, bytes: block.size.0, stands_for: block.stands_for.0 })
             .collect();
@@ -61,18 +59,13 @@ impl VtableCensus {
             census.blocks.0 += block.stands_for;
             census.bytes.0 += block.stands_for * block.bytes;
         }
-        let found = internally(|| {
-            let mut reader = Reader::new(Maps::of_this_process());
-            let mut sums: HashMap<(u64, bool), (u64, u64)> = HashMap::new();
-            let mut start = 0;
-            while start < blocks.len() {
-                start += reader.batch(&blocks[start..], &mut sums);
-            }
-            reader.named(sums)
-        });
-        // Copies, counted in the ledger as the rest of the answer is.
-        census.types = found.clone();
-        internally(|| drop(found));
+        let mut reader = Reader::new(Maps::of_this_process());
+        let mut sums: HashMap<(u64, bool), (u64, u64)> = HashMap::new();
+        let mut start = 0;
+        while start < blocks.len() {
+            start += reader.batch(&blocks[start..], &mut sums);
+        }
+        census.types = reader.named(sums);
         census
     }
 }

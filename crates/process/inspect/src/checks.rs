@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use heapledger_checks::report::{self, Kind, Report};
+use heapledger_context::untracked;
 use heapledger_core::{Bytes, StackId, ThreadId};
 use heapledger_resident::query;
 
@@ -49,7 +50,7 @@ impl Checks {
     /// [`ChecksError::Running`] if they run already, [`ChecksError::Hooks`] if the program's allocator cannot be
     /// replaced: Heapledger's around another one than the system's cannot.
     pub fn start() -> Result<Checks, ChecksError> {
-        heapledger_checks::start().map(|()| Checks(()))
+        untracked::scope(heapledger_checks::start).map(|()| Checks(()))
     }
 
     /// The checks, whether they run or not.
@@ -65,7 +66,7 @@ impl Checks {
     /// Looks behind every live block: what was written past its end is found now, and not only when it is freed. Takes
     /// time in proportion to their number.
     pub fn look(self) {
-        heapledger_checks::look();
+        heapledger_checks::look(heapledger_checks::Care::Plain);
     }
 
     /// What was found, each thing once, in the order of the first times. Of different things 256 are kept.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_ledger as ledger;
 use heapledger_resident::{LEDGER, query};
@@ -84,8 +85,11 @@ impl Ledger {
     /// Whether an address without a block is of the heap at all is found out now: by the kernel's list of mappings, and by
     /// whether there are live blocks in the one that it is in.
     pub fn defects(self) -> Vec<Defect> {
-        let found: Vec<_> = (0..).map_while(|number| query(|| LEDGER.defect_by_number(number)).flatten()).collect();
-        classified(found.into_iter(), || self.blocks().map(|block| block.address))
+        let found = || (0..).map_while(|number| query(|| LEDGER.defect_by_number(number)).flatten());
+        untracked::scope(|| {
+            let found: Vec<_> = found().collect();
+            classified(found.into_iter(), || self.blocks().map(|block| block.address))
+        })
     }
 }
 

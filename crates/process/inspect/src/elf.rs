@@ -26,9 +26,15 @@ pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     }
 
     let callback = callback(&visit);
-    let _no_fork = forks::none();
     // SAFETY: the function of this name, with a callback of its type and what that expects.
-    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
+    without_forks(|| unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) });
+}
+
+/// Calls something that goes through the dynamic linker's list, while nobody forks: a child would have the list's lock as it
+/// is, held by a thread that the child does not have.
+pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
+    let _no_fork = forks::none();
+    run()
 }
 
 /// # Safety

@@ -3,6 +3,7 @@
 
 use std::sync::Once;
 
+use heapledger_context::untracked;
 use heapledger_core::lock::{Guard, Lock};
 use heapledger_resident::capture;
 
@@ -11,7 +12,7 @@ static READING: Lock = Lock::new();
 /// No fork, until what is returned is dropped. The thread must not fork meanwhile.
 pub(crate) fn none() -> Guard<'static> {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| capture::watch_forks(before, after, after));
+    ONCE.call_once(|| untracked::scope(|| capture::watch_forks(before, after, after)));
     READING.lock()
 }
 

@@ -26,6 +26,7 @@ mod totals;
 
 use std::fmt;
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_resident::{LEDGER, control, query};
 
@@ -68,7 +69,7 @@ impl Ledger {
     ///
     /// [`StartError::Running`] if it runs already, and others if it cannot.
     pub fn start(options: Options) -> Result<Ledger, StartError> {
-        control::start(options).map(|()| Ledger(()))
+        untracked::scope(|| control::start(options)).map(|()| Ledger(()))
     }
 
     /// The ledger, whether it runs or not. One that was never started is empty.
@@ -151,7 +152,7 @@ impl Ledger {
     /// The sites with the most, at most so many, the largest first. Takes time in proportion to the number of sites, and
     /// where not every block has a stack of live blocks.
     pub fn top_sites(self, count: usize, by: Order) -> Vec<Site> {
-        site::top(self, count, by)
+        untracked::scope(|| site::top(self, count, by))
     }
 
     /// The live blocks, in no useful order.
@@ -172,7 +173,7 @@ impl Ledger {
     ///
     /// [`SnapshotError::OutOfMemory`], or [`SnapshotError::Interrupted`] in a signal handler.
     pub fn snapshot(self, options: &SnapshotOptions) -> Result<Snapshot, SnapshotError> {
-        Snapshot::take(options)
+        untracked::scope(|| Snapshot::take(options))
     }
 
     /// The live block around an address: where it begins, how large it is, who allocated it. Any address in the block
@@ -185,7 +186,7 @@ impl Ledger {
     /// What the live blocks are that hold C++ objects with virtual functions, by the objects' own word: their dynamic types.
     /// Needs neither stamps nor debug information, and works on stripped programs; see [`VtableCensus`].
     pub fn census_by_vtable(self) -> VtableCensus {
-        VtableCensus::of(self.blocks())
+        untracked::scope(|| VtableCensus::of(self.blocks()))
     }
 
     /// Declares the type of the block around an address, for [`Block::type_name`] and [`Ledger::print_types`]. Whether

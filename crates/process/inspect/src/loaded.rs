@@ -4,6 +4,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::ops::Range;
 
+use heapledger_context::untracked;
+
 use crate::elf;
 
 const BUILD_ID_NAME: &[u8] = b"GNU\0";
@@ -40,6 +42,10 @@ pub struct Segment {
 impl Modules {
     /// As of now.
     pub fn of_this_process() -> Modules {
+        untracked::scope(Modules::now)
+    }
+
+    fn now() -> Modules {
         let mut modules = Vec::new();
         elf::each(|info, headers| {
             let bias = info.dlpi_addr;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heapledger_context::untracked;
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger::{self as ledger, Key};
 use heapledger_resident::{SnapshotError, control};
@@ -55,7 +56,9 @@ impl Snapshot {
 
     /// What reporters had done wrong: as [`Ledger::defects`](crate::Ledger::defects), of the snapshot's moment.
     pub fn defects(&self) -> Vec<Defect> {
-        classified(self.copy.defects(), || self.copy.blocks().map(|(block, _)| block.key.address()))
+        untracked::scope(|| {
+            classified(self.copy.defects(), || self.copy.blocks().map(|(block, _)| block.key.address()))
+        })
     }
 
     /// How often they had done something wrong.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use heapledger_context::untracked;
 use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};
 use heapledger_resident::control;
@@ -85,7 +86,7 @@ impl fmt::Display for Stack {
         if let Some(heap) = self.heap() {
             writeln!(out, "    in heap {heap}")?;
         }
-        let scopes: Vec<Scope> = self.context().collect();
+        let scopes: Vec<Scope> = untracked::scope(|| self.context().collect());
         if !scopes.is_empty() {
             write!(out, "    in context ")?;
             for (at, scope) in scopes.iter().rev().enumerate() {

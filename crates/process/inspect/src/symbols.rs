@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::path::PathBuf;
 
-use heapledger_resident::internally;
+use heapledger_context::untracked;
 
 use crate::{Frame, Stack};
 
@@ -27,7 +27,7 @@ impl Frame {
         let mut symbols = Vec::new();
         // The look-up subtracts one, as for a return address.
         let address = std::ptr::without_provenance_mut::<c_void>(self.address as usize + 1);
-        internally(|| {
+        untracked::scope(|| {
             backtrace::resolve(address, |symbol| {
                 symbols.push(Symbol {
                     function: symbol.name().map(|name| format!("{name:#}")),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr;
 
+use heapledger_context::untracked;
 use heapledger_core::bridge::{self, Extent, Found, Marking, mark};
 use heapledger_core::hooks::{UsableSize, usable_size};
 use heapledger_core::{Bytes, sys};
@@ -190,7 +191,8 @@ impl Meter {
     /// assert!(meter.forget(&node) && meter.is_first_visit(&node));
     /// ```
     pub fn is_first_visit<T: ?Sized>(&mut self, address: *const T) -> bool {
-        self.seen.insert(address.cast::<u8>().addr())
+        let address = address.cast::<u8>().addr();
+        untracked::scope(|| self.seen.insert(address))
     }
 
     /// Takes an address out of those that have been visited. Whether it was there.

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use heapledger_http::{Hosts, Request, Responder, Response, below};
-use heapledger_profiles::{Figure, pprof};
+use heapledger_http::{Hosts, Later, Request, Responder, Response, below};
+use heapledger_profiles::{Figure, Sample, pprof};
 
 use crate::gather::Gatherer;
 use crate::names::Names;
@@ -114,29 +114,11 @@ impl Endpoint {
     }
 
     fn profile(&self, request: &Request<'_>, shown: Figure) -> Result<Response, Response> {
-        let seconds = match request.parameter("seconds") {
-            None => None,
-            Some(text) => Some(seconds(&text).ok_or_else(|| Response::text(400, "?seconds=N, up to 3600"))?),
-        };
-        let _ignored = heapledger_context::ignore();
-        let mut gatherer = Gatherer::new(self.options.names);
-        let mut before = Vec::new();
-        if let Some(duration) = seconds {
-            before = gatherer.samples();
+        let difference = Difference::begin(self.options.names, shown, duration(request)?);
+        if let Some(duration) = difference.duration {
             self.wait(duration);
         }
-        let samples = gatherer.samples();
-        let mut profile = gatherer.profile(samples);
-        if let Some(duration) = seconds {
-            profile.duration_ns = duration.as_nanos() as u64;
-            profile.comments.push(format!("the difference that {} seconds make", duration.as_secs_f64()));
-        }
-        let mut file = Vec::new();
-        profile.shown = shown;
-        pprof::write_change(&profile, &before, &mut file).map_err(|error| failed(&error))?;
-        let name = if shown == Figure::LiveBytes { "heap" } else { "allocs" };
-        Ok(Response::new(200, PPROF, file)
-            .header("Content-Disposition", format!("attachment; filename=\"{name}.pb.gz\"")))
+        difference.end()
     }
 
     fn wait(&self, duration: Duration) {
@@ -166,7 +148,7 @@ impl Endpoint {
 
 impl Responder for Endpoint {
     fn admit(&self, request: &Request<'_>) -> Result<(), Response> {
-        if !request.header("Host").is_some_and(|host| self.options.hosts.allow(host)) {
+        if !request.host().is_some_and(|host| self.options.hosts.allow(host)) {
             return Err(Response::text(421, "this program is not known by that name"));
         }
         if self.route(request).is_none() {
@@ -186,12 +168,66 @@ impl Responder for Endpoint {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        let answered = self.admit(request).and_then(|()| self.dispatch(request));
-        answered
-            .unwrap_or_else(|refused| refused)
-            .header("X-Content-Type-Options", "nosniff")
-            .header("Cache-Control", "no-store")
+        private(self.admit(request).and_then(|()| self.dispatch(request)))
     }
+
+    fn later(&self, request: &Request<'_>) -> Option<Later> {
+        self.admit(request).ok()?;
+        let shown = match self.route(request)?.trim_start_matches('/') {
+            "heap" => Figure::LiveBytes,
+            "allocs" => Figure::AllocatedBytes,
+            _ => return None,
+        };
+        let after = duration(request).ok()??;
+        let difference = Difference::begin(self.options.names, shown, Some(after));
+        Some(Later { after, finish: Box::new(move || private(difference.end())) })
+    }
+}
+
+/// A profile, or the difference that a time makes, which has begun.
+struct Difference {
+    gatherer: Gatherer,
+    shown: Figure,
+    duration: Option<Duration>,
+    /// The samples at its beginning; empty for a profile.
+    before: Vec<Sample>,
+}
+
+impl Difference {
+    fn begin(names: Names, shown: Figure, duration: Option<Duration>) -> Difference {
+        let _untracked = heapledger_context::untracked::enter();
+        let mut gatherer = Gatherer::new(names);
+        let before = if duration.is_some() { gatherer.samples() } else { Vec::new() };
+        Difference { gatherer, shown, duration, before }
+    }
+
+    fn end(mut self) -> Result<Response, Response> {
+        let _untracked = heapledger_context::untracked::enter();
+        let samples = self.gatherer.samples();
+        let mut profile = self.gatherer.profile(samples);
+        if let Some(duration) = self.duration {
+            profile.duration_ns = duration.as_nanos() as u64;
+            profile.comments.push(format!("the difference that {} seconds make", duration.as_secs_f64()));
+        }
+        let mut file = Vec::new();
+        profile.shown = self.shown;
+        pprof::write_change(&profile, &self.before, &mut file).map_err(|error| failed(&error))?;
+        let name = if self.shown == Figure::LiveBytes { "heap" } else { "allocs" };
+        Ok(Response::new(200, PPROF, file)
+            .header("Content-Disposition", format!("attachment; filename=\"{name}.pb.gz\"")))
+    }
+}
+
+/// Returns the length of the difference that is asked for, if it is one.
+fn duration(request: &Request<'_>) -> Result<Option<Duration>, Response> {
+    let Some(text) = request.parameter("seconds") else { return Ok(None) };
+    seconds(&text).map(Some).ok_or_else(|| Response::text(400, "?seconds=N, up to 3600"))
+}
+
+/// An answer that nobody keeps, and that is what it says that it is.
+fn private(answer: Result<Response, Response>) -> Response {
+    let response = answer.unwrap_or_else(|refused| refused);
+    response.header("X-Content-Type-Options", "nosniff").header("Cache-Control", "no-store")
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -79,7 +79,7 @@ impl Events {
 
     /// What has happened since the last reading.
     pub fn read(&mut self) -> Vec<Event> {
-        let _ignored = heapledger_context::ignore();
+        let _untracked = heapledger_context::untracked::enter();
         let (mut all, mut piece) = (Vec::new(), [events::Event::NONE; PIECE]);
         let (until, clock) = (events::next(), overhead::Clock::now());
         // No further than what there was: a program that allocates all the while would never be done.
@@ -118,7 +118,7 @@ impl Event {
 /// Of these events the allocations whose blocks are not freed in them: what was allocated in that time and is still there at
 /// its end.
 pub fn retained(events: &[Event]) -> Vec<Event> {
-    let _ignored = heapledger_context::ignore();
+    let _untracked = heapledger_context::untracked::enter();
     let mut live: HashMap<u64, usize> = HashMap::new();
     for (at, event) in events.iter().enumerate() {
         if event.is_free {
@@ -153,7 +153,7 @@ pub fn retained(events: &[Event]) -> Vec<Event> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn native_allocations(events: &[Event], names: Names) -> (formats::Profile, Vec<formats::Event>) {
-    let _ignored = heapledger_context::ignore();
+    let _untracked = heapledger_context::untracked::enter();
     let mut gatherer = Gatherer::new(names);
     let (mut samples, mut places) = (Vec::<formats::Sample>::new(), HashMap::new());
     // By address: the bytes that it stands for, and the sample.

@@ -19,7 +19,7 @@ use crate::names::Names;
 /// Takes time in proportion to the number of sampled blocks that are live, of sites, and of stacks whose names are not known
 /// yet. The program goes on meanwhile, so it is not quite of one moment. What it allocates is in no profile.
 pub fn snapshot(names: Names) -> Profile {
-    let _ignored = heapledger_context::ignore();
+    let _untracked = heapledger_context::untracked::enter();
     let mut gatherer = Gatherer::new(names);
     let samples = gatherer.samples();
     gatherer.profile(samples)

@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use heapledger_context::quiet;
+use heapledger_context::{quiet, untracked};
 use heapledger_profiles::{Amount, Amounts, Profile, Sample, otlp};
 use heapledger_resident::overhead::age_of_ledger;
 
@@ -99,7 +98,7 @@ pub struct PushState {
 #[derive(Debug)]
 pub struct Pusher {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<quiet::Thread>,
     process: u32,
 }
 
@@ -127,6 +126,10 @@ impl Pusher {
     ///
     /// See [`PushError`]. That a server cannot be reached is none: [`Pusher::state`] says that.
     pub fn start(options: PushOptions) -> Result<Pusher, PushError> {
+        untracked::scope(|| Pusher::begin(options))
+    }
+
+    fn begin(options: PushOptions) -> Result<Pusher, PushError> {
         let url = Url::parse(&options.url).map_err(PushError::Url)?;
         if let Some((name, _)) = options.headers.iter().find(|(name, value)| !client::is_header(name, value)) {
             return Err(PushError::Header(name.clone()));
@@ -149,7 +152,7 @@ impl Pusher {
         if self.process == std::process::id() {
             self.shared.wish(Wish::Finish);
             if let Some(thread) = self.thread.take() {
-                drop(thread.join());
+                thread.join();
             }
         }
         self.state()

@@ -1,6 +1,6 @@
 //! For Heapledger's own crates: no part of what is offered.
 
-pub use heapledger_context::quiet::quietly;
+pub use heapledger_context::{quiet, untracked};
 
 pub use crate::builtin::Figures;
 pub use crate::children::{Asked, ask_all, deadline_of_others};

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::time::{Duration, Instant};
 
-use heapledger_reports::request::{Request, sockets};
+use heapledger_reports::request::Request;
+use heapledger_reports::request::peer::numbers;
 use heapledger_reports::{MAIN_PROCESS, Report, Reports};
 
 use crate::collect::{Options, failed};
@@ -17,21 +18,34 @@ use crate::socket;
 
 /// The longest file that a child may send.
 const FILE_BYTES_MAX: usize = 64 << 20;
+/// How long it is tried to connect to a process whose queue is full. The process may not even be the one that listens.
+const CONNECTING_MAX: Duration = Duration::from_secs(2);
+const CONNECTING_PAUSE: Duration = Duration::from_millis(20);
 
 /// Children that have been asked.
 #[derive(Debug)]
 pub struct Asked {
+    line: String,
     children: Vec<Child>,
+    /// Until then it is tried to connect to those whose queues are full.
+    connected_by: Instant,
     end: Instant,
 }
 
 #[derive(Debug)]
 struct Child {
     pid: u32,
-    /// While it answers.
-    socket: Option<UnixStream>,
+    state: State,
     file: Vec<u8>,
-    failure: Option<io::Error>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Its socket's queue has been full.
+    Connecting(Vec<u8>),
+    Answering(UnixStream),
+    Done,
+    Failed(String),
 }
 
 /// How much of the time for all of it descendants may take: they should be ready while there is time to hear it.
@@ -49,40 +63,59 @@ pub(crate) fn ask(options: &Options) -> Asked {
 
 /// Asks all descendants that listen, at once, by such a line; they are waited for as long as that.
 pub fn ask_all(line: &str, deadline: Duration) -> Asked {
-    let end = Instant::now() + deadline;
-    let patience = deadline.clamp(Duration::from_millis(1), Duration::from_secs(2));
-    let ask = |(pid, name): (u32, Vec<u8>)| {
-        let socket = socket::ask(&name, line.as_bytes(), patience);
-        let (socket, failure) = match socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
-            Ok(socket) => (Some(socket), None),
-            Err(error) => (None, Some(error)),
-        };
-        Child { pid, socket, file: Vec::new(), failure }
+    let begun = Instant::now();
+    let mut asked = Asked {
+        line: line.to_owned(),
+        children: Vec::new(),
+        connected_by: begun + deadline.min(CONNECTING_MAX),
+        end: begun + deadline,
     };
-    let found = sockets(&fs::read("/proc/net/unix").unwrap_or_default());
+    let listed = socket::listed();
+    if listed.is_empty() {
+        return asked;
+    }
     let parents = parents();
-    let is_ours = |pid: u32| is_descendant(pid, process::id(), &parents);
-    Asked { children: found.into_iter().filter(|&(pid, _)| is_ours(pid)).map(ask).collect(), end }
+    let descendants = parents.keys().copied().filter(|&pid| is_descendant(pid, process::id(), &parents));
+    for pid in descendants {
+        let status = socket::status(pid);
+        let is_its = |number| number == pid || numbers(&status).any(|other| other == number);
+        for (_, name) in listed.iter().filter(|&&(number, _)| is_its(number)) {
+            // Nothing is said about one that is not this process, or that has ended.
+            if let Some(state) = connect(pid, name, line) {
+                asked.children.push(Child { pid, state, file: Vec::new() });
+            }
+        }
+    }
+    asked
+}
+
+/// Connects and asks. `None`: the process does not listen there.
+fn connect(pid: u32, name: &[u8], line: &str) -> Option<State> {
+    let asked = socket::connect(pid, name).and_then(|socket| {
+        // A line is shorter than what the kernel buffers.
+        (&socket).write_all(line.as_bytes())?;
+        Ok(State::Answering(socket))
+    });
+    match asked {
+        Ok(state) => Some(state),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(State::Connecting(name.to_vec())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied) => {
+            None
+        }
+        Err(error) => Some(State::Failed(format!("it did not answer: {error}"))),
+    }
 }
 
 impl Asked {
     /// What they answer, and why some did not.
     pub fn answers(mut self) -> Vec<(u32, Result<Vec<u8>, String>)> {
         self.read_all();
-        let mut all = Vec::new();
-        for Child { pid, socket, file, failure } in self.children {
-            let answer = match (failure, socket) {
-                // Gone meanwhile.
-                (Some(error), _) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
-                (Some(error), _) if error.kind() != io::ErrorKind::WouldBlock => {
-                    Err(format!("it did not answer: {error}"))
-                }
-                (Some(_), _) | (None, Some(_)) => Err("it did not answer in time".to_owned()),
-                (None, None) => Ok(file),
-            };
-            all.push((pid, answer));
-        }
-        all
+        let answer = |Child { pid, state, file }| match state {
+            State::Connecting(_) | State::Answering(_) => (pid, Err("it did not answer in time".to_owned())),
+            State::Done => (pid, Ok(file)),
+            State::Failed(reason) => (pid, Err(reason)),
+        };
+        self.children.into_iter().map(answer).collect()
     }
 
     /// What they say, and who did not in time.
@@ -107,49 +140,63 @@ impl Asked {
     /// Reads from whoever has something to say, until all have said it or the time is over.
     fn read_all(&mut self) {
         loop {
-            let left = self.end.saturating_duration_since(Instant::now()).as_millis();
-            let mut waiting: Vec<&mut Child> =
-                self.children.iter_mut().filter(|child| child.socket.is_some()).collect();
-            let descriptor = |child: &&mut Child| child.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let mut polled: Vec<libc::pollfd> = waiting
-                .iter()
-                .map(|child| libc::pollfd { fd: descriptor(child), events: libc::POLLIN, revents: 0 })
-                .collect();
-            if polled.is_empty() {
+            let now = Instant::now();
+            let may_connect = now < self.connected_by;
+            if may_connect {
+                self.connect_again();
+            }
+            let is_connecting = |child: &Child| may_connect && matches!(child.state, State::Connecting(_));
+            let is_connecting = self.children.iter().any(is_connecting);
+            let mut waiting: Vec<&mut Child> = Vec::new();
+            let mut polled: Vec<libc::pollfd> = Vec::new();
+            for child in &mut self.children {
+                if let State::Answering(socket) = &child.state {
+                    polled.push(libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+                    waiting.push(child);
+                }
+            }
+            let left = self.end.saturating_duration_since(now);
+            if (waiting.is_empty() && !is_connecting) || left.is_zero() {
                 return;
             }
-            // SAFETY: so many of them, of which `revents` is written.
-            let count =
-                unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, left.min(60_000) as i32) };
-            if count == 0 && left == 0 {
+            let pause = if is_connecting { CONNECTING_PAUSE } else { Duration::from_secs(60) };
+            // It fails for want of descriptors, say: a child that has not answered has not done so in time.
+            if socket::poll(&mut polled, Some(left.min(pause))).is_err() {
                 return;
             }
             for (child, polled) in waiting.iter_mut().zip(&polled) {
-                if count > 0 && polled.revents != 0 {
+                if polled.revents != 0 {
                     child.read();
                 }
             }
         }
+    }
+
+    fn connect_again(&mut self) {
+        let line = &self.line;
+        self.children.retain_mut(|child| {
+            if let State::Connecting(name) = &child.state {
+                match connect(child.pid, name, line) {
+                    Some(state) => child.state = state,
+                    None => return false,
+                }
+            }
+            true
+        });
     }
 }
 
 impl Child {
     /// Takes what there is.
     fn read(&mut self) {
-        let Some(mut socket) = self.socket.as_ref() else { return };
+        let State::Answering(socket) = &mut self.state else { return };
         let mut buffer = [0_u8; 16 << 10];
         match socket.read(&mut buffer) {
-            Ok(0) => self.socket = None,
+            Ok(0) => self.state = State::Done,
             Ok(count) if self.file.len() + count <= FILE_BYTES_MAX => self.file.extend_from_slice(&buffer[..count]),
-            Ok(_) => {
-                self.failure = Some(io::Error::other("its answer is too long"));
-                self.socket = None;
-            }
+            Ok(_) => self.state = State::Failed("it did not answer: its answer is too long".to_owned()),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => {
-                self.failure = Some(error);
-                self.socket = None;
-            }
+            Err(error) => self.state = State::Failed(format!("it did not answer: {error}")),
         }
     }
 }

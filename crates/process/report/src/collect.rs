@@ -4,11 +4,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, process};
 
-use heapledger_context::quiet::quietly;
+use heapledger_context::{quiet, untracked};
 use heapledger_core::{Bytes, bridge};
 use heapledger_measure::Meter;
 use heapledger_reports::{Kind, MAIN_PROCESS, Report, Reports, Unit};
@@ -69,6 +68,10 @@ thread_local! {
 /// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
 /// named as failed, too.
 pub fn collect(options: &Options) -> Reports {
+    untracked::scope(|| reports_now(options))
+}
+
+fn reports_now(options: &Options) -> Reports {
     let Some(_turn) = turn() else { return Reports::default() };
     // First: it is the least disturbed so.
     let mut reports = builtin::reports(options);
@@ -98,8 +101,10 @@ pub fn collect(options: &Options) -> Reports {
 
 /// What reporters say, for a memory dump: nothing that is built in, nothing of others. Empty within a reporter.
 pub(crate) fn for_dump(options: &Options) -> Vec<Report> {
-    let Some(_turn) = turn() else { return Vec::new() };
-    of_reporters(options, flag::DUMP).0
+    untracked::scope(|| {
+        let Some(_turn) = turn() else { return Vec::new() };
+        of_reporters(options, flag::DUMP).0
+    })
 }
 
 /// Has all reporters mark what they measure, if the options say so. `None` within a reporter.
@@ -244,7 +249,7 @@ pub(crate) fn failed(name: &str, reason: &str, is_anonymous: bool) -> Report {
 /// The thread in which reporters are called.
 struct Worker {
     is_abandoned: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<quiet::Thread>,
 }
 
 impl Worker {
@@ -260,8 +265,9 @@ impl Worker {
                     && let Some(asked) = next(&queue)
                 {
                     asked.slot.begin();
+                    let sink = asked.slot.sink(flags);
                     // SAFETY: the slot is held until this returns.
-                    unsafe { asked.reporter.run(&asked.slot.sink(flags)) };
+                    untracked::callback(|| unsafe { asked.reporter.run(&sink) });
                     asked.slot.end();
                 }
                 IS_REPORTING.set(false);
@@ -270,7 +276,7 @@ impl Worker {
         if queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Worker { is_abandoned, thread: None };
         }
-        let thread = quietly(|| thread::Builder::new().name("heapledger".into()).stack_size(STACK).spawn(run.clone()));
+        let thread = quiet::thread_with_stack("heapledger", STACK, run.clone());
         if thread.is_err() {
             run();
         }
@@ -286,7 +292,7 @@ impl Worker {
     fn end(self) {
         if let Some(thread) = self.thread {
             // It catches what reporters throw.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::thread;
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_measure::{HeapSize, Meter};
 use heapledger_reports::{Kind, Unit};
@@ -41,50 +42,51 @@ pub struct Collector {
 
 impl Collector {
     pub(crate) fn new(sink: Sink, path: &str) -> Collector {
-        let is_marking = sink.flags & flag::MARK != 0;
-        let name = Written::new(path, sink.flags & flag::ANONYMOUS != 0).text;
-        let meter = if is_marking { Meter::marking(keep_name(&name)) } else { Meter::new() };
-        Collector { sink, base: path.to_owned(), path: name, meter: RefCell::new(meter) }
+        untracked::scope(|| {
+            let is_marking = sink.flags & flag::MARK != 0;
+            let name = Written::new(path, sink.flags & flag::ANONYMOUS != 0).text;
+            let meter = if is_marking { Meter::marking(keep_name(&name)) } else { Meter::new() };
+            Collector { sink, base: path.to_owned(), path: name, meter: RefCell::new(meter) }
+        })
     }
 
     /// Bytes: in blocks of the allocator where the path is below `explicit/`; elsewhere what kind of memory it is does not
     /// matter.
     pub fn bytes(&self, path: impl Display, amount: Bytes, description: impl Display) {
-        let path = self.written(path);
-        let kind = if path.text.starts_with("explicit/") { Kind::Heap } else { Kind::Other };
-        self.send(&path, kind, Unit::Bytes, signed(amount.0), description);
+        let kind = |path: &str| if path.starts_with("explicit/") { Kind::Heap } else { Kind::Other };
+        self.send(path, kind, Unit::Bytes, signed(amount.0), description);
     }
 
     /// Bytes in blocks of the allocator.
     pub fn heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
-        self.send(&self.written(path), Kind::Heap, Unit::Bytes, signed(amount.0), description);
+        self.send(path, |_| Kind::Heap, Unit::Bytes, signed(amount.0), description);
     }
 
     /// Bytes that the program has mapped itself, not by way of its allocator.
     pub fn non_heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
-        self.send(&self.written(path), Kind::NonHeap, Unit::Bytes, signed(amount.0), description);
+        self.send(path, |_| Kind::NonHeap, Unit::Bytes, signed(amount.0), description);
     }
 
     /// A number of things that come and go. Not below `explicit/`.
     pub fn count(&self, path: impl Display, amount: u64, description: impl Display) {
-        self.send(&self.written(path), Kind::Other, Unit::Count, signed(amount), description);
+        self.send(path, |_| Kind::Other, Unit::Count, signed(amount), description);
     }
 
     /// A number of things that have happened, which is never less than it was before. Not below `explicit/`.
     pub fn cumulative(&self, path: impl Display, amount: u64, description: impl Display) {
-        self.send(&self.written(path), Kind::Other, Unit::CountCumulative, signed(amount), description);
+        self.send(path, |_| Kind::Other, Unit::CountCumulative, signed(amount), description);
     }
 
     /// A percentage, kept to hundredths; it may be above 100. Not below `explicit/`.
     pub fn percentage(&self, path: impl Display, percent: f64, description: impl Display) {
         // Saturates; what is no number is 0.
         let hundredths = (percent * 100.0).round() as i64;
-        self.send(&self.written(path), Kind::Other, Unit::Percentage, hundredths, description);
+        self.send(path, |_| Kind::Other, Unit::Percentage, hundredths, description);
     }
 
     /// Any measurement.
     pub fn report(&self, path: impl Display, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
-        self.send(&self.written(path), kind, unit, amount, description);
+        self.send(path, |_| kind, unit, amount, description);
     }
 
     /// The memory that a value owns, not including itself: see [`HeapSize`]. One meter measures all of a collector's
@@ -114,22 +116,28 @@ impl Collector {
         &self.path
     }
 
-    fn written(&self, path: impl Display) -> Written {
-        Written::join(&self.base, path, self.is_anonymous())
-    }
-
-    fn send(&self, path: &Written, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
-        let description = Written::new(description, self.is_anonymous());
-        let report = RawReport {
-            path: Text::new(&path.text),
-            stable_path: Text::new(path.stable.as_deref().unwrap_or_default()),
-            description: Text::new(&description.text),
-            kind: kind as u32,
-            unit: unit as u32,
-            amount,
-        };
-        // SAFETY: the sink's own function and context; it copies the report before it returns.
-        unsafe { (self.sink.report)(self.sink.context, &raw const report) };
+    fn send(
+        &self,
+        path: impl Display,
+        kind: impl FnOnce(&str) -> Kind,
+        unit: Unit,
+        amount: i64,
+        description: impl Display,
+    ) {
+        untracked::scope(|| {
+            let path = Written::join(&self.base, path, self.is_anonymous());
+            let description = Written::new(description, self.is_anonymous());
+            let report = RawReport {
+                path: Text::new(&path.text),
+                stable_path: Text::new(path.stable.as_deref().unwrap_or_default()),
+                description: Text::new(&description.text),
+                kind: kind(&path.text) as u32,
+                unit: unit as u32,
+                amount,
+            };
+            // SAFETY: the sink's own function and context; it copies the report before it returns.
+            unsafe { (self.sink.report)(self.sink.context, &raw const report) };
+        });
     }
 }
 
@@ -137,9 +145,8 @@ impl Drop for Collector {
     fn drop(&mut self) {
         let computed = self.meter.get_mut().computed_bytes();
         if computed.0 > 0 && !thread::panicking() {
-            let path = format!("/heapledger-computed/{}", part(&self.base));
             self.bytes(
-                path,
+                format_args!("/heapledger-computed/{}", part(&self.base)),
                 computed,
                 format_args!(
                     "What of the sizes reported by {} was computed, since nobody could be asked: slop is not in it.",
@@ -171,7 +178,7 @@ impl Pending {
     pub(crate) fn new(sink: &Sink, path: &str) -> Pending {
         // SAFETY: the sink's own function and context.
         unsafe { (sink.retain)(sink.context) };
-        Pending { sink: *sink, path: path.to_owned() }
+        Pending { sink: *sink, path: untracked::scope(|| path.to_owned()) }
     }
 
     /// Makes measurements, now and in this thread. May be called several times.

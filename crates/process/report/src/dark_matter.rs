@@ -27,11 +27,11 @@ use std::path::Path;
 use std::time::Duration;
 use std::{error, fmt, io};
 
+use heapledger_context::untracked;
 use heapledger_core::{Bytes, bridge};
 use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_inspect::{Ledger, SnapshotError};
-use heapledger_resident::internally;
 #[cfg(feature = "symbols")]
 pub use names::name_frames;
 pub(crate) use signal::{Held, hold};
@@ -112,6 +112,10 @@ impl From<Error> for io::Error {
 ///
 /// See [`Error`].
 pub fn dump(options: &Options) -> Result<Log, Error> {
+    untracked::scope(|| log_now(options))
+}
+
+fn log_now(options: &Options) -> Result<Log, Error> {
     let is_recorded = is_recorded();
     if !is_recorded && !Ledger::get().is_running() {
         return Err(Error::NotRunning);
@@ -146,9 +150,10 @@ pub fn dump(options: &Options) -> Result<Log, Error> {
 ///
 /// Those of [`dump`], and where the file cannot be written.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
-    let log = dump(options)?;
-    let file = internally(move || log.to_gzip());
-    files::whole(path.as_ref(), &file)
+    untracked::scope(|| {
+        let file = dump(options)?.to_gzip();
+        files::whole(path.as_ref(), &file)
+    })
 }
 
 /// Whether a recorder observes the program now: it is told of marks, and the program's own ledger is not.

@@ -8,6 +8,7 @@ use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{Once, PoisonError};
 
+use heapledger_context::untracked;
 use heapledger_resident::capture;
 
 use crate::{dark_matter, registry};
@@ -81,7 +82,7 @@ static HELD: Store = Store(UnsafeCell::new(None));
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     // They wait for locks under which nobody forks, and free them.
-    ONCE.call_once(|| capture::watch_forks(before, after, after));
+    ONCE.call_once(|| untracked::scope(|| capture::watch_forks(before, after, after)));
 }
 
 extern "C" fn before() {

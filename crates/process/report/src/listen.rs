@@ -1,37 +1,34 @@
 //! Answering other processes that ask for reports.
 
+mod clients;
+
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::process;
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use heapledger_context::quiet::quietly;
+use heapledger_context::{quiet, untracked};
 use heapledger_dmd::request::{self as dmd, Answer};
-use heapledger_reports::request::{REQUEST_BYTES_MAX, Request, ledger};
-use heapledger_resident::internally;
+use heapledger_reports::request::{Request, ledger};
 
 use crate::collect::{Options, collect};
 use crate::dark_matter::{self, dump};
 use crate::{socket, steer};
-
-/// How long a client may take to ask, and between two of its readings.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers whoever asks for this process's reports, as `heapledger reports show PID` and a [collection](crate::collect) of
 /// a parent do, until this is dropped. `heapledger status` shows its ledger then; `heapledger sample 512KiB PID` starts one that
 /// samples, or has it sample at another rate, and `heapledger stop PID` stops it.
 ///
 /// It is a quiet thread, which takes none of the program's signals, behind an abstract Unix socket with a random name, which answers
-/// processes of the same user, and root's. One at a time is answered. A child made by `fork` does not answer unless it
-/// calls [`listen`] itself.
+/// processes of the same user, and root's. One request after the other is answered; a client that does not make one, or does
+/// not take the answer, holds up nobody. A child made by `fork` does not answer unless it calls [`listen`] itself.
 #[must_use = "it answers until this is dropped"]
 pub struct Listener {
-    listener: Arc<UnixListener>,
-    thread: Option<JoinHandle<()>>,
+    /// Until it is dropped.
+    listener: Option<Arc<UnixListener>>,
+    thread: Option<quiet::Thread>,
     process: u32,
 }
 
@@ -49,17 +46,13 @@ pub struct Listener {
 ///
 /// Where there can be no such socket, or no thread.
 pub fn listen() -> io::Result<Listener> {
-    let listener = Arc::new(socket::listen()?);
-    let of_thread = Arc::clone(&listener);
-    let run = move || {
-        // Until the listener is shut down.
-        while let Ok((client, _)) = of_thread.accept() {
-            // Whoever does not take the answer goes without it.
-            let _ = answer(&client);
-        }
-    };
-    let thread = quietly(|| thread::Builder::new().name("heapledger".into()).spawn(run))?;
-    Ok(Listener { listener, thread: Some(thread), process: process::id() })
+    untracked::scope(|| {
+        let listener = Arc::new(socket::listen()?);
+        listener.set_nonblocking(true)?;
+        let of_thread = Arc::clone(&listener);
+        let thread = quiet::thread("heapledger", move || clients::serve(&of_thread, answer))?;
+        Ok(Listener { listener: Some(listener), thread: Some(thread), process: process::id() })
+    })
 }
 
 impl Listener {
@@ -76,11 +69,14 @@ impl Drop for Listener {
             std::mem::forget(self.thread.take());
             return;
         }
-        // It wakes the thread, which finds that there is nothing to accept any more.
-        // SAFETY: a descriptor that is open.
-        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        let _untracked = untracked::enter();
+        if let Some(listener) = self.listener.take() {
+            // It wakes the thread, which sees that it is over.
+            // SAFETY: a descriptor that is open.
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -91,27 +87,18 @@ impl fmt::Debug for Listener {
     }
 }
 
-fn answer(client: &UnixStream) -> io::Result<()> {
-    let user = socket::peer(client)?;
-    if user != socket::own_user() && user != 0 {
-        return Ok(());
+/// The answer to a line; `None` if it is no request.
+fn answer(line: &[u8]) -> Option<Vec<u8>> {
+    if let Some(request) = dmd::Request::parse(line) {
+        return Some(answer_dmd(&request));
     }
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let mut line = Vec::new();
-    BufReader::new(client.take(REQUEST_BYTES_MAX as u64)).read_until(b'\n', &mut line)?;
-    if let Some(request) = dmd::Request::parse(&line) {
-        return answer_dmd(client, &request);
+    if let Some(request) = ledger::Request::parse(line) {
+        return Some(steer::answer(request).to_line().into_bytes());
     }
-    if let Some(request) = ledger::Request::parse(&line) {
-        let mut client = client;
-        return client.write_all(steer::answer(request).to_line().as_bytes());
+    if let Some(dump) = MAKE_DUMP.get().and_then(|make| make(line)) {
+        return Some(dump);
     }
-    if let Some(dump) = MAKE_DUMP.get().and_then(|make| make(&line)) {
-        let mut client = client;
-        return client.write_all(&dump);
-    }
-    let Some(request) = Request::parse(&line) else { return Ok(()) };
+    let request = Request::parse(line)?;
     let options = Options {
         anonymous: request.anonymous,
         mark: request.mark,
@@ -119,9 +106,7 @@ fn answer(client: &UnixStream) -> io::Result<()> {
         reporter_deadline: request.reporter_deadline,
         deadline: request.deadline,
     };
-    let file = collect(&options).to_gzip();
-    let mut client = client;
-    client.write_all(&file)
+    Some(collect(&options).to_gzip())
 }
 
 /// Answers a request for a memory dump; `None` if it is no such request.
@@ -130,7 +115,7 @@ pub type MakeDump = fn(&[u8]) -> Option<Vec<u8>>;
 /// Who does, if anybody.
 pub static MAKE_DUMP: OnceLock<MakeDump> = OnceLock::new();
 
-fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()> {
+fn answer_dmd(request: &dmd::Request) -> Vec<u8> {
     let dmd::Request { mode, report, anonymous, reporter_deadline, deadline } = *request;
     let log = dump(&dark_matter::Options {
         mode,
@@ -140,7 +125,7 @@ fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()>
         deadline,
         ..dark_matter::Options::default()
     });
-    let file = log.map(|log| internally(move || log.to_gzip()));
+    let file = log.map(|log| log.to_gzip());
     let reason;
     let answer = match &file {
         Ok(file) => Answer::Log(file),
@@ -150,7 +135,7 @@ fn answer_dmd(mut client: &UnixStream, request: &dmd::Request) -> io::Result<()>
             Answer::Refused(&reason)
         }
     };
-    let (line, file) = answer.to_bytes();
-    client.write_all(&line)?;
-    client.write_all(file)
+    let (mut bytes, file) = answer.to_bytes();
+    bytes.extend_from_slice(file);
+    bytes
 }

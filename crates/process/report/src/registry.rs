@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
+use heapledger_reports::{Kind, Unit};
 
 use crate::abi::{Each, Entry, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
@@ -47,18 +49,18 @@ pub trait ReportItself: Send + Sync {
 /// assert!(!found());
 /// ```
 pub fn register(path: impl fmt::Display, report: impl Fn(&mut Collector) + Send + Sync + 'static) -> Registration {
-    add(&path, Report::Whole(Box::new(report)))
+    add(&path, || Report::Whole(Box::new(report)))
 }
 
 /// Registers a value that reports itself, and keeps it alive until the registration is dropped.
 pub fn register_strong<T: ReportItself + 'static>(path: impl fmt::Display, value: Arc<T>) -> Registration {
-    add(&path, Report::Whole(Box::new(move |collector| value.report(collector))))
+    add(&path, || Report::Whole(Box::new(move |collector| value.report(collector))))
 }
 
 /// Registers a value that reports itself for as long as it lives: the registration neither keeps it alive nor has to be
 /// dropped when it goes. During a collection it is kept alive.
 pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: &Arc<T>) -> Registration {
-    add(&path, Report::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
+    add(&path, || Report::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
 }
 
 /// Registers a reporter that may answer later, from another thread or task: it is given what to answer with. That it has
@@ -75,7 +77,7 @@ pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: 
 /// assert!(reports.reports.iter().any(|report| &*report.path == "worker/jobs" && report.amount == 7));
 /// ```
 pub fn register_async(path: impl fmt::Display, report: impl Fn(Pending) + Send + Sync + 'static) -> Registration {
-    add(&path, Report::Later(Box::new(report)))
+    add(&path, || Report::Later(Box::new(report)))
 }
 
 /// A reporter that is registered until this is dropped. A collection that goes on meanwhile may still call it: see
@@ -93,8 +95,10 @@ impl Registration {
     /// reporter itself it does not wait.
     pub fn unregister(mut self) {
         if let Some(reporter) = self.0.take() {
+            let _untracked = untracked::enter();
             remove(&reporter);
             reporter.run.wait();
+            drop(reporter);
         }
     }
 }
@@ -102,7 +106,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(reporter) = self.0.take() {
+            let _untracked = untracked::enter();
             remove(&reporter);
+            drop(reporter);
         }
     }
 }
@@ -178,18 +184,28 @@ fn dynamic() -> MutexGuard<'static, Vec<Arc<Reporter>>> {
 static SELF: StaticReporter = StaticReporter::new("explicit/heapledger/reporters", report_itself);
 
 fn report_itself(collector: &mut Collector) {
+    // Heapledger's own blocks: no ledger knows them, so there is nothing to mark.
+    let bytes = untracked::scope(own_bytes);
+    let description = "The list of reporters that are registered, without what they hold themselves.";
+    // They are in no ledger: where `heap-allocated` is the ledger's, they are not in it.
+    let kind = if heapledger_resident::control::is_running() { Kind::NonHeap } else { Kind::Heap };
+    collector.report("", kind, Unit::Bytes, bytes.0 as i64, description);
+}
+
+fn own_bytes() -> Bytes {
+    let meter = &mut Meter::new();
     // Not under the lock: whoever registers would wait for the walk.
     let reporters = dynamic().clone();
     let size = |reporter: &Arc<Reporter>, meter: &mut Meter| {
         reporter.shallow_size_as_owner(meter) + reporter.path.heap_size(meter) + reporter.report.shallow_size(meter)
     };
-    let bytes = dynamic().shallow_size(collector.meter());
-    let each = reporters.iter().map(|reporter| size(reporter, collector.meter())).sum::<Bytes>();
+    let list = dynamic().shallow_size(meter);
+    let each = reporters.iter().map(|reporter| size(reporter, meter)).sum::<Bytes>();
     let names = names().as_ref().map_or(Bytes(0), |names| {
-        names.heap_size_with(collector.meter(), |name, meter| meter.block_around(name.as_ptr()).unwrap_or_default())
+        // Each is a block of its own, of so many bytes.
+        names.heap_size_with(meter, |name, _| Bytes(name.len() as u64))
     });
-    let description = "The list of reporters that are registered, without what they hold themselves.";
-    collector.heap("", bytes + each + names, description);
+    list + each + names
 }
 
 pub(crate) struct Reporter {
@@ -220,14 +236,17 @@ impl Report {
     }
 }
 
-fn add(path: &dyn fmt::Display, report: Report) -> Registration {
-    fork::watch();
-    let reporter = Arc::new(Reporter { path: path.to_string(), report, run: Run::new() });
-    dynamic().push(Arc::clone(&reporter));
-    Registration(Some(reporter))
+fn add(path: &dyn fmt::Display, report: impl FnOnce() -> Report) -> Registration {
+    untracked::scope(|| {
+        fork::watch();
+        let reporter = Arc::new(Reporter { path: path.to_string(), report: report(), run: Run::new() });
+        dynamic().push(Arc::clone(&reporter));
+        Registration(Some(reporter))
+    })
 }
 
 fn remove(reporter: &Arc<Reporter>) {
+    let _untracked = untracked::enter();
     let removed: Vec<_> = dynamic().extract_if(.., |other| Arc::ptr_eq(other, reporter)).collect();
     // Outside the lock: it may be the last, and what it holds may register reporters when it is dropped.
     drop(removed);
@@ -239,6 +258,14 @@ fn remove(reporter: &Arc<Reporter>) {
 ///
 /// `each` may be called with this context.
 pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
+    // SAFETY: passed on.
+    untracked::scope(|| unsafe { visit_all(context, each) });
+}
+
+/// # Safety
+///
+/// As [`visit`].
+unsafe fn visit_all(context: *mut c_void, each: Each) {
     let give = |path: &str, reporter: *const c_void, run, release| {
         let size = size_of::<Entry>() as u32;
         let entry = Entry { size, version: VERSION, path: Text::new(path), reporter, run, release };
@@ -293,7 +320,7 @@ unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
 unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
     // What it holds is the program's, whose destructors may panic.
     // SAFETY: `visit` made it of an `Arc`, and this is the only time.
-    let _ = catch_unwind(|| drop(unsafe { Arc::from_raw(reporter.cast::<Reporter>()) }));
+    let _ = catch_unwind(|| untracked::scope(|| drop(unsafe { Arc::from_raw(reporter.cast::<Reporter>()) })));
 }
 
 /// That a reporter is called once at a time.
@@ -314,6 +341,10 @@ impl Run {
 
     /// Calls the reporter, and tells the sink if it fails.
     fn once(&self, sink: &Sink, report: impl FnOnce()) {
+        untracked::scope(|| self.once_untracked(sink, report));
+    }
+
+    fn once_untracked(&self, sink: &Sink, report: impl FnOnce()) {
         {
             let mut caller = self.lock();
             if caller.is_some_and(|(_, process)| process == process::id()) {
@@ -323,7 +354,7 @@ impl Run {
             }
             *caller = Some((thread::current().id(), process::id()));
         }
-        let outcome = catch_unwind(AssertUnwindSafe(report));
+        let outcome = catch_unwind(AssertUnwindSafe(|| untracked::callback(report)));
         *self.lock() = None;
         self.ended.notify_all();
         if let Err(panic) = outcome {

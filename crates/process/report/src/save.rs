@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process;
 
+use heapledger_context::untracked;
+
 use crate::collect::{Options, collect};
 
 /// Collects reports, and writes them to a file that `heapledger reports`, and Firefox's about:memory, can open: gzipped
@@ -26,7 +28,7 @@ use crate::collect::{Options, collect};
 ///
 /// Where it cannot be written.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
-    whole(path.as_ref(), &collect(options).to_gzip())
+    untracked::scope(|| whole(path.as_ref(), &collect(options).to_gzip()))
 }
 
 /// Writes a file as a whole, or not at all.

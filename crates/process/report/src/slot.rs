@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use heapledger_context::untracked;
 use heapledger_reports::{Kind, Report, Unit};
-use heapledger_resident::internally;
 
 use crate::abi::{RawReport, Sink, Text, VERSION, flag};
 use crate::path::Written;
@@ -107,9 +107,8 @@ unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
 }
 
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
-    // What is reported is not itself the program's memory.
     // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
-    internally(|| unsafe {
+    untracked::scope(|| unsafe {
         let raw = &*report;
         let mut state = slot(context).lock();
         let written = |text: Text| Written::new(text.to_string(), state.is_anonymous);
@@ -136,9 +135,11 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
 }
 
 unsafe extern "C" fn fail(context: *const c_void, reason: Text) {
-    // SAFETY: by the contract of `Sink`.
-    let (slot, reason) = unsafe { (slot(context), reason.to_string()) };
-    slot.lock().failure.get_or_insert(reason);
+    untracked::scope(|| {
+        // SAFETY: by the contract of `Sink`.
+        let (slot, reason) = unsafe { (slot(context), reason.to_string()) };
+        slot.lock().failure.get_or_insert(reason);
+    });
 }
 
 unsafe extern "C" fn retain(context: *const c_void) {

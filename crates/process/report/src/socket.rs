@@ -1,7 +1,7 @@
-//! Abstract Unix sockets between processes of one user.
+//! Abstract Unix sockets between processes of one user. Anybody can take such a name: the rule is that of `request::peer`.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -9,7 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
 use std::time::Duration;
 
-use heapledger_reports::request::SOCKET_PREFIX;
+use heapledger_reports::request::peer::{Impostor, Peer};
+use heapledger_reports::request::{SOCKET_PREFIX, sockets};
 
 /// Listens under a name that has this process's number.
 pub(crate) fn listen() -> io::Result<UnixListener> {
@@ -20,31 +21,38 @@ pub(crate) fn listen() -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Connects to a socket of this user's, or for root of anybody's, and writes something. Neither this nor what is read and
-/// written afterwards waits for longer than that at a time.
-pub(crate) fn ask(name: &[u8], request: &[u8], patience: Duration) -> io::Result<UnixStream> {
-    // By hand, since the time has to be set before it connects: the other side's queue may be full.
+/// The sockets of processes that listen, as they are listed: numbers in their names, and names.
+pub(crate) fn listed() -> Vec<(u32, Vec<u8>)> {
+    sockets(SOCKET_PREFIX, &fs::read("/proc/net/unix").unwrap_or_default())
+}
+
+/// Returns the kernel's status of a process; empty if there is no such process.
+pub(crate) fn status(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+/// A connection to a process's socket, if it is that process who listens there; it waits for nothing. An [`Impostor`] is a
+/// `PermissionDenied`; a process whose queue is full, `WouldBlock`.
+pub(crate) fn connect(pid: u32, name: &[u8]) -> io::Result<UnixStream> {
+    // By hand, since it must not wait: the other side's queue may be full.
     // SAFETY: plain system calls; the descriptor is new, and nobody else's.
     let socket = unsafe {
-        let descriptor = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let flags = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let descriptor = libc::socket(libc::AF_UNIX, flags, 0);
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         UnixStream::from(OwnedFd::from_raw_fd(descriptor))
     };
-    socket.set_read_timeout(Some(patience))?;
-    socket.set_write_timeout(Some(patience))?;
-    connect(&socket, name)?;
-    // Anybody can take such a name.
-    let (user, own) = (peer(&socket)?, own_user());
-    if user != own && own != 0 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    (&socket).write_all(request)?;
+    connect_to(&socket, name)?;
+    let peer = peer(&socket)?;
+    let checked =
+        if peer.pid == pid { peer.check(pid, own_user(), &status(pid)) } else { Err(Impostor::Process(peer)) };
+    checked.map_err(|impostor| io::Error::new(io::ErrorKind::PermissionDenied, impostor))?;
     Ok(socket)
 }
 
-fn connect(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
+fn connect_to(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
     // SAFETY: zeroes are an address.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -59,8 +67,24 @@ fn connect(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The user at the other end.
-pub(crate) fn peer(socket: &UnixStream) -> io::Result<u32> {
+/// Waits for one of these, for so long at most; for ever with `None`. Their `revents` say which.
+pub(crate) fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
+    // Rounded up: not to turn round in the last millisecond.
+    let milliseconds = timeout.map_or(-1, |timeout| timeout.as_micros().div_ceil(1000).min(60_000) as i32);
+    // SAFETY: so many of them, of which `revents` is written.
+    let count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
+    if count >= 0 {
+        return Ok(());
+    }
+    polled.iter_mut().for_each(|polled| polled.revents = 0);
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// The process at the other end.
+pub(crate) fn peer(socket: &UnixStream) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the option's value is of this type, and there is room for it.
@@ -73,7 +97,10 @@ pub(crate) fn peer(socket: &UnixStream) -> io::Result<u32> {
             &raw mut length,
         )
     };
-    if error == 0 { Ok(credentials.uid) } else { Err(io::Error::last_os_error()) }
+    if error != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer { pid: credentials.pid.cast_unsigned(), user: credentials.uid })
 }
 
 /// The user of this process.

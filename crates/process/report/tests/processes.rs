@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use heapledger_report::{Collector, Options, Report, Reports, collect, listen, register, save};
+use heapledger_reports::request::SOCKET_PREFIX;
 
 /// What the test runs itself as: see `child`.
 const ROLE: &str = "HEAPLEDGER_TEST_ROLE";
@@ -13,6 +15,9 @@ const ROLE: &str = "HEAPLEDGER_TEST_ROLE";
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if let Some(names) = role.strip_prefix("impostor ") {
+        return answer_falsely(names);
+    }
     let _reporter = register("of-a-child", move |collector: &mut Collector| {
         collector.count("", 7, "What the child says.");
         if role == "slow" {
@@ -22,6 +27,32 @@ fn child() {
     let _listener = listen().unwrap();
     println!("listens");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Listens at names of other processes, and says something false to everybody.
+fn answer_falsely(names: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let report = Report { path: "false".into(), ..of_one() };
+    let file = Reports { reports: vec![report], has_usable_size: true }.to_gzip();
+    for name in names.split(' ') {
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        let file = file.clone();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                let _ = BufReader::new(&client).read_line(&mut String::new());
+                let _ = client.write_all(&file);
+            }
+        });
+    }
+    println!("listens");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Some report.
+fn of_one() -> Report {
+    let _one = register("one", |collector: &mut Collector| collector.count("", 1, "One."));
+    collect(&Options::default()).reports.into_iter().find(|report| &*report.path == "one").unwrap()
 }
 
 struct Running(Child);
@@ -49,8 +80,12 @@ impl Drop for Running {
     }
 }
 
+/// A collection asks all children of the process, those of another test too: one at a time has such.
+static CHILDREN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn children_are_asked() {
+    let _alone = CHILDREN.lock();
     let (first, second, slow) = (Running::start("quick"), Running::start("quick"), Running::start("slow"));
     let _own = register("own", |collector: &mut Collector| collector.count("", 1, "What we say."));
     let begun = Instant::now();
@@ -83,10 +118,30 @@ fn children_are_asked() {
 }
 
 #[test]
+fn nobody_answers_for_a_child() {
+    let _alone = CHILDREN.lock();
+    let (listening, silent) = (Running::start("quick"), Running(Command::new("sleep").arg("600").spawn().unwrap()));
+    // They are listed in the order of a hash: some come before the true one.
+    let names: Vec<String> = [&listening, &silent]
+        .iter()
+        .flat_map(|child| (0..6).map(|number| format!("{SOCKET_PREFIX}{}.{number}", child.0.id())))
+        .collect();
+    let _impostor = Running::start(&format!("impostor {}", names.join(" ")));
+    let options = Options { children: true, reporter_deadline: Duration::from_millis(500), ..Options::default() };
+    let reports = collect(&options);
+    let said = |path: &str| reports.reports.iter().filter(|report| report.path.contains(path)).count();
+    let own = listening.of(&reports);
+    assert_eq!(own.iter().filter(|report| &*report.path == "of-a-child").count(), 1, "{own:?}");
+    assert_eq!(said("false"), 0);
+    let failures = format!("heapledger-failed/pid {}", silent.0.id());
+    assert_eq!((said(&failures), silent.of(&reports).len()), (0, 0));
+}
+
+#[test]
 fn nonsense_is_not_answered() {
     let listener = listen().unwrap();
     let name = {
-        let sockets = heapledger_reports::request::sockets(&std::fs::read("/proc/net/unix").unwrap());
+        let sockets = heapledger_reports::request::sockets(SOCKET_PREFIX, &std::fs::read("/proc/net/unix").unwrap());
         sockets.into_iter().find(|&(pid, _)| pid == std::process::id()).unwrap().1
     };
     let connect = || {
@@ -102,11 +157,18 @@ fn nonsense_is_not_answered() {
         let _ = client.read_to_end(&mut answer);
         assert!(answer.is_empty());
     }
+    // More than are waited for at once, who say nothing, and some who have asked and gone: they hold up nobody.
+    let silent: Vec<_> = (0..300).map(|_| connect().unwrap()).collect();
+    for _ in 0..20 {
+        connect().unwrap().write_all(b"heapledger-reports each=60000 all=60000\n").unwrap();
+    }
     let mut client = connect().unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     client.write_all(b"heapledger-reports each=1000 all=1000\n").unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     assert!(Reports::parse(&answer).unwrap().reports.len() > 5);
+    drop(silent);
     drop(listener);
     assert!(connect().is_err());
 }

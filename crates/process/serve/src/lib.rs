@@ -16,21 +16,25 @@
 #[cfg(feature = "tower")]
 mod mount;
 mod program;
-mod server;
 
 use std::io;
-use std::os::unix::net::UnixStream;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::time::Duration;
 
+use heapledger_context::untracked;
 use heapledger_core::Bytes;
 pub use heapledger_page::Options as PageOptions;
 pub use heapledger_page::{Abilities, Handler, Hosts, Request, Responder, Response, Source, Wish};
 use heapledger_report::{Collector, Kind, Registration, Unit, register};
+use heapledger_server::HttpServer;
 
 #[cfg(feature = "tower")]
 pub use mount::Mount;
 pub use program::{Program, minimise, on_minimise};
+
+/// After this long without a client, what can be made again is let go of.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// How the page is served.
 #[derive(Clone, Debug, Default)]
@@ -46,9 +50,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Server {
     url: String,
-    /// Dropping it ends the thread.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    server: HttpServer,
     _registration: Registration,
 }
 
@@ -68,14 +70,26 @@ impl Server {
     ///
     /// As [`Server::start`].
     pub fn of(source: impl Source + 'static, options: Options) -> io::Result<Server> {
+        untracked::scope(|| Server::begin(source, options))
+    }
+
+    fn begin(source: impl Source + 'static, options: Options) -> io::Result<Server> {
         let token = options.token.map_or_else(random_token, Ok)?;
         let base = format!("/{token}");
         let handler = Handler::new(source, heapledger_page::Options { base: base.clone(), ..Default::default() });
         let handler = Arc::new(handler);
         let registration = report(&handler);
-        let (address, stop, thread) = server::start(options.port, handler)?;
-        let url = format!("http://{address}{base}/");
-        Ok(Server { url, stop: Some(stop), thread: Some(thread), _registration: registration })
+        let tidy_handler = Arc::clone(&handler);
+        let tidy = move |idle: Duration| {
+            if !tidy_handler.is_tidy() && idle >= IDLE {
+                tidy_handler.tidy();
+            }
+            (!tidy_handler.is_tidy()).then(|| IDLE.saturating_sub(idle))
+        };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
+        let server = HttpServer::start("heapledger-serve", address, handler, Box::new(tidy))?;
+        let url = format!("http://{}{base}/", server.address());
+        Ok(Server { url, server, _registration: registration })
     }
 
     /// The page's address. Who knows it can see the page.
@@ -84,11 +98,8 @@ impl Server {
     }
 
     /// Ends the thread, and waits until it has.
-    pub fn stop(mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+    pub fn stop(self) {
+        self.server.stop();
     }
 
     /// Serves for as long as the program runs.
@@ -101,6 +112,7 @@ impl Server {
 fn report(handler: &Arc<Handler>) -> Registration {
     let handler = Arc::downgrade(handler);
     register("explicit/heapledger", move |collector: &mut Collector| {
+        let _untracked = untracked::enter();
         let Some(handler) = handler.upgrade() else { return };
         // The thread's blocks are in no ledger: where `heap-allocated` is the ledger's, they are not in it.
         let kind = if heapledger_resident::control::is_running() { Kind::NonHeap } else { Kind::Heap };

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_channel::oneshot;
-use heapledger_context::quiet;
+use heapledger_context::{quiet, untracked};
 use heapledger_page::{Handler, Request, Responder, Response, Source};
 use heapledger_report::Registration;
 use http_body::Body;
@@ -69,6 +69,10 @@ impl Mount {
     ///
     /// As [`Mount::new`].
     pub fn of(source: impl Source + 'static, options: PageOptions) -> io::Result<Mount> {
+        untracked::scope(|| Mount::begin(source, options))
+    }
+
+    fn begin(source: impl Source + 'static, options: PageOptions) -> io::Result<Mount> {
         let handler = Arc::new(Handler::new(source, options));
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
         let thread_handler = handler.clone();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use heapledger_context::untracked;
 use heapledger_dmd::Log;
 use heapledger_page::{Abilities, Source, Wish};
 use heapledger_report::{Options, allocator_statistics, collect, dark_matter};
@@ -68,17 +69,19 @@ static MINIMISERS: Mutex<Vec<Minimiser>> = Mutex::new(Vec::new());
 ///
 /// It is called in the thread of the page, or of whoever calls [`minimise`].
 pub fn on_minimise(give_back: impl Fn() + Send + Sync + 'static) {
-    let mut minimisers = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner);
-    minimisers.push(Arc::new(give_back));
+    untracked::scope(|| {
+        let mut minimisers = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner);
+        minimisers.push(Arc::new(give_back));
+    });
 }
 
 /// Has the program give back what memory it can spare: all that was told [`on_minimise`], in that order, then the C
 /// library's allocator, which returns free pages to the system. One that panics does not keep the rest from it.
 pub fn minimise() {
-    let all = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let all = untracked::scope(|| MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner).clone());
     for give_back in all {
         // What it left half done is its own; the panic has been printed.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| give_back()));
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| untracked::callback(|| give_back())));
     }
     let trim = heapledger_core::weak_address!("malloc_trim");
     if trim != 0 {

@@ -132,7 +132,7 @@ fn process_counts(images: &[ImageOverview]) -> Counts {
 }
 
 /// Adds what is counted call by call.
-fn add_calls(sum: &mut Counts, counts: &Counts) {
+pub(crate) fn add_calls(sum: &mut Counts, counts: &Counts) {
     let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
     blocks(&mut sum.allocations, counts.allocations);
     blocks(&mut sum.reallocations, counts.reallocations);
@@ -150,11 +150,13 @@ fn add_calls(sum: &mut Counts, counts: &Counts) {
         (&mut sum.events_lost_unreadable, counts.events_lost_unreadable),
         (&mut sum.events_lost_pools, counts.events_lost_pools),
         (&mut sum.stamps_unknown, counts.stamps_unknown),
+        (&mut sum.events_late, counts.events_late),
+        (&mut sum.events_reordered, counts.events_reordered),
     ] {
         *sum = sum.saturating_add(more);
     }
     blocks(&mut sum.frees_paused, counts.frees_paused);
-    sum.events_late = sum.events_late.saturating_add(counts.events_late);
+    blocks(&mut sum.frees_missed, counts.frees_missed);
     sum.threads = sum.threads.saturating_add(counts.threads);
     sum.stacks.add(&counts.stacks);
     if let Some(errors) = counts.errors {

@@ -399,7 +399,9 @@ impl<'r> Player<'r> {
                 events_lost_no_ring: recorded.events_lost_no_ring,
                 events_lost_unreadable: recorded.events_lost_unreadable,
                 events_lost_pools: recorded.events_lost_pools,
+                frees_missed: recorded.frees_missed,
                 events_late: recorded.events_late,
+                events_reordered: recorded.events_reordered,
                 stamps_unknown: recorded.stamps_unknown,
                 stacks: recorded.stacks,
                 ..Counts::default()
@@ -408,7 +410,11 @@ impl<'r> Player<'r> {
             calls: (span.wants_blocks || span.wants_freed || has_moves || F::WANTS_GONE).then(HashMap::new),
             tree: (has_moves || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
-            paused_from: recording.pauses().first().map_or(Time(u64::MAX), |pause| pause.from),
+            paused_from: recording
+                .pauses()
+                .iter()
+                .find(|pause| !pause.is_stall)
+                .map_or(Time(u64::MAX), |pause| pause.from),
             timeline: Timeline::new(),
         };
 

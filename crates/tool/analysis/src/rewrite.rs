@@ -19,6 +19,7 @@ use crate::replay::{Origin, Progress, Span, replay};
 
 mod anonymize;
 mod merge;
+mod segments;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -37,8 +38,26 @@ pub enum Error {
     /// The recording of this number is a part of a longer one.
     #[error("a recording that begins in the middle of a run cannot be merged with others")]
     BeginsInMidRun(usize),
+    /// The recording of this number, and one before, are the same segment of a session.
+    #[error("segment {number} of its session is there twice")]
+    SegmentTwice {
+        /// The recording.
+        at: usize,
+        /// The segment.
+        number: u32,
+    },
+    /// A segment of a session is missing between two that are there.
+    #[error("segment {number} of its session is missing")]
+    SegmentMissing {
+        /// The recording before it.
+        before: usize,
+        /// The recording behind it.
+        at: usize,
+        /// The first segment that is missing.
+        number: u32,
+    },
     /// The recording of this number has totals only.
-    #[error("a recording without events cannot be merged with others")]
+    #[error("it has no events: how much several recordings had live at once cannot be told from their totals")]
     WithoutEvents(usize),
     /// The new one cannot be written.
     #[error(transparent)]

@@ -22,7 +22,9 @@ pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Trim};
 pub(crate) use self::help::{Completions, Doctor, Explain, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
-pub(crate) use self::record::{Check, Control, FileLimit, OnFull, Record, Run, Sample, Stacks, Start, Status, Stop};
+pub(crate) use self::record::{
+    Attach, Check, Control, FileLimit, OnFull, Record, Run, Sample, Stacks, Start, Status, Stop,
+};
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
@@ -98,6 +100,8 @@ pub(crate) enum Verb {
     Record(Record),
     Run(Run),
     Check(Check),
+    #[command(hide = true)]
+    Attach(Attach),
     Start(Start),
     Stop(Stop),
     Sample(Sample),
@@ -186,6 +190,15 @@ mod tests {
         assert_eq!(record.command, ["ls", "-f", "--wait"]);
         assert!(record.quiet && !record.force && !record.wait);
         assert!(parse("heapledger record").is_err());
+        // Not the name of a command; of a command's own options nothing is taken.
+        for line in ["record -p 7", "record --pid 7", "record -q -p 7 -- ls"] {
+            let Some(Verb::Record(record)) = parse(&format!("heapledger {line}")).unwrap().verb else {
+                panic!("not record")
+            };
+            assert_eq!(record.pid.as_deref(), Some("7"), "{line}");
+        }
+        let Some(Verb::Record(record)) = parse("heapledger record ss -p 7").unwrap().verb else { panic!("not record") };
+        assert_eq!((record.pid, record.command.len()), (None, 3));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod found;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,23 +12,28 @@ use heapledger_recording::ExitStatus;
 use heapledger_reports::escape;
 use serde::Serialize;
 
-use self::found::{Findings, Frame, Misuse};
+use self::found::{Findings, Frame, Misuse, Unverified};
 use crate::args::Check;
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{count, counted};
 use crate::input::shown;
 use crate::label::shortened;
+use crate::nested;
 use crate::preload::{CHECKER, LIBRARY};
 use crate::record::{failure, say};
 use crate::target::Target;
 
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 16;
+/// Processes that are named.
+const UNVERIFIED_MAX: usize = 8;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "check", "it will run without checks", arguments.quiet)?;
+    nested::say(&arguments.command, &target, "checked", arguments.quiet);
     let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
@@ -35,7 +41,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
         serde_json::to_writer_pretty(&mut text, &json(&findings)).map_err(io::Error::from)?;
         writeln!(text)?;
     } else if !(arguments.quiet && findings.misuses.is_empty()) {
-        print(&findings, &mut text)?;
+        print(&findings, exit, &mut text)?;
     }
     match &arguments.output {
         Some(path) => {
@@ -55,10 +61,14 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     }
 }
 
-fn print(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Result<()> {
     let times: u64 = findings.misuses.iter().map(|misuse| misuse.times).sum();
     match findings.misuses.len() as u64 {
-        0 => writeln!(out, "heapledger: no misuse of the allocator was found")?,
+        0 if findings.is_all() => writeln!(
+            out,
+            "heapledger: no misuse of the allocator was found (looked for: wrong frees, writes up to 16 bytes past a block)"
+        )?,
+        0 => writeln!(out, "heapledger: no misuse of the allocator was found, but not all was looked at")?,
         number => {
             let all = if times > number { format!(", found {} times in all", count(times)) } else { String::new() };
             writeln!(out, "heapledger: misuse of the allocator: {}{all}", counted(number, "thing", "things"))?;
@@ -84,11 +94,41 @@ fn print(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     }
     if findings.missed > 0 {
         let calls = counted(findings.missed, "call", "calls");
-        writeln!(out, "\n{calls} in signal handlers not looked at; frees of what is no block not reported after that")?;
+        writeln!(
+            out,
+            "\n{calls} in signal handlers not looked at; after that writes past the end of blocks and frees of what is no \
+             block were not reported"
+        )?;
+    }
+    if !findings.unverified.is_empty() {
+        let processes = counted(findings.unverified.len() as u64, "process", "processes");
+        let signal = match exit {
+            ExitStatus::Signal(signal) => format!("; the command died of signal {signal}"),
+            ExitStatus::Code(_) => String::new(),
+        };
+        writeln!(
+            out,
+            "\n{processes} not searched at the end for writes past blocks that were live (killed, ended by a system call of \
+             the program's own, or still running{signal}):"
+        )?;
+        for Unverified { pid, name } in findings.unverified.iter().take(UNVERIFIED_MAX) {
+            writeln!(out, "    {pid}  {}", escape(name))?;
+        }
+        if let more @ 1.. = findings.unverified.len().saturating_sub(UNVERIFIED_MAX) {
+            writeln!(out, "    and {}", counted(more as u64, "more process", "more processes"))?;
+        }
+    }
+    for library in findings.stopped_by.iter().take(UNVERIFIED_MAX) {
+        let code = Code::UnseenLibrary;
+        let library = escape(library);
+        writeln!(
+            out,
+            "\nnothing was looked at after `{library}` was opened, whose calls of the allocator are not seen [{code}]"
+        )?;
     }
     if findings.unchecked > 0 {
         let processes = counted(findings.unchecked, "process", "processes");
-        writeln!(out, "\n{processes} not checked: of an allocator with operators of its own not every block is seen")?;
+        writeln!(out, "\n{processes} not checked: of an allocator of a program's own not every block is seen")?;
     }
     if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {
         writeln!(out, "hint: {}", escape(hint))?;
@@ -116,6 +156,10 @@ struct FindingsJson<'a> {
     missed: u64,
     /// Processes that were not checked.
     unchecked: u64,
+    /// Processes that were not searched at the end for writes past the end of live blocks.
+    unverified: &'a [Unverified],
+    /// Libraries whose calls are not seen: after one was opened, nothing was looked at in that process.
+    stopped_by: &'a BTreeSet<String>,
 }
 
 fn json(findings: &Findings) -> FindingsJson<'_> {
@@ -124,5 +168,7 @@ fn json(findings: &Findings) -> FindingsJson<'_> {
         beyond: findings.beyond,
         missed: findings.missed,
         unchecked: findings.unchecked,
+        unverified: &findings.unverified,
+        stopped_by: &findings.stopped_by,
     }
 }

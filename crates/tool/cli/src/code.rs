@@ -50,6 +50,13 @@ impl Code {
     }
 }
 
+impl Code {
+    /// The explanation that has this number.
+    pub(crate) fn of_number(number: u32) -> Option<&'static Explanation> {
+        EXPLANATIONS.iter().find(|explanation| explanation.code as u32 == number)
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HL{:04}", *self as u16)
@@ -179,6 +186,30 @@ codes! {
         consequence: "Nothing was started. Exit status 126, as in a shell.",
         remedy: "`chmod +x FILE`; `heapledger doctor FILE` looks closer.",
     }
+    /// The language's heap is not malloc's
+    ManagedHeap = 17 {
+        cause: "The program has a runtime that takes its heap from the kernel: Java's virtual machine, V8 (node, Chromium, \
+                Electron), SBCL, or the Boehm collector.",
+        consequence: "Objects of that language are not recorded. What the runtime itself and native code allocate by malloc is.",
+        remedy: "Ask the runtime about its own heap: `jcmd PID GC.class_histogram` for Java, `node --heap-prof` for V8, `(room)` \
+                 for SBCL.",
+    }
+    /// The program defines malloc, and may call on the next one
+    WrapsMalloc = 18 {
+        cause: "The program file defines `malloc`, and can both look up the next definition (`dlsym`) and take memory from the \
+                kernel (`mmap`, `sbrk`): which of the two its malloc does cannot be told without running it.",
+        consequence: "If it wraps the next malloc, the recording has what it asks of that, under the wrapper. If it is an \
+                      allocator of its own, what it serves is not seen.",
+        remedy: "Record it, and compare the number of allocations with what you expect; or build it without its malloc.",
+    }
+    /// The program is a script that starts others
+    Script = 19 {
+        cause: "The command is a script of a shell. Its text is looked at for `exec`, and not run: what a variable or a branch \
+                decides cannot be told.",
+        consequence: "The shell can be recorded. Each program that the script starts is judged when it starts, and may run \
+                      unrecorded.",
+        remedy: "Give `heapledger doctor` the program itself, and record that, if the script only sets it up.",
+    }
 
     /// There is no such hook library
     NoHook = 20 {
@@ -200,6 +231,18 @@ codes! {
                 which, by the variable `heapledger_hook_version`.",
         consequence: "Nothing was started: its functions might be called with the wrong arguments. Exit status 101.",
         remedy: "Build it again with the headers of this Heapledger; in a C library say HEAPLEDGER_HOOK_LIBRARY once.",
+    }
+
+    /// A library's calls of the allocator are not seen
+    UnseenLibrary = 23 {
+        cause: "The program opened it with `dlmopen`, into a namespace that has a C library of its own; or with RTLD_DEEPBIND \
+                while another library, before or behind the recorder's, wraps the allocator. It calls the C library's malloc \
+                past the recorder.",
+        consequence: "What it allocates is not recorded. A block that it frees and that others have allocated stays live in the \
+                      recording; one that others free and that it has allocated is a free of an unknown block. `heapledger \
+                      check` reports nothing in a process from that moment on.",
+        remedy: "Run the program without the library that wraps the allocator: what is opened with RTLD_DEEPBIND is recorded \
+                 then. For `dlmopen` there is none yet; what the other libraries do is recorded.",
     }
 
     // ------------------------------------------------------------------------------------------ the machine
@@ -257,6 +300,29 @@ codes! {
         cause: "The current directory cannot be written, or its file system is nearly full.",
         consequence: "A recording is cut where the file could not grow; the program runs on.",
         remedy: "Write elsewhere: `heapledger record -o FILE -- COMMAND`.",
+    }
+
+    // ------------------------------------------------------------------------------------------ a running program
+
+    /// A running program cannot be attached to
+    NoAttaching = 40 {
+        cause: "Recording begins with a library that the dynamic linker loads into a program when it starts. A program that \
+                runs already does not have it, and this version of Heapledger cannot bring it in.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "Start it again under the recorder: `heapledger record -- COMMAND`; of a service in its unit file, by \
+                 `systemctl edit --full UNIT`: `ExecStart=/usr/bin/heapledger record -o FILE -- COMMAND`. With \
+                 `--start-paused` it is recorded from `heapledger start PID` on. A program that links the library keeps a \
+                 ledger of its own, which `heapledger start PID` turns on in a running program if it listens: see \
+                 docs/reporters.md.",
+    }
+    /// Another process has taken the address of the one that was asked
+    Impostor = 41 {
+        cause: "Processes are found by the abstract name of a socket, and every user can take every name. The kernel tells \
+                which process and which user has really called listen(2): it is not the process that was asked, or not your \
+                user's; or it is in a pid namespace that this command does not see.",
+        consequence: "What it says is not read.",
+        remedy: "`grep heapledger- /proc/net/unix` lists the names, `sudo ss -xlp` the processes behind them. Ask from the \
+                 same pid namespace, or one above it, as the process's user or root: `sudo heapledger reports show PID`.",
     }
 
     // ------------------------------------------------------------------------------------------ the recording
@@ -334,6 +400,65 @@ codes! {
         consequence: "Its frames are shown as the log has them: file and offset, without names.",
         remedy: "Keep the file that ran, or its debug information, and name it: `--symbols PATH` or `--debug-dir DIR`.",
     }
+    /// The program ran in another network namespace
+    OtherNetwork = 71 {
+        cause: "A process moved into a network namespace of its own (`unshare --net`, `bwrap --unshare-net`, a container) and \
+                started the program there. The recorder listens on an abstract Unix socket, which is found in its own network \
+                namespace only.",
+        consequence: "The program ran as always, and nothing of it was recorded; nor of what it started.",
+        remedy: "Record inside of the namespace: `unshare --net heapledger record -- COMMAND`.",
+    }
+    /// The recorder's library could not be read there
+    LibraryUnreadable = 72 {
+        cause: "The library is in a directory of TMPDIR or /tmp that only you may read. The program was started by a process \
+                that had become another user (`su`, `setpriv`), or had another root directory (`chroot`) or other mounts.",
+        consequence: "The program ran as always, and nothing of it was recorded; nor of what it started.",
+        remedy: "Record as that user, or inside: `su USER -c 'heapledger record -- COMMAND'`.",
+    }
+    /// There was no room for the recorder
+    NoRoom = 73 {
+        cause: "The process may use little address space (`ulimit -v`), or had no descriptor or memory left for the recorder.",
+        consequence: "The program ran as always, and nothing of it was recorded; what it started may have been.",
+        remedy: "Raise the limit: `ulimit -v unlimited`, `ulimit -n 1024`.",
+    }
+    /// The program never reached the recorder
+    Silent = 74 {
+        cause: "It was started with the recorder's library in LD_PRELOAD, and did not introduce itself: it ended before it had \
+                loaded its libraries, a sandbox keeps it from sockets, its file has capabilities, or the recording was over first.",
+        consequence: "Nothing of it was recorded. What it started may have been.",
+        remedy: "`heapledger doctor PROGRAM` looks closer. For a program in a sandbox: switch the sandbox off.",
+    }
+
+    /// Frees were not seen
+    MissedFrees = 75 {
+        cause: "The allocator returned an address whose block was live by all that was recorded: so the block had been released \
+                in a way that the recorder does not see. A library calls the C library's own `free` (it was loaded with \
+                RTLD_DEEPBIND or by dlmopen), a sandbox or a signal handler kept the recorder out, or events were lost because \
+                a ring was full.",
+        consequence: "Each of these blocks counts as freed from the moment at which its address was handed out again; until then it \
+                      counted as live. There may be more such blocks whose addresses were not used again: they look like leaks.",
+        remedy: "`heapledger summary FILE` has the number for each process (`--json`: frees_missed). Compare what is live at the end \
+                 with what you know of the libraries in those stacks.",
+    }
+    /// The recorder stood still
+    Stalled = 76 {
+        cause: "For longer than `--stall-timeout` (5 s) the recorder did nothing: it was stopped (SIGSTOP, a debugger), or the \
+                disk or network drive that it writes to did not answer.",
+        consequence: "The program went on. Calls for which there was no room meanwhile are lost, and counted by every report; \
+                      blocks whose frees are among them seem live. What came after is recorded in full.",
+        remedy: "Write to a local disk: `heapledger record -o FILE -- COMMAND`. With `--stall-timeout never` the program waits \
+                 instead.",
+    }
+
+    /// A program has put itself in a sandbox
+    Sandboxed = 77 {
+        cause: "The program has restricted its own system calls (seccomp, as `man`, sshd and browsers do). Any call of the \
+                recorder's could kill it, so the recorder makes none in it from then on.",
+        consequence: "Threads that it had are recorded on. New threads, children and the programs that it starts are not, and \
+                      threads do not wait for long where there is no room: what is lost is counted.",
+        remedy: "Turn the sandbox off for the recording, where the program has an option for it: \
+                 `MAN_DISABLE_SECCOMP=1 man …`, `chromium --no-sandbox`.",
+    }
 
     // ------------------------------------------------------------------------------------------ the command
 
@@ -354,6 +479,14 @@ codes! {
         cause: "Something that recording needs was refused, or the program cannot be recorded without harm to it.",
         consequence: "The program did not run. Exit status 101.",
         remedy: "`heapledger doctor COMMAND` says what is in the way.",
+    }
+    /// The program is Heapledger itself
+    Nested = 93 {
+        cause: "The command is `heapledger record`, `check` or `run`. That one starts programs in a session of its own, and a \
+                program belongs to one session: the innermost.",
+        consequence: "Of the inner `heapledger` its own allocations are seen, and the programs that it starts are seen by it \
+                      alone: they are in its recording or report, and in none around it.",
+        remedy: "Leave out the outer one: `heapledger record -- COMMAND`. To check and record a program, run it twice.",
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod linked;
 
+use std::path::Path;
 use std::time::Duration;
 
 use heapledger_collect::{Request, Running, Status};
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use self::linked::Linked;
 use crate::args::{Control, Sample};
+use crate::attach;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
@@ -54,6 +56,12 @@ pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
     tell(&asked(&chosen, request)?, &[], arguments.control.json, out)
 }
 
+/// The recorder of the recording that has this process, if there is one.
+pub(crate) fn recorder_of(target: &str) -> Result<Option<u32>> {
+    let all = running()?;
+    Ok(all.iter().find(|running| is_meant(&running.status, target)).map(|running| running.status.recorder))
+}
+
 fn running() -> Result<Vec<Running>> {
     Running::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))
 }
@@ -88,7 +96,15 @@ fn choose(all: Vec<Running>, target: Option<&str>, request: Request) -> Result<V
         };
     };
     let chosen: Vec<Running> = all.into_iter().filter(|running| is_meant(&running.status, target)).collect();
-    if chosen.is_empty() { Err(nothing(&format!("`{target}` is not being recorded"))) } else { Ok(chosen) }
+    if chosen.is_empty() {
+        let is_to_begin = matches!(request, Request::Start | Request::Sample(_));
+        let runs = target.parse::<u32>().is_ok_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        return Err(match is_to_begin && runs {
+            true => attach::refuse(target),
+            false => nothing(&format!("`{target}` is not being recorded")),
+        });
+    }
+    Ok(chosen)
 }
 
 /// Whether a process of a recording, or its file, has this name.

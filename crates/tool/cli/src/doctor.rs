@@ -89,7 +89,13 @@ pub(crate) fn run(arguments: &Doctor, out: &mut Output) -> Result<Exit> {
             program.print_modules(out)?;
         }
         out.line("")?;
-        out.line(sentence(verdict, program.is_some()))?;
+        let is_script = program.as_ref().is_some_and(|program| program.is_shell_script);
+        out.line(match verdict {
+            State::Good | State::Note if is_script => {
+                "The shell and its script can be recorded; each program that it starts is judged when it starts."
+            }
+            _ => sentence(verdict, program.is_some()),
+        })?;
     }
     Ok(if verdict == State::Bad { Exit::NotStarted } else { Exit::Ok })
 }

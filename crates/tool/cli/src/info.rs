@@ -12,15 +12,18 @@ use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
 
 use crate::args::Info;
+use crate::departures::{self, DepartureJson};
 use crate::error::Result;
-use crate::format::{bytes, count, duration, time, utc};
+use crate::format::{bytes, count, counted, duration, time, utc};
 use crate::input::{Input, shown};
 use crate::label::{Labels, seconds, shown_command};
 use crate::lost::{self, LostJson};
 use crate::mismatch::{self, Mismatch, STACK_MISMATCH, mismatches};
 use crate::output::Output;
 use crate::sampled::{self, RateJson, rates_json};
+use crate::stack_checks::{self, StackChecksJson};
 use crate::summary::DamageJson;
+use crate::unseen::{self, UNSEEN_LIBRARY, UnseenLibrary};
 
 pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.input.file.as_deref())?;
@@ -40,11 +43,17 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             totals_only: recording.session().is_some_and(|session| session.totals_only),
             sampling: rates_json(&recording),
             pauses: recording.pauses().iter().map(PauseJson::from).collect(),
+            unrecorded: departures::json(&recording),
             events_lost: recording.footer().map(|footer| LostJson::new(&footer.counts)),
+            events_late: recording.footer().map(|footer| footer.counts.events_late),
+            events_reordered: recording.footer().map(|footer| footer.counts.events_reordered),
+            frees_missed: recording.footer().map(|footer| footer.counts.frees_missed.0),
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             texts: texts(&recording).into_iter().map(|(text, uses)| text_json(text, uses)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
+            stack_checks: recording.footer().map(|footer| StackChecksJson::new(&footer.counts.stacks)),
             stack_mismatches: mismatches(&recording),
+            unseen_libraries: unseen::libraries(&recording),
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
             chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
             damage: damage.iter().map(DamageJson::from).collect(),
@@ -57,6 +66,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     modules(&recording, &labels, out)?;
     declared(&recording, out)?;
     markers(&recording, out)?;
+    departures::print(&recording, out)?;
     mismatch::print(&recording, out)?;
     chunks(&input, &recording, out)?;
     if !damage.is_empty() {
@@ -114,10 +124,28 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     }
     for pause in recording.pauses().iter().take(ROWS_MAX) {
         let until = pause.until.map_or("the end".to_owned(), time);
-        fact("paused", format!("from {} to {until}", time(pause.from)));
+        fact(if pause.is_stall { "stalled" } else { "paused" }, format!("from {} to {until}", time(pause.from)));
     }
     if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
         fact("lost", lost);
+    }
+    if let Some(told) = unseen::told(recording) {
+        fact("unseen", told);
+    }
+    if let Some(checks) = recording.footer().and_then(|footer| stack_checks::told(&footer.counts.stacks)) {
+        fact("stacks", checks);
+    }
+    let counts = recording.footer().map(|footer| footer.counts).unwrap_or_default();
+    if let Some(missed) = lost::missed(&counts) {
+        fact("missed", missed);
+    }
+    if counts.events_reordered > 0 {
+        let events = counted(counts.events_reordered, "allocation", "allocations");
+        fact("reordered", format!("{events}, stamped before the free of the same address in another thread"));
+    }
+    if counts.events_late > 0 {
+        let events = counted(counts.events_late, "event", "events");
+        fact("late", format!("{events} that came after their moment had been passed, and stand later"));
     }
     if marks(recording) > 0 {
         fact("reports", format!("{} of memory reporters: `heapledger dmd` has them", count(marks(recording))));
@@ -185,7 +213,7 @@ fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotat
         .iter()
         .flat_map(|image| recording.annotations(image.image))
         .filter_map(|annotation| annotation.ok())
-        .filter(|annotation| annotation.code != STACK_MISMATCH)
+        .filter(|annotation| ![STACK_MISMATCH, UNSEEN_LIBRARY, lost::SANDBOX].contains(&annotation.code))
 }
 
 fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
@@ -389,13 +417,22 @@ struct InfoJson {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
     pauses: Vec<PauseJson>,
+    /// The programs that recorded processes started and that were not recorded.
+    unrecorded: Vec<DepartureJson>,
     events_lost: Option<LostJson>,
+    events_late: Option<u64>,
+    events_reordered: Option<u64>,
+    frees_missed: Option<u64>,
     images: Vec<ImageJson>,
     modules: Vec<ModuleJson>,
     /// What the program calls its scopes, their values and its heaps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     texts: Vec<TextJson>,
+    /// How many stacks are in each class, with `--verify-stacks`.
+    #[serde(flatten)]
+    stack_checks: Option<StackChecksJson>,
     stack_mismatches: Vec<Mismatch>,
+    unseen_libraries: Vec<UnseenLibrary>,
     annotations: Vec<AnnotationJson>,
     chunks: BTreeMap<String, KindSum>,
     damage: Vec<DamageJson>,
@@ -405,11 +442,16 @@ struct InfoJson {
 struct PauseJson {
     from_seconds: f64,
     until_seconds: Option<f64>,
+    stalled: bool,
 }
 
 impl From<&Pause> for PauseJson {
     fn from(pause: &Pause) -> PauseJson {
-        PauseJson { from_seconds: seconds(pause.from), until_seconds: pause.until.map(seconds) }
+        PauseJson {
+            from_seconds: seconds(pause.from),
+            until_seconds: pause.until.map(seconds),
+            stalled: pause.is_stall,
+        }
     }
 }
 

@@ -96,8 +96,17 @@ impl Input {
             warn(Code::Incomplete, format_args!("{} is incomplete", shown(&self.path)));
         }
         self.warn_of(recording.damage());
+        if let Some(sandboxed) = lost::sandboxed(&recording) {
+            warn(Code::Sandboxed, sandboxed);
+        }
+        if let Some(stalls) = lost::stalls(recording.pauses()) {
+            warn(Code::Stalled, stalls);
+        }
         if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
             warn(Code::Lost, lost);
+        }
+        if let Some(missed) = recording.footer().and_then(|footer| lost::missed(&footer.counts)) {
+            warn(Code::MissedFrees, missed);
         }
         Ok(recording)
     }

@@ -1,9 +1,9 @@
 //! Telling what a recording has lost.
 
-use heapledger_recording::Counts;
+use heapledger_recording::{Annotation, Counts, ImageId, Pause, Recording};
 use serde::Serialize;
 
-use crate::format::{count, counted};
+use crate::format::{count, counted, time};
 
 /// Events that were lost, by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -55,6 +55,39 @@ pub(crate) fn told(counts: &Counts) -> Option<String> {
     ))
 }
 
+/// `12 frees were not seen: …`, if any were missed.
+pub(crate) fn missed(counts: &Counts) -> Option<String> {
+    if counts.frees_missed.0 == 0 {
+        return None;
+    }
+    let frees = counted(counts.frees_missed.0, "free was", "frees were");
+    Some(format!("{frees} not seen: addresses of live blocks were handed out again, and what is live may be too much"))
+}
+
+/// When the recorder stood still, if it did: `from 1.2 s to 7.5 s`.
+pub(crate) fn stalls<'a>(pauses: impl IntoIterator<Item = &'a Pause>) -> Option<String> {
+    let mut stalls = pauses.into_iter().filter(|pause| pause.is_stall);
+    let first = stalls.next()?;
+    let until = first.until.map_or("the end".to_owned(), time);
+    let more = match stalls.count() {
+        0 => String::new(),
+        more => format!(", and {} more", counted(more as u64, "time", "times")),
+    };
+    Some(format!("the recorder stood still from {} to {until}{more}, and the program went on", time(first.from)))
+}
+
+/// The code of the annotation that says so.
+pub(crate) const SANDBOX: u32 = 265;
+
+/// How many programs have put themselves in a sandbox, if any have.
+pub(crate) fn sandboxed(recording: &Recording<'_>) -> Option<String> {
+    let is_one = |annotation: &Annotation| annotation.code == SANDBOX;
+    let has_one = |image: ImageId| recording.annotations(image).flatten().any(|annotation| is_one(&annotation));
+    let number = recording.images().iter().filter(|image| has_one(image.image)).count() as u64;
+    let programs = counted(number, "program has put itself in a sandbox", "programs have put themselves in sandboxes");
+    (number > 0).then(|| format!("{programs}: what is new in there, threads, children and programs, is not recorded"))
+}
+
 /// A figure counted call by call: where calls were lost, a lower bound.
 pub(crate) fn at_least(counts: &Counts, figure: String) -> String {
     if counts.events_lost > 0 { format!("≥ {figure}") } else { figure }
@@ -62,7 +95,16 @@ pub(crate) fn at_least(counts: &Counts, figure: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heapledger_core::Blocks;
+
     use super::*;
+
+    #[test]
+    fn missed_frees_are_told() {
+        assert_eq!(missed(&Counts::default()), None);
+        let counts = Counts { frees_missed: Blocks(1_002), ..Counts::default() };
+        assert!(missed(&counts).unwrap().starts_with("1,002 frees were not seen: "));
+    }
 
     #[test]
     fn lost_events_are_told_by_cause() {

@@ -15,12 +15,15 @@ use crate::select::Which;
 
 mod anonymize;
 mod args;
+mod attach;
 
 mod blocks;
 mod check;
 mod code;
 mod control;
+mod cut;
 mod declared;
+mod departures;
 mod diff;
 mod dmd;
 mod doctor;
@@ -42,6 +45,7 @@ mod lost;
 mod merge;
 mod mismatch;
 mod neighbours;
+mod nested;
 mod new_file;
 mod output;
 mod page;
@@ -64,6 +68,7 @@ mod shell;
 mod sizes;
 #[cfg(test)]
 mod snapshots;
+mod stack_checks;
 mod summary;
 mod target;
 mod temporary;
@@ -72,6 +77,7 @@ mod top;
 mod tree;
 mod trim;
 mod types;
+mod unseen;
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -118,6 +124,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
         Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
+        Some(Verb::Attach(attach)) => Err(attach::refuse(&attach.pid)),
         Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
         Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
         Some(Verb::Sample(sample)) => control::sample(sample, out),

@@ -1,63 +1,73 @@
 //! The page that programs serve of themselves, of what this command has read.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use heapledger_page::{Connection, Files, Handler, Options};
+use heapledger_page::{Clients, Files, Handler, Interest, Options};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::output::tell;
 
-/// A request must be whole after this long, and an answer taken.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing is tried after something has failed for want of descriptors or memory.
+const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Serves a page to this machine, until the command is interrupted. `fill` gives it what is to be shown.
 pub(crate) fn serve(title: String, fill: impl FnOnce(&Handler)) -> Result<()> {
     let cannot = |error: io::Error| Failure::caused(Exit::Unexpected, "cannot serve a page", error);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
+    listener.set_nonblocking(true).map_err(cannot)?;
     let base = format!("/{}", token().map_err(cannot)?);
-    let handler = Arc::new(Handler::new(Files(title), Options { base: base.clone(), ..Options::default() }));
+    let handler = Handler::new(Files(title), Options { base: base.clone(), ..Options::default() });
     fill(&handler);
     tell(format_args!("about:memory at http://{}{base}/, until Ctrl-C", listener.local_addr().map_err(cannot)?));
+    let mut clients = Clients::new(|stream: &TcpStream| stream.shutdown(Shutdown::Write));
     loop {
-        // An error is of the connection that was to be, or passes: there will be others.
-        if let Ok((stream, _)) = listener.accept() {
-            let handler = Arc::clone(&handler);
-            let exchange = move || {
-                // Who does not take the answer goes without it.
-                let _ = exchange(stream, &handler);
-            };
-            let _ = thread::Builder::new().spawn(exchange);
+        // It fails for want of descriptors, say: that passes, and is not polled for.
+        if turn(&listener, &mut clients, &handler).is_err() {
+            thread::sleep(BACK_OFF);
         }
     }
 }
 
-fn exchange(mut stream: TcpStream, handler: &Handler) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut connection = Connection::new();
-    let mut bytes = [0; 16 << 10];
-    while !connection.is_over() {
-        if connection.wants_input() {
-            match stream.read(&mut bytes)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => connection.receive(&bytes[..count], handler),
-            }
-        } else {
-            let count = stream.write(connection.output())?;
-            connection.sent(count, handler);
-        }
+/// Waits for something to do, and does it.
+fn turn(listener: &TcpListener, clients: &mut Clients<TcpStream>, handler: &Handler) -> io::Result<()> {
+    let mut descriptors = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+    descriptors.extend(clients.interests().map(|(stream, interest)| {
+        let flags = match interest {
+            Interest::Read => PollFlags::IN,
+            Interest::Write => PollFlags::OUT,
+            Interest::Hangup => PollFlags::RDHUP,
+        };
+        PollFd::from_borrowed_fd(stream.as_fd(), flags)
+    }));
+    // Rounded up: not to turn round in the last millisecond.
+    let timeout = clients.timeout(Instant::now()).map(|timeout| timeout + Duration::from_millis(1));
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut descriptors, timeout.as_ref()) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return Ok(()),
+        Err(error) => return Err(error.into()),
     }
-    // To close before all is read that was sent would take the answer from who sent it.
-    stream.shutdown(Shutdown::Write)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    while stream.read(&mut bytes)? > 0 {}
-    Ok(())
+    let is_ready: Vec<bool> = descriptors.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
+    clients.turn(is_ready[1..].iter().copied(), handler, Instant::now);
+    if !is_ready[0] {
+        return Ok(());
+    }
+    match listener.accept() {
+        Ok((stream, _)) => {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            clients.push(stream, Instant::now());
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// 128 bits that nobody can guess.

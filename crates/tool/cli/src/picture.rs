@@ -189,9 +189,10 @@ impl Panel<'_, '_, '_> {
                 continue;
             }
             let (start, end) = (self.x(pause.from), self.x(until));
+            let what = if pause.is_stall { "the recorder stood still" } else { "recording was paused" };
             let _ = writeln!(
                 self.svg,
-                r##"<rect x="{start}" y="{TOP}" width="{}" height="{AREA}" fill="#eee"><title>recording was paused</title></rect>"##,
+                r##"<rect x="{start}" y="{TOP}" width="{}" height="{AREA}" fill="#eee"><title>{what}</title></rect>"##,
                 (end - start).max(1)
             );
         }

@@ -1,15 +1,16 @@
 //! A running process, which answers over a socket of its own: `format/reports/src/request.rs`, `format/dmd/src/request.rs`.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_reports::request::sockets;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use heapledger_collect::peer::{self, Connected};
+use heapledger_reports::request::SOCKET_PREFIX;
+use heapledger_reports::request::peer::Impostor;
+use rustix::net::{RecvFlags, SendFlags, SocketType};
 
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
@@ -35,34 +36,29 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
         Failure::caused(Exit::Unreadable, format_args!("cannot read {wanted} of process {pid}"), error)
             .hint("it answers processes of its own user, and root's, in the same network namespace")
     };
-    let Some((_, name)) = listening().map_err(cannot)?.into_iter().find(|&(of, _)| of == pid) else {
-        return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(
-            "a program answers once it has called `heapledger::reports::listen()`, or in C `heapledger_listen()`; \
-             see docs/reporters.md",
-        ));
+    let listed = peer::listed_of(SOCKET_PREFIX, pid).map_err(cannot)?;
+    if listed.is_empty() {
+        return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(LISTEN));
+    }
+    let connected = match peer::connect(&listed, Some(pid), SocketType::STREAM, PATIENCE) {
+        Ok(connected) => connected,
+        Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Impostor>()) => {
+            let what = format_args!("process {pid} does not answer, and others in its place are not believed");
+            return Err(Failure::caused(Exit::Unreadable, what, error).code(Code::Impostor).hint(LISTEN));
+        }
+        Err(error) => return Err(cannot(error)),
     };
-    exchange(&name, line, bytes_max, PATIENCE).map_err(cannot)
+    exchange(&connected, line, bytes_max).map_err(cannot)
 }
 
-/// The processes that can be asked, whosever they are, and the names of their sockets.
-pub(crate) fn listening() -> io::Result<Vec<(u32, Vec<u8>)>> {
-    Ok(sockets(&fs::read("/proc/net/unix")?))
-}
+const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C \
+                      `heapledger_listen()`; see docs/reporters.md";
 
-/// What is answered to a line, as far as it may be that long, by a process that may be silent for so long.
-pub(crate) fn exchange(name: &[u8], line: &str, bytes_max: usize, patience: Duration) -> io::Result<Vec<u8>> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, timeout, Some(patience))?;
-    }
-    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
-    // Anybody can take such a name.
-    let (user, own) = (socket_peercred(&socket)?.uid, rustix::process::geteuid());
-    if user != own && !own.is_root() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    rustix::net::send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
-    read(&socket, bytes_max)
+/// Returns the answer to a line, up to the longest that is accepted.
+pub(crate) fn exchange(connected: &Connected, line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let socket = &connected.socket;
+    rustix::net::send(socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
+    read(socket, bytes_max)
 }
 
 fn read(socket: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {

@@ -6,19 +6,26 @@ use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, di
 use heapledger_recording::ExitStatus;
 
 use crate::args::{FileLimit, OnFull, Record, Stacks};
+use crate::attach;
 use crate::code::Code;
+use crate::cut;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::hook;
+use crate::nested;
 use crate::output::{tell, warn};
 use crate::preload::LIBRARY;
 use crate::report;
 use crate::target::{Effect, Finding, Target};
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
+    if let Some(pid) = &arguments.pid {
+        return Err(attach::refuse(pid));
+    }
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "record", "it will not be recorded", arguments.quiet)?;
+    nested::say(&arguments.command, &target, "recorded", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
 
     let mut options = Options::new(arguments.command.clone(), LIBRARY);
@@ -38,6 +45,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         OnFull::Wait => collect::OnFull::Wait,
         OnFull::Drop => collect::OnFull::Drop,
     };
+    options.stall_timeout = arguments.stall_timeout.0;
     options.duration = arguments.duration;
     options.begin = match arguments.start_after {
         _ if arguments.start_paused => Begin::OnRequest,
@@ -64,13 +72,12 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     };
     let outcome = collect::record(&options, &mut observe).map_err(failure)?;
 
-    if !arguments.quiet {
-        report::print(&outcome, target.obstacle());
+    // That a recording is lost is said in any case, and before all figures.
+    if let Some(problem) = &outcome.problem {
+        tell(cut::failure(&outcome, problem));
     }
-    // That a recording is lost is said in any case.
-    if let Some(problem) = outcome.problem {
-        let failure = Failure::caused(Exit::Unexpected, "the recording ended before the program did", problem);
-        tell(failure.code(Code::Ended));
+    if !arguments.quiet {
+        report::print(&outcome, &target);
     }
     match outcome.exit {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
@@ -106,6 +113,10 @@ pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> 
             warn(*code, format_args!("{finding}{what_follows}\n{}", hint_lines(hint)));
         }
     }
+    // Which of them is started, the script decides.
+    for finding in target.findings_of_starts().into_iter().filter(|_| !is_quiet) {
+        warn(finding.code, format_args!("{finding} (the script may start it)\n{}", hint_lines(&finding.hint)));
+    }
     Ok(())
 }
 
@@ -117,6 +128,13 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.on_full == OnFull::Drop {
         options.push("--on-full drop".to_owned());
+    }
+    match arguments.stall_timeout.0 {
+        None => options.push("--stall-timeout never".to_owned()),
+        Some(time) if time != Options::new(Vec::new(), LIBRARY).stall_timeout.unwrap_or_default() => {
+            options.push(format!("--stall-timeout {}s", time.as_secs_f64()));
+        }
+        Some(_) => {}
     }
     if let Some(time) = arguments.duration {
         options.push(format!("--duration {}s", time.as_secs_f64()));

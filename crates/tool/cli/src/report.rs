@@ -6,13 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
-use heapledger_collect::Outcome;
+use heapledger_collect::{Error, Outcome};
 use heapledger_core::Bytes;
-use heapledger_recording::{Footer, Live, RunCosts, StackCounts};
+use heapledger_recording::{Footer, Live, RunCosts};
 use heapledger_reports::{Layout, Tree};
 
 use crate::args::Symbols;
 use crate::code::Code;
+use crate::cut::Readable;
+use crate::departures;
 use crate::error::hint_lines;
 use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
@@ -21,29 +23,45 @@ use crate::lost;
 use crate::output::{tell, warn};
 use crate::ranks::{Columns, Depth, row};
 use crate::sampled;
-use crate::target::Finding;
+use crate::stack_checks;
+use crate::target::{Finding, Target};
+use crate::unseen;
 
 /// Functions in the table.
 const ROWS: usize = 5;
 
-pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
-    if outcome.footer.counts.allocations.0 == 0 {
-        nothing(outcome, obstacle);
-    } else {
+pub(crate) fn print(outcome: &Outcome, target: &Target) {
+    let has_allocations = outcome.footer.counts.allocations.0 > 0;
+    // The file is all that there is, whatever was recorded.
+    let is_cut = matches!(outcome.problem, Some(Error::WriteOutput { .. }));
+    let has_table = if is_cut { rest(&outcome.output) } else { has_allocations };
+    if !has_allocations && !is_cut {
+        nothing(outcome, target.obstacle());
+    }
+    if has_allocations {
         if !outcome.command_recorded() {
             warn(Code::NotRecorded, "the program itself could not be recorded; the figures are of what it started");
         }
-        tell(totals(&outcome.footer, outcome.processes.len()));
+        if !is_cut {
+            let mut totals = totals(&outcome.footer, outcome.processes.len());
+            if outcome.departures_count > 0 {
+                totals = format!("{totals} · {}", departures::how_many(outcome.departures_count));
+            }
+            tell(totals);
+        }
         if let Some(notice) = notice(&outcome.output) {
             tell(format_args!("heapledger: {notice}"));
         }
         if let Some(costs) = costs(&outcome.footer.costs) {
             tell(format_args!("heapledger: {costs}"));
         }
+    }
+    if has_table {
         table(&outcome.output);
     }
-    if let Some(checks) = stack_checks(&outcome.footer.counts.stacks) {
-        tell(format_args!("heapledger: {checks}"));
+    departures::tell_of(outcome, target);
+    if let Some(checks) = stack_checks::told(&outcome.footer.counts.stacks) {
+        tell(format_args!("heapledger: stacks: {checks}"));
     }
     if outcome.footer.counts.stacks.mismatched > 0 {
         let name = shown(&outcome.output);
@@ -53,11 +71,23 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
     if !outcome.clock_reliable {
         warn(Code::Clock, "this machine's clock does not order events of different processors reliably");
     }
+    if let Some(sandboxed) = sandboxed(&outcome.output) {
+        warn(Code::Sandboxed, sandboxed);
+    }
+    if let Some(stalls) = lost::stalls(&outcome.stalls) {
+        warn(Code::Stalled, stalls);
+    }
     if let Some(lost) = lost::told(&outcome.footer.counts) {
         warn(Code::Lost, lost);
     }
+    if let Some(missed) = lost::missed(&outcome.footer.counts) {
+        warn(Code::MissedFrees, missed);
+    }
+    if let Some(told) = unseen_libraries(&outcome.output) {
+        warn(Code::UnseenLibrary, told);
+    }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
-    if running > 0 && !outcome.time_is_up {
+    if running > 0 && !outcome.time_is_up && outcome.problem.is_none() {
         let who = counted(running, "process is still running, and goes", "processes are still running, and go");
         tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
     }
@@ -69,23 +99,20 @@ pub(crate) fn print(outcome: &Outcome, obstacle: Option<&Finding>) {
             tell(format_args!("heapledger: wrote {files}, the last of them {name} ({})", bytes(outcome.bytes_written)));
         }
     }
-    if outcome.footer.counts.allocations.0 > 0 {
+    if has_table {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }
 }
 
-/// How stacks compare with the C library's, where that was asked for.
-pub(crate) fn stack_checks(stacks: &StackCounts) -> Option<String> {
-    if !stacks.were_verified() {
-        return None;
-    }
-    let mut text = format!("stacks: {} verified, {} mismatched", count(stacks.verified), count(stacks.mismatched));
-    let incomparable = [(stacks.unasked, "glibc could not be asked"), (stacks.outlasting, "glibc's end first")];
-    for (number, why) in incomparable.into_iter().filter(|(number, _)| *number > 0) {
-        // Writing to a String cannot fail.
-        let _ = write!(text, ", {} not comparable ({why})", count(number));
-    }
-    Some(text)
+/// Says what can be read of a file that could not be written to its end. True if there are events in it.
+fn rest(path: &Path) -> bool {
+    let Some(Readable { events, until }) = Readable::of(path) else {
+        tell("heapledger: nothing of the file can be read");
+        return false;
+    };
+    let number = counted(events, "event", "events");
+    tell(format_args!("heapledger: what can be read of the file: {number}, until {}", time(until)));
+    events > 0
 }
 
 /// That there is nothing, and why.
@@ -141,6 +168,17 @@ fn totals(footer: &Footer, processes: usize) -> String {
 fn notice(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     sampled::notice(&input.recording().ok()?)
+}
+
+fn unseen_libraries(path: &Path) -> Option<String> {
+    let input = Input::map(path).ok().filter(|_| path.is_file())?;
+    unseen::told(&input.recording().ok()?)
+}
+
+/// That programs in it are in sandboxes, if they are.
+fn sandboxed(path: &Path) -> Option<String> {
+    let input = Input::map(path).ok().filter(|_| path.is_file())?;
+    lost::sandboxed(&input.recording().ok()?)
 }
 
 /// What the recording cost, as far as it was measured.
@@ -215,10 +253,14 @@ fn print_table(table: &Tree) -> std::fmt::Result {
     Ok(())
 }
 
-/// A file name as it can be typed in a shell.
-fn quoted(name: &str) -> String {
+/// A word as it can be typed in a shell.
+pub(crate) fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:=@%".contains(character);
-    if name.chars().all(is_plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
+    if !name.is_empty() && name.chars().all(is_plain) {
+        name.to_owned()
+    } else {
+        format!("'{}'", name.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use heapledger_recording::ExitStatus;
 use crate::args::Run;
 use crate::error::Result;
 use crate::hook;
+use crate::nested;
 use crate::preload::LIBRARY;
 use crate::record::{failure, say};
 use crate::target::Target;
@@ -16,6 +17,7 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let hooks = hook::libraries(&arguments.hook)?;
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "run with hooks", "it will run without hooks", arguments.quiet)?;
+    nested::say(&arguments.command, &target, "run with hooks", arguments.quiet);
     match collect::run(&arguments.command, LIBRARY, &hooks).map_err(failure)? {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),

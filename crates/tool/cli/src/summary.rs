@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::{self, Symbols};
+use crate::code::Code;
 use crate::declared::Declared;
+use crate::departures::{self, DepartureJson};
 use crate::error::Result;
 use crate::format::{bytes, count, duration, percent, time};
 use crate::input::{Input, shown};
@@ -22,6 +24,8 @@ use crate::question::{Question, SelectionJson};
 use crate::ranks::AmountJson;
 use crate::sampled::{self, RateJson, TotalErrorsJson, rates_json};
 use crate::select::Which;
+use crate::stack_checks::{self, StackChecksJson};
+use crate::unseen::{self, UnseenLibrary};
 
 pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
@@ -106,6 +110,7 @@ struct CountsJson {
     blocks_live_end: u64,
     temporary_allocations: u64,
     frees_unknown: u64,
+    frees_missed: u64,
     stamps_unknown: u64,
     frees_inherited: u64,
     bytes_inherited_live_end: u64,
@@ -114,15 +119,12 @@ struct CountsJson {
     events_lost_by_cause: LostJson,
     frees_paused: u64,
     events_late: u64,
+    events_reordered: u64,
     threads: u64,
     stacks_truncated: u64,
     stacks_dropped: u64,
-    stacks_verified: u64,
-    stacks_mismatched: u64,
-    /// The sum of the two that follow.
-    stacks_incomparable: u64,
-    stacks_incomparable_unasked: u64,
-    stacks_incomparable_outlasting: u64,
+    #[serde(flatten)]
+    stack_checks: StackChecksJson,
     /// Of a sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_errors: Option<TotalErrorsJson>,
@@ -144,6 +146,7 @@ impl CountsJson {
             blocks_live_end: counts.blocks_live_end.0,
             temporary_allocations: counts.temporary_allocations.0,
             frees_unknown: counts.frees_unknown.0,
+            frees_missed: counts.frees_missed.0,
             stamps_unknown: counts.stamps_unknown,
             frees_inherited: counts.frees_inherited.0,
             bytes_inherited_live_end: counts.bytes_inherited_live_end.0,
@@ -152,14 +155,11 @@ impl CountsJson {
             events_lost_by_cause: LostJson::new(counts),
             frees_paused: counts.frees_paused.0,
             events_late: counts.events_late,
+            events_reordered: counts.events_reordered,
             threads: counts.threads,
             stacks_truncated: counts.stacks.truncated,
             stacks_dropped: counts.stacks.dropped,
-            stacks_verified: counts.stacks.verified,
-            stacks_mismatched: counts.stacks.mismatched,
-            stacks_incomparable: counts.stacks.unasked.saturating_add(counts.stacks.outlasting),
-            stacks_incomparable_unasked: counts.stacks.unasked,
-            stacks_incomparable_outlasting: counts.stacks.outlasting,
+            stack_checks: StackChecksJson::new(&counts.stacks),
             standard_errors: counts.errors.map(TotalErrorsJson::from),
         }
     }
@@ -182,6 +182,10 @@ struct SessionJson {
     #[serde(flatten)]
     declared: Declared,
     processes: Vec<ProcessJson>,
+    /// Libraries whose calls of the allocator are not recorded.
+    unseen_libraries: Vec<UnseenLibrary>,
+    /// The programs that recorded processes started and that were not recorded.
+    unrecorded: Vec<DepartureJson>,
     damage: Vec<DamageJson>,
 }
 
@@ -258,6 +262,8 @@ fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> 
         }),
         declared,
         processes: totals.processes.iter().map(|process| process_json(recording, process)).collect(),
+        unseen_libraries: unseen::libraries(recording),
+        unrecorded: departures::json(recording),
         damage: recording.damage().iter().chain(&totals.damage).map(DamageJson::from).collect(),
     }
 }
@@ -369,12 +375,19 @@ fn print(
     if counts.frees_unknown.0 > 0 {
         fact("frees of unknown blocks", count(counts.frees_unknown.0), "not recorded when allocated".to_owned());
     }
+    if counts.frees_missed.0 > 0 {
+        let note = format!("of blocks whose addresses were handed out again [{}]", Code::MissedFrees);
+        fact("missed frees", count(counts.frees_missed.0), note);
+    }
     if counts.stamps_unknown > 0 {
         fact(
             "stamps of unknown blocks",
             count(counts.stamps_unknown),
             "not live, or not recorded when allocated".to_owned(),
         );
+    }
+    if let Some(told) = unseen::told(recording) {
+        fact("unseen", String::new(), told);
     }
     fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
     fact("threads", count(counts.threads), String::new());
@@ -389,7 +402,7 @@ fn print(
             out.aside(format_args!("and {more} more: --json lists them all"))?;
         }
     }
-    Ok(())
+    departures::print(recording, out)
 }
 
 /// What is not as it should be about stacks, and how they compare with the C library's.
@@ -397,8 +410,6 @@ fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     let of_interest = [
         ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept"),
         ("stacks incomplete", stacks.dropped, "a frame has no usable unwind information"),
-        ("stacks not comparable", stacks.unasked, "glibc could not be asked"),
-        ("stacks not comparable", stacks.outlasting, "glibc's end first"),
     ];
     if stacks.were_verified() {
         fact("stacks verified", count(stacks.verified), "the same as glibc's".to_owned());
@@ -407,6 +418,10 @@ fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     }
     for (name, number, note) in of_interest.into_iter().filter(|(_, number, _)| *number > 0) {
         fact(name, count(number), note.to_owned());
+    }
+    let name = if stacks.were_verified() { "stacks incomparable" } else { "stacks missing" };
+    for (number, reason) in stack_checks::incomparable(stacks) {
+        fact(name, count(number), reason.to_owned());
     }
 }
 

@@ -4,6 +4,8 @@
 //! table of the program file (at most [`heap::NAMES_MAX`] bytes); no libraries, no debug information.
 
 pub(crate) mod heap;
+mod launcher;
+mod runtime;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -29,8 +31,21 @@ pub(crate) struct Target {
     pub(crate) scripts: Vec<PathBuf>,
     /// The executable: the program, or the interpreter of a script. `None` when there is none.
     pub(crate) file: Option<PathBuf>,
+    /// True if the program defines malloc and seems to call the next one, which is recorded.
+    pub(crate) wraps_malloc: bool,
     /// What stands in the way, the worst first.
     pub(crate) findings: Vec<Finding>,
+    /// The programs that a shell script starts by `exec`.
+    pub(crate) starts: Vec<Start>,
+}
+
+/// A program that a script starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// Its name, as the script has it.
+    pub(crate) word: String,
+    /// The program, if that can be told.
+    pub(crate) target: Option<Target>,
 }
 
 /// Something about a program, or a machine, that a person who records should know.
@@ -64,6 +79,11 @@ impl fmt::Display for Finding {
 impl Target {
     /// Looks at the program of this name, as a shell would find it.
     pub(crate) fn inspect(program: &OsStr) -> Target {
+        Target::inspect_within(program, SCRIPTS_MAX)
+    }
+
+    /// Looks at it, and at what its scripts start, so many scripts deep.
+    fn inspect_within(program: &OsStr, scripts_max: usize) -> Target {
         let mut target = Target::default();
         let Some(mut file) = find(program, std::env::var_os("PATH")) else { return target };
         // A script is run by its interpreter; the usual `env NAME` by that program.
@@ -71,10 +91,40 @@ impl Target {
             let Some(interpreter) = interpreter(&file) else { break };
             target.scripts.push(std::mem::replace(&mut file, interpreter));
         }
-        target.findings = check(&file);
+        (target.findings, target.wraps_malloc) = check(&file);
         target.findings.sort_by_key(|finding| finding.effect);
+        if let Some(script) = target.scripts.last().filter(|_| scripts_max > 0 && launcher::is_shell(&file)) {
+            let start = |(word, program): (String, Option<PathBuf>)| {
+                let target = program.map(|program| Target::inspect_within(program.as_os_str(), scripts_max - 1));
+                Start { word, target: target.filter(|target| target.file.is_some()) }
+            };
+            target.starts = launcher::started_by(script).into_iter().map(start).collect();
+        }
         target.file = file.exists().then_some(file);
         target
+    }
+
+    /// True if it is a script of a shell, which may start anything.
+    pub(crate) fn is_shell_script(&self) -> bool {
+        !self.scripts.is_empty() && self.file.as_deref().is_some_and(launcher::is_shell)
+    }
+
+    /// Returns what there is to say about the programs that a script starts, as far as they can be told; each once.
+    pub(crate) fn findings_of_starts(&self) -> Vec<&Finding> {
+        let mut findings: Vec<&Finding> = vec![];
+        for target in self.starts.iter().filter_map(|start| start.target.as_ref()) {
+            for finding in target.findings.iter().chain(target.findings_of_starts()) {
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+            }
+        }
+        findings
+    }
+
+    /// Returns what there is to say about an executable that a recorded program started. Empty if it is gone.
+    pub(crate) fn findings_of(file: &Path) -> Vec<Finding> {
+        check(file).0
     }
 
     /// What keeps it from being recorded, if anything is seen.
@@ -82,6 +132,9 @@ impl Target {
         self.findings.first().filter(|finding| finding.effect <= Effect::Unrecorded)
     }
 }
+
+/// Scripts that start scripts.
+const SCRIPTS_MAX: usize = 3;
 
 /// The file that a shell would run.
 fn find(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
@@ -107,8 +160,8 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     Some(interpreter.to_owned())
 }
 
-/// What there is to say about an executable file.
-fn check(path: &Path) -> Vec<Finding> {
+/// Returns what there is to say about an executable file, and whether it seems to wrap malloc.
+fn check(path: &Path) -> (Vec<Finding>, bool) {
     let mut findings = vec![];
     let mut find = |code, effect, text: fmt::Arguments<'_>, hint: &str| {
         let text = format!("`{}` {text}", path.display());
@@ -118,18 +171,18 @@ fn check(path: &Path) -> Vec<Finding> {
         let why = format_args!("is on a file system that is mounted noexec");
         find(Code::NoExec, Effect::Unrecorded, why, "copy it to another file system");
     }
-    let Ok(file) = File::open(path) else { return findings };
-    let Ok(metadata) = file.metadata() else { return findings };
+    let Ok(file) = File::open(path) else { return (findings, false) };
+    let Ok(metadata) = file.metadata() else { return (findings, false) };
     let cache = ReadCache::new(file);
     let elf = match FileKind::parse(&cache) {
         Ok(FileKind::Elf64) => elf::FileHeader64::<Endianness>::parse(&cache).ok(),
         Ok(FileKind::Elf32) => None,
-        _ => return findings,
+        _ => return (findings, false),
     };
     let Some(elf) = elf.filter(|elf| is_own_machine(elf)) else {
         let why = format_args!("is not a 64-bit program for this processor");
         find(Code::OtherMachine, Effect::Refused, why, "build it for this machine");
-        return findings;
+        return (findings, false);
     };
     if has_other_rights(path, &metadata) {
         let why = format_args!("runs with other rights than yours (set-user-ID or the like)");
@@ -150,8 +203,9 @@ fn check(path: &Path) -> Vec<Finding> {
     }
     let is_obstructed = !findings.is_empty();
     // Of what cannot be recorded anyway, only the language is of interest.
-    findings.extend(heap::check(path, elf, &cache).filter(|finding| !is_obstructed || finding.code == Code::Go));
-    findings
+    let (of_heap, wraps_malloc) = heap::check(path, elf, &cache);
+    findings.extend(of_heap.into_iter().filter(|finding| !is_obstructed || finding.code == Code::Go));
+    (findings, wraps_malloc)
 }
 
 pub(crate) fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
@@ -192,7 +246,7 @@ mod tests {
 
     /// What is wrong with a file.
     fn codes(path: &Path) -> Vec<Code> {
-        check(path).iter().map(|finding| finding.code).collect()
+        check(path).0.iter().map(|finding| finding.code).collect()
     }
 
     #[test]
@@ -201,7 +255,7 @@ mod tests {
             assert_eq!(Target::inspect(program.as_ref()).findings, [], "{program}");
         }
         let own = std::env::current_exe().unwrap();
-        assert_eq!(check(&own), []);
+        assert_eq!(check(&own), (vec![], false));
     }
 
     #[test]

@@ -322,7 +322,8 @@ fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<
     }
     for pause in &view.history.pauses {
         let until = pause.until.map_or("the end".to_owned(), time);
-        out.aside(format_args!("recording was paused from {} to {until}", time(pause.from)))?;
+        let what = if pause.is_stall { "the recorder stood still" } else { "recording was paused" };
+        out.aside(format_args!("{what} from {} to {until}", time(pause.from)))?;
     }
     if !has_memory {
         out.aside("nobody looked at resident memory while this was recorded")?;
@@ -430,7 +431,13 @@ impl TimelineJson {
             times_seconds: view.times.iter().copied().map(seconds).collect(),
             groups: view.layers.iter().map(|layer| json!({ "name": layer.name, "bytes": layer.bytes })).collect(),
             pauses: (view.history.pauses.iter())
-                .map(|pause| json!({ "from_seconds": seconds(pause.from), "until_seconds": pause.until.map(seconds) }))
+                .map(|pause| {
+                    json!({
+                        "from_seconds": seconds(pause.from),
+                        "until_seconds": pause.until.map(seconds),
+                        "stalled": pause.is_stall,
+                    })
+                })
                 .collect(),
         }
     }

@@ -32,6 +32,9 @@ const EXPORTED: &[&str] = &[
     "calloc",
     "cfree",
     "dlclose",
+    "dlmopen",
+    "dlopen",
+    "dlsym",
     "execl",
     "execle",
     "execlp",
@@ -53,9 +56,11 @@ const EXPORTED: &[&str] = &[
     "posix_memalign",
     "posix_spawn",
     "posix_spawnp",
+    "prctl",
     "pvalloc",
     "realloc",
     "reallocarray",
+    "syscall",
     "system",
     "valloc",
 ];
@@ -167,9 +172,10 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
             let allowed = [UNDEFINED_ALLOWED, CHECKER_UNDEFINED_ALLOWED].concat();
             assert!(name.is_empty() || allowed.contains(&name), "undefined symbol {name}");
         } else if symbol.is_definition() {
-            // C++'s operators, and what makes it a hook library; never the malloc family.
+            // C++'s operators, the ends of a process, and what makes it a hook library; never the malloc family.
             let is_operator = ["_Znw", "_Zna", "_Zdl", "_Zda"].iter().any(|start| name.starts_with(start));
-            assert!(is_operator || name.starts_with("heapledger_hook_"), "{name}");
+            let is_end = ["_exit", "_Exit", "sigaction", "signal"].contains(&name);
+            assert!(is_operator || is_end || name.starts_with("heapledger_hook_"), "{name}");
         }
     }
 }

@@ -22,7 +22,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     recvmsg, sendmsg,
 };
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::Error;
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
@@ -185,6 +185,8 @@ impl State {
     /// Waits for something to happen, and deals with it.
     fn round(&mut self, patience: Option<Duration>) {
         let ready = self.wait(patience);
+        // A client waits for its answer as long as others get theirs.
+        self.page.beat_of_broker();
         // Ends come before requests: the pid of an ended process may be another's by now.
         self.processes_ended(ready.processes);
         self.serve_clients(&ready.clients);
@@ -330,7 +332,10 @@ impl State {
             kind if kind == RequestKind::Probe as u32 => {
                 Some((Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 }, Vec::new()))
             }
-            kind if kind == RequestKind::Decline as u32 => self.refuse(),
+            kind if kind == RequestKind::Decline as u32 => {
+                self.inbox.post([News::Declined { image: ImageId(request.image), stamp: units(arch::ticks()) }]);
+                self.refuse()
+            }
             _ => None,
         }
     }
@@ -427,7 +432,8 @@ impl State {
 
     /// The process at the other end of a connection.
     fn peer(&self, connection: BorrowedFd<'_>) -> Option<(u32, OwnedFd)> {
-        let pid = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
+        // One in another pid namespace has no number here.
+        let pid = Pid::from_raw(unix::peer(connection).ok()?.pid.cast_signed())?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // As long as the connection stands the pid is still that of the process that made it.
         let mut entry = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
@@ -471,8 +477,8 @@ mod tests {
     #[test]
     fn the_news_of_a_process_come_in_order() {
         let session = Session::new().unwrap();
-        let environment = session.to_environment(false);
-        let page = Arc::new(crate::session::page(0, Default::default()).unwrap());
+        let environment = session.to_environment(false, false);
+        let page = Arc::new(crate::session::page(0, Default::default(), None).unwrap());
         let inbox = Arc::new(Inbox::default());
         let broker = Broker::start(session, page, Arc::clone(&inbox), Arc::default(), 256 << 10).unwrap();
         drop(environment);

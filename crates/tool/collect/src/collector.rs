@@ -17,14 +17,17 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId, arch, sys};
 use heapledger_ledger::{Ledger, Session as LedgerSession};
 use heapledger_recording::{
-    Compressor, Counts, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, Pause,
-    ProcessCounts, Record, RunCosts, Sampling, Session as SessionRecord, Site, StackCounts, Time, Timeline,
+    Compressor, Counts, Departure, ExitStatus, Footer, ImageEnd, ImageEndReason, ImageId, ImageOrigin, ImageStart,
+    Live, Pause, ProcessCounts, Record, RunCosts, Sampling, Session as SessionRecord, Site, StackCounts, Time,
+    Timeline,
 };
 use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::ImageCounters;
 
+use crate::awaited::WAIT;
 use crate::clock::{Clock, Reading};
+use crate::departures::Departures;
 use crate::error::Error;
 use crate::forks::Forks;
 use crate::image::{Image, Noted, Shared, errors};
@@ -49,11 +52,17 @@ const BUSY_PATIENCE_AT_END: Duration = Duration::from_millis(50);
 const BACKLOG_MAX: usize = 32 << 20;
 /// The most events that a round merges, so that the rings are looked at again.
 const ROUND_EVENTS_MAX: u64 = 1 << 19;
+/// The same while files are rotated, which happens between rounds; and the least number of events in such a file. One that is just
+/// begun has blocks and stacks from before, however many: it is for events.
+const PART_EVENTS_MIN: u64 = 1 << 16;
 /// How long to sleep after activity, and at the most.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Chunks are written at the latest after this.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most forked children of an image that are named as unrecorded.
+const UNREACHED_MAX: u32 = 1000;
 
 /// A recording without events is replaced after this time, then after twice that, and so on up to the other.
 const SNAPSHOT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -197,6 +206,7 @@ impl Collector {
             texts: Texts::default(),
             forks: Forks::default(),
             timeline: Timeline::new(),
+            departures: Departures::default(),
             compressor: Compressor::new(),
             writer,
             keeps_nodes: session.part > 0,
@@ -213,7 +223,7 @@ impl Collector {
             pool,
             command,
             command_has_come: false,
-            order: Order { clock, reached: 0, stamp_max: 0 },
+            order: Order { wait: clock.units(WAIT.as_nanos() as u64), clock, reached: 0, stamp_max: 0 },
             shared,
             slots: Vec::new(),
             processes: Vec::new(),
@@ -277,6 +287,7 @@ impl Collector {
 
     /// Takes what has come, and merges what is complete.
     pub(crate) fn round(&mut self) {
+        self.page.beat();
         let stamp = units(arch::ticks());
         self.take_news();
         let clock = &self.order.clock;
@@ -300,6 +311,10 @@ impl Collector {
         // After the last look: we may have been stopped for any time since the first.
         let clock = &self.order.clock;
         self.order.stamp_max = units(arch::ticks()).saturating_add(clock.units(1_000_000_000));
+        // There is room again: whoever has gone on without us waits again.
+        if let Some(ticks) = self.page.end_stall() {
+            self.note_stall(Time(self.order.clock.time(units(ticks))));
+        }
         let is_cut = self.merge(now.floor);
         self.retire();
         // Activity that a pause of the longest sort would not let pile up to much is none.
@@ -335,7 +350,7 @@ impl Collector {
                 }
                 News::Resumed { stamp } => {
                     let until = Time(self.order.clock.time(stamp));
-                    if let Some(pause) = self.pauses.last_mut() {
+                    if let Some(pause) = self.pauses.iter_mut().rfind(|pause| !pause.is_stall) {
                         pause.until = Some(until);
                         self.shared.records.push(Record::Pause(*pause));
                     }
@@ -345,18 +360,42 @@ impl Collector {
                     self.rate(from, rate);
                 }
                 News::Save { stamp, done } => self.saves.push((stamp, done)),
+                News::Declined { image, stamp } => self.decline(image, stamp),
                 News::Refused => self.was_refused = true,
             }
         }
         self.news = news;
     }
 
+    /// An image could not take what it was given.
+    fn decline(&mut self, image: ImageId, stamp: u64) {
+        let Some(slot) = self.slots.get(image.0 as usize) else { return };
+        let departure = self.shared.departures.decline(&slot.start, Time(self.order.clock.time(stamp)));
+        self.shared.records.extend(departure.map(Record::Departure));
+    }
+
+    /// Writes the programs that are known to run unrecorded by now; at the end, all.
+    fn write_departures(&mut self, now: Option<Time>) {
+        let slots = &self.slots;
+        let pid_of = |image: ImageId| slots.get(image.0 as usize).map_or(0, |slot| slot.start.pid);
+        let settled = self.shared.departures.settle(now, pid_of);
+        self.shared.records.extend(settled.into_iter().map(Record::Departure));
+    }
+
     /// Allocations have not been recorded from this moment on.
     pub(crate) fn pause(&mut self, from: Time) {
-        let pause = Pause { from, until: None };
+        let pause = Pause { from, until: None, is_stall: false };
         self.pauses.push(pause);
         self.shared.paused_from.get_or_insert(from);
         self.shared.records.push(Record::Pause(pause));
+    }
+
+    /// Programs have gone on without us from this moment until now.
+    fn note_stall(&mut self, from: Time) {
+        let until = self.now();
+        let stall = Pause { from: from.min(until), until: Some(until), is_stall: true };
+        self.pauses.push(stall);
+        self.shared.records.push(Record::Pause(stall));
     }
 
     /// Blocks have been sampled at this rate from this moment on.
@@ -383,6 +422,9 @@ impl Collector {
             argv: new.argv,
             carried: None,
         };
+        if new.fork.is_none() {
+            self.shared.departures.introduce(new.pid, new.stamp);
+        }
         self.slots.push(Slot {
             start,
             fork: new.fork,
@@ -509,7 +551,8 @@ impl Collector {
 
     /// Merges what is complete. True if there was too much for one round.
     fn merge(&mut self, floor: u64) -> bool {
-        let events_max = self.shared.events + ROUND_EVENTS_MAX;
+        let round_max = if self.session.part > 0 { PART_EVENTS_MIN } else { ROUND_EVENTS_MAX };
+        let events_max = self.shared.events + round_max;
         let mut heap = std::mem::take(&mut self.merge);
         heap.clear();
         let mut horizon = u64::MAX;
@@ -534,6 +577,7 @@ impl Collector {
             // Who comes after an end must not meet what was live before.
             self.finish_ended(key);
             self.run(index, limit);
+            self.resume(self.sources[index].image, &mut heap);
             match self.sources[index].next {
                 Some(key) => heap.push(Reverse((key, index))),
                 None => horizon = horizon.min(self.sources[index].limit()),
@@ -571,6 +615,28 @@ impl Collector {
         let Stage::Running(running) = &mut slot.stage else { return };
         if source.run(running, &mut self.shared, &mut self.order, limit).is_err() {
             slot.lost.add_unreadable(source.give_up());
+        }
+    }
+
+    /// Lets allocations of an image go on for which a free has come: of several of one address, the earliest.
+    #[inline(always)]
+    fn resume(&mut self, image: usize, heap: &mut BinaryHeap<Reverse<(Key, usize)>>) {
+        while let Stage::Running(running) = &mut self.slots[image].stage
+            && let Some(address) = running.freed_awaited()
+        {
+            let waiting = self.sources.iter().enumerate().filter(|(_, source)| source.image == image);
+            let waiting = waiting.filter_map(|(index, source)| Some((source.waiting?, index)));
+            let earliest = waiting.filter(|(waiting, _)| waiting.address == address).min_by_key(|(one, _)| one.stamp);
+            if let Some((_, index)) = earliest
+                && let Some(key) = self.sources[index].resume(self.order.reached)
+            {
+                running.awaited.resume(address);
+                heap.retain(|Reverse((_, other))| *other != index);
+                heap.push(Reverse((key, index)));
+            } else {
+                // Its ring was given up.
+                running.awaited.remove(address, false);
+            }
         }
     }
 
@@ -632,6 +698,14 @@ impl Collector {
         self.note_private_bytes();
         let slot = &mut self.slots[index];
         let Stage::Running(image) = std::mem::replace(&mut slot.stage, Stage::Over) else { return };
+        if let Some(counters) = slot.common.as_deref().map(image_counters) {
+            let pids = counters.unreached.iter().map(|pid| pid.load(Ordering::Relaxed)).chain(std::iter::repeat(0));
+            let count = counters.children_unreached.load(Ordering::Relaxed).min(UNREACHED_MAX);
+            for child in pids.take(count as usize) {
+                let departure = self.shared.departures.unreached(&slot.start, child);
+                self.shared.records.extend(departure.map(Record::Departure));
+            }
+        }
         // It may have ended a little before this part began, or before what others did until it was noticed.
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
         let time = time.max(self.session.begins).max(self.shared.timeline.last_time());
@@ -697,6 +771,7 @@ impl Collector {
             }
         }
         self.write_settled_sites(false);
+        self.write_departures(Some(now));
         self.shared.flush_records();
         if !self.shared.keeps_events && now >= self.next_snapshot {
             self.write_snapshot(now);
@@ -724,12 +799,10 @@ impl Collector {
 
     /// Whether the present file is this old or this long.
     pub(crate) fn is_part_full(&self, age: Option<Duration>, length: Option<u64>) -> bool {
-        // One that is just begun has blocks and stacks from before, however many: it is for events.
-        const EVENTS_MIN: u64 = 1 << 16;
         let writer = &self.shared.writer;
         let is_long = |length| {
             let has_begun = writer.parts() + 1 == self.session.part;
-            has_begun && self.shared.events - self.events_before >= EVENTS_MIN && writer.bytes_written() >= length
+            has_begun && self.shared.events - self.events_before >= PART_EVENTS_MIN && writer.bytes_written() >= length
         };
         let is_due = age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long);
         // A file in which nobody runs would be empty, and the last one of the session does not say how it ended.
@@ -911,6 +984,7 @@ impl Collector {
     pub(crate) fn finish(mut self, end: &SessionEnd) -> Finished {
         self.take_news();
         self.write_settled_sites(true);
+        self.write_departures(None);
         for slot in &mut self.slots {
             if slot.start.pid == self.command && matches!(slot.ended, Some((ImageEndReason::Exit, _))) {
                 // The process of the command is the first with its pid, and was there until we waited for it.
@@ -937,7 +1011,10 @@ impl Collector {
         self.shared.flush_records();
 
         let now = self.now();
-        let Shared { writer, timeline, failure, .. } = self.shared;
+        let Shared { writer, timeline, failure, departures, events, .. } = self.shared;
+        let departures = departures.into_listed();
+        let events_of_file = events - self.events_before;
+        let stalls = self.pauses.into_iter().filter(|pause| pause.is_stall).collect();
         writer.send(Job::Timeline(None, timeline.finish()));
         let footer = Footer {
             time: now,
@@ -963,7 +1040,16 @@ impl Collector {
         outcome::add_part(&mut counts, &total);
         let footer = Footer { complete: footer.complete && failure.is_none(), counts, ..footer };
         let command_has_come = self.command_has_come;
-        Finished { command_has_come, footer, processes, bytes_written: written, failure }
+        Finished {
+            command_has_come,
+            footer,
+            events_of_file,
+            stalls,
+            processes,
+            departures,
+            bytes_written: written,
+            failure,
+        }
     }
 }
 
@@ -972,7 +1058,12 @@ impl Collector {
 pub(crate) struct Finished {
     pub(crate) command_has_come: bool,
     pub(crate) footer: Footer,
+    /// Events that were merged since the last file began.
+    pub(crate) events_of_file: u64,
+    pub(crate) stalls: Vec<Pause>,
     pub(crate) processes: Vec<ProcessOutcome>,
+    /// How many programs and processes ran unrecorded, and the first of them.
+    pub(crate) departures: (u64, Vec<Departure>),
     pub(crate) bytes_written: u64,
     pub(crate) failure: Option<Failed>,
 }
@@ -997,6 +1088,7 @@ impl Slot {
             mismatched: read(&counters.stacks_mismatched),
             unasked: read(&counters.stacks_unasked),
             outlasting: read(&counters.stacks_outlasting),
+            missing: read(&counters.stacks_missing),
         };
         Noted { lost: self.lost.with(counters), stacks }
     }

@@ -1,10 +1,10 @@
 //! The running command: waiting for its end, and stopping and going on with it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heapledger_recording::ExitStatus;
 use rustix::io::Errno;
@@ -14,6 +14,9 @@ use crate::error::Error;
 use crate::process::is_stopped;
 use crate::shared::Page;
 use crate::unix;
+
+/// For how long orphans are left alone when there are none.
+const ORPHANS_PAUSE: Duration = Duration::from_millis(50);
 
 /// How and when the command ended.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +31,7 @@ pub(crate) struct RunningCommand {
     pidfd: Arc<OwnedFd>,
     ended: Arc<OnceLock<Ended>>,
     thread: JoinHandle<()>,
+    _orphans: Option<Orphans>,
 }
 
 impl RunningCommand {
@@ -45,7 +49,9 @@ impl RunningCommand {
             wake(&page);
         };
         let thread = std::thread::Builder::new().name("waiter".into()).spawn(run);
-        Ok(RunningCommand { pidfd, ended, thread: thread.map_err(Error::session("the waiting thread"))? })
+        let thread = thread.map_err(Error::session("the waiting thread"))?;
+        let _orphans = Orphans::reap(stops_us, pid, Arc::clone(&ended));
+        Ok(RunningCommand { pidfd, ended, thread, _orphans })
     }
 
     pub(crate) fn pidfd(&self) -> &OwnedFd {
@@ -70,6 +76,46 @@ pub(crate) fn wake(page: &Page) {
     // What has happened must be there to see before we look whether it sleeps.
     fence(Ordering::SeqCst);
     page.ring_doorbell();
+}
+
+/// Reaps the processes that fall on this one, as long as it lives: in the first process of a container. Only there:
+/// other processes have no children but those that they made.
+#[derive(Debug)]
+pub(crate) struct Orphans(Arc<AtomicBool>);
+
+impl Orphans {
+    /// `None` where none fall on this process, or if it is not for us to reap them. Until the command `ended`, it is
+    /// left to the thread that waits for it.
+    pub(crate) fn reap(is_ours: bool, command: Pid, ended: Arc<OnceLock<Ended>>) -> Option<Orphans> {
+        if !is_ours || !unix::is_first_process() {
+            return None;
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let orphans = Orphans(Arc::clone(&is_over));
+        let run = move || {
+            let is_reaped = |pid| pid != command || ended.get().is_some();
+            while !is_over.load(Ordering::Acquire) {
+                // Looked at before it is reaped: it may be the command, and children that this process makes later are
+                // not for us.
+                match unix::wait_for_any_end().filter(|&pid| is_reaped(pid)) {
+                    Some(pid) if !is_over.load(Ordering::Acquire) => {
+                        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+                    }
+                    // The command, for a moment; or there are no children now.
+                    _ => std::thread::sleep(ORPHANS_PAUSE),
+                }
+            }
+        };
+        // Without the thread they stay as they are.
+        std::thread::Builder::new().name("orphans".into()).spawn(run).ok()?;
+        Some(orphans)
+    }
+}
+
+impl Drop for Orphans {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Somebody else in this process has waited for our child.

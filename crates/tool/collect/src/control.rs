@@ -1,32 +1,36 @@
 //! Starting and stopping a recording from outside: by command, over a socket.
 //!
 //! Each `record` listens on an abstract socket whose name has its pid; clients find them in /proc/net/unix. Both sides
-//! ask the kernel who is at the other end, and speak with nobody but the same user (and clients of root's). A request
-//! is one word in one message, the answer one text of lines `NAME VALUE`.
+//! ask the kernel who is at the other end, and speak with nobody but the same user (and clients of root's); clients also
+//! with nobody but the process in the name (`peer`). A request is one word in one message, the answer one text of lines `NAME VALUE`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heapledger_core::arch;
 use heapledger_core::sample::Rate;
 use heapledger_wire::event::units;
 use heapledger_wire::session::mode;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::inbox::{Inbox, News};
 use crate::outcome::Totals;
+use crate::peer::{self, Connected, Listed};
 use crate::session::random_digits;
 use crate::shared::Page;
+use crate::unix;
 
 /// An abstract address is this, the pid of `record`, a dot, and random digits.
 const PREFIX: &str = "heapledger-control.";
@@ -34,6 +38,10 @@ const PREFIX: &str = "heapledger-control.";
 const ANSWER_MAX: usize = 64 << 10;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients without a request at a time; a further one displaces the oldest.
+const CLIENTS_MAX: usize = 64;
+/// How long nothing is tried after something has failed for want of descriptors.
+const BACK_OFF: Duration = Duration::from_millis(100);
 /// The same for what has to be written.
 const PATIENCE_WRITING: Duration = Duration::from_secs(30);
 
@@ -226,14 +234,8 @@ impl Control {
         let status = Arc::new(Mutex::new(status));
         let (for_thread, state) = (Arc::clone(&listener), Arc::clone(&status));
         let switched = Arc::clone(&switch);
-        let run = move || {
-            // Until the listener is shut down.
-            while let Ok(client) = rustix::net::accept_with(&for_thread, SocketFlags::CLOEXEC) {
-                // Whoever does not take the answer goes without it.
-                let _ = answer(client.as_fd(), &switched, &state);
-            }
-        };
-        let thread = std::thread::Builder::new().name("control".into()).spawn(run).ok()?;
+        let run = move || serve(&for_thread, &switched, &state);
+        let thread = thread::Builder::new().name("control".into()).spawn(run).ok()?;
         Some(Control { listener, switch, status, thread: Some(thread) })
     }
 
@@ -265,17 +267,63 @@ impl Drop for Control {
 fn listen(pid: u32) -> io::Result<OwnedFd> {
     let digits = random_digits()?;
     let name = [format!("{PREFIX}{pid}.").as_bytes(), &digits[..]].concat();
-    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(&name)?)?;
     rustix::net::listen(&listener, 16)?;
     Ok(listener)
 }
 
-fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io::Result<()> {
-    let user = socket_peercred(client)?.uid;
-    if user != rustix::process::geteuid() && !user.is_root() {
-        return Ok(());
+/// Answers commands until the listener is shut down. A client that makes no request holds up nobody.
+fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
+    let mut clients: Vec<(OwnedFd, Instant)> = Vec::new();
+    loop {
+        let mut entries = vec![PollFd::new(listener, PollFlags::IN)];
+        entries.extend(clients.iter().map(|(client, _)| PollFd::new(client, PollFlags::IN)));
+        let left = clients.iter().map(|(_, since)| PATIENCE.saturating_sub(since.elapsed())).min();
+        // Rounded up: not to turn round in the last millisecond.
+        let left = left.and_then(|left| Timespec::try_from(left + Duration::from_millis(1)).ok());
+        if let Err(error) = poll(&mut entries, left.as_ref())
+            && error != Errno::INTR
+        {
+            thread::sleep(BACK_OFF);
+        }
+        // It has been shut down: accept(2) would only say that there is nobody.
+        if entries[0].revents().contains(PollFlags::HUP) {
+            return;
+        }
+        let is_ready: Vec<bool> = entries.iter().map(|entry| !entry.revents().is_empty()).collect();
+        let mut ready = is_ready[1..].iter();
+        clients.retain(|(client, since)| {
+            let is_ready = ready.next() == Some(&true);
+            if is_ready {
+                // A client that does not take the answer goes without it.
+                let _ = answer(client.as_fd(), switch, status);
+            }
+            !is_ready && since.elapsed() < PATIENCE
+        });
+        if !is_ready[0] {
+            continue;
+        }
+        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(client) => {
+                let user = unix::peer(client.as_fd()).map_or(None, |peer| Some(peer.user));
+                if user.is_some_and(|user| user == rustix::process::geteuid().as_raw() || user == 0) {
+                    if clients.len() >= CLIENTS_MAX {
+                        clients.remove(0);
+                    }
+                    clients.push((client, Instant::now()));
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // An error of that connection, or a want of descriptors: that passes.
+            Err(_) => thread::sleep(BACK_OFF),
+        }
     }
+}
+
+/// Answers a request that is there.
+fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io::Result<()> {
     wait_briefly(client)?;
     let mut request = [0_u8; 16];
     let (length, _) = rustix::net::recv(client, &mut request, RecvFlags::empty())?;
@@ -330,7 +378,7 @@ pub enum Request {
 /// namespace.
 #[derive(Debug)]
 pub struct Running {
-    address: Vec<u8>,
+    address: Listed,
     /// How it was when it was found.
     pub status: Status,
 }
@@ -338,16 +386,9 @@ pub struct Running {
 impl Running {
     /// All that there are.
     pub fn all() -> io::Result<Vec<Running>> {
-        let sockets = fs::read("/proc/net/unix")?;
         let mut running = Vec::new();
-        for line in sockets.split(|&byte| byte == b'\n') {
-            let Some(at) = line.iter().position(|&byte| byte == b'@') else { continue };
-            let address = line[at + 1..].to_vec();
-            // Connections have the name of the listener: the one that was found already is left out.
-            if address.starts_with(PREFIX.as_bytes())
-                && !running.iter().any(|it: &Running| it.address == address)
-                && let Ok(status) = ask(&address, Request::Status)
-            {
+        for address in peer::listed(PREFIX)? {
+            if let Ok(status) = ask(&address, Request::Status) {
                 running.push(Running { address, status });
             }
         }
@@ -361,15 +402,8 @@ impl Running {
     }
 }
 
-fn ask(address: &[u8], request: Request) -> io::Result<Status> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    wait_briefly(socket.as_fd())?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(address)?)?;
-    // Anybody can take such a name.
-    let (user, own) = (socket_peercred(&socket)?.uid, rustix::process::geteuid());
-    if user != own && !own.is_root() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+fn ask(address: &Listed, request: Request) -> io::Result<Status> {
+    let Connected { socket, .. } = peer::connect(slice::from_ref(address), None, SocketType::SEQPACKET, PATIENCE)?;
     let word = match request {
         Request::Start => "start".to_owned(),
         Request::Stop => "stop".to_owned(),
@@ -421,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_recording_is_found_stopped_and_started() {
-        let page = Arc::new(crate::session::page(0, Rate::from_logarithm(19)).unwrap());
+        let page = Arc::new(crate::session::page(0, Rate::from_logarithm(19), None).unwrap());
         let inbox = Arc::new(Inbox::default());
         let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), true));
         let control = Control::start(Arc::clone(&switch), status()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -82,7 +82,7 @@ impl Destination {
     ) {
         if let Destination::Replaced { path: Some(path), chunks, is_sample, .. } = self {
             let recording = whole(*is_sample, chunks.iter().chain(passing), footer, compressor);
-            if replace(path, recording.pending()).is_ok() {
+            if replace(path, recording.pending(), state).is_ok() {
                 state.bytes_written.store(recording.length(), Ordering::Relaxed);
             }
         }
@@ -102,8 +102,8 @@ impl Destination {
             Destination::Replaced { file, path, chunks, is_sample, .. } => {
                 let recording = whole(*is_sample, chunks.iter(), footer, compressor);
                 match path {
-                    Some(path) => replace(path, recording.pending()),
-                    None => file.write_all(recording.pending()),
+                    Some(path) => replace(path, recording.pending(), state),
+                    None => state.write(file, recording.pending()),
                 }
                 .map_err(Failure::Write)?;
                 state.bytes_written.store(recording.length(), Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Destination {
 }
 
 fn append(file: &mut File, recording: &mut RecordingWriter, state: &State) -> Result<(), Failure> {
-    file.write_all(recording.pending()).map_err(Failure::Write)?;
+    state.write(file, recording.pending()).map_err(Failure::Write)?;
     recording.clear_pending();
     state.bytes_written.store(recording.length(), Ordering::Relaxed);
     Ok(())
@@ -138,13 +138,13 @@ fn whole<'a>(
 }
 
 /// Whoever opens the file finds the old contents or the new ones.
-fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, contents: &[u8], state: &State) -> io::Result<()> {
     let mut new = OsString::from(path);
     new.push(".new");
     // One that was left behind by a recorder that was killed.
     let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(contents).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+    state.write(&mut file, contents).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
         let _ = std::fs::remove_file(&new);
     })
 }

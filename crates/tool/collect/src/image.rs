@@ -15,6 +15,8 @@ use heapledger_recording::{
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
+use crate::awaited::Awaited;
+use crate::departures::{Announced, Departures};
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) timeline: Timeline,
     pub(crate) compressor: Compressor,
     pub(crate) writer: Writer,
+    /// Programs that may run unrecorded.
+    pub(crate) departures: Departures,
     /// Metadata that is not written yet.
     pub(crate) records: Vec<Record>,
     /// Whether nodes are needed again, for further files.
@@ -86,6 +90,7 @@ impl Noted {
             mismatched: now.mismatched.saturating_sub(then.mismatched),
             unasked: now.unasked.saturating_sub(then.unasked),
             outlasting: now.outlasting.saturating_sub(then.outlasting),
+            missing: now.missing.saturating_sub(then.missing),
         };
         Noted { lost: self.lost.since(before.lost), stacks }
     }
@@ -158,7 +163,12 @@ pub(crate) struct Image {
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
+    /// Allocations that waited for the free of their address, which came.
+    pub(crate) events_reordered: u64,
+    pub(crate) awaited: Awaited,
     frees_paused: Blocks,
+    /// Blocks whose address was handed out again though nobody saw them freed.
+    frees_missed: Blocks,
     finder: Finder,
     /// Stamps on what is no live block.
     stamps_unknown: u64,
@@ -187,7 +197,10 @@ impl Image {
             events_since_checkpoint: 0,
             has_forked: false,
             events_late: 0,
+            events_reordered: 0,
+            awaited: Awaited::default(),
             frees_paused: Blocks(0),
+            frees_missed: Blocks(0),
             finder: Finder::new(),
             stamps_unknown: 0,
             reports: Reports::new(start.pid),
@@ -212,6 +225,19 @@ impl Image {
         if let Some(stack) = stack {
             self.ledger.prefetch_site(stack);
         }
+    }
+
+    /// True if an allocation of this address is too early: another thread's free must come first.
+    #[inline(always)]
+    pub(crate) fn is_too_early(&self, address: u64) -> bool {
+        // One thread's events are in the order in which it wrote them.
+        self.threads.len() > 1 && self.ledger.holds(Key(address))
+    }
+
+    /// An awaited address that has been freed, if there is one.
+    #[inline(always)]
+    pub(crate) fn freed_awaited(&self) -> Option<u64> {
+        if self.awaited.is_empty() { None } else { self.awaited.freed(&self.ledger) }
     }
 
     /// Takes an event. `Err`: no working recorder would have written it.
@@ -339,7 +365,10 @@ impl Image {
                 let moment = self.moment(line, time);
                 match self.ledger.ignore(&mut shared.session, Key(address)) {
                     Ok(None) => {}
-                    Ok(Some(block)) => self.push_freed(shared, moment, Api::Free, known(block), &Extras::NONE),
+                    Ok(Some(block)) => {
+                        self.frees_missed.0 += block.stands_for().0;
+                        self.push_freed(shared, moment, Api::Free, known(block), &Extras::NONE);
+                    }
                     Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
                 }
             }
@@ -419,6 +448,11 @@ impl Image {
                 shared.records.push(Record::Mapping(mapping));
                 self.tree.map(mapping, epoch);
             }
+            Extended::Exec { process, pid, reason, is_tight, since, path } => {
+                let (image, path) = (self.id, path.bytes().collect());
+                shared.departures.announce(Announced { image, process, pid, reason, is_tight, since, time, path });
+            }
+            Extended::ExecFailed { pid } => shared.departures.exec_failed(self.id, pid),
             Extended::Others => {
                 let thread = self.thread(line, time);
                 if let Some(thread) = self.threads.get_mut(thread.0 as usize) {
@@ -429,8 +463,11 @@ impl Image {
                 let bytes = text.bytes().collect();
                 self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
             }
-            // Of the verification's there are few.
-            Extended::Annotation { code, payload } if shared.keeps_events || code == code::STACK_MISMATCH => {
+            // There are few of the recorder's own.
+            Extended::Annotation { code, payload }
+                if shared.keeps_events
+                    || [code::STACK_MISMATCH, code::UNSEEN_LIBRARY, code::SANDBOX].contains(&code) =>
+            {
                 let thread = self.thread(line, time);
                 let payload = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let annotation = Annotation { image: self.id, thread, time, code: u32::from(code), payload };
@@ -669,6 +706,7 @@ impl Image {
     /// An address was handed out whose block was live: its free was not seen, but must have been before.
     #[cold]
     fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Key) {
+        self.frees_missed.0 += block.stands_for().0;
         let (block, freed_size) = name(known(block));
         // The new block is in the ledger already.
         let Live { bytes, blocks } = self.live();
@@ -927,7 +965,9 @@ impl Image {
             frees_inherited: counts.frees_inherited,
             bytes_inherited_live_end: counts.bytes_inherited,
             blocks_inherited_live_end: counts.blocks_inherited,
+            frees_missed: self.frees_missed,
             events_late: self.events_late,
+            events_reordered: self.events_reordered,
             stamps_unknown: self.stamps_unknown,
             threads: self.threads_seen,
             stacks: noted.stacks,
@@ -983,8 +1023,8 @@ impl Image {
     pub(crate) fn begin_part(&mut self, shared: &mut Shared, time: Time, start: &ImageStart, noted: &Noted) {
         self.ledger.restart(heapledger_ledger::Time(time.0));
         self.noted_before = *noted;
-        self.frees_paused = Blocks(0);
-        (self.events_late, self.stamps_unknown) = (0, 0);
+        (self.frees_paused, self.frees_missed) = (Blocks(0), Blocks(0));
+        (self.events_late, self.events_reordered, self.stamps_unknown) = (0, 0, 0);
         self.events_since_checkpoint = 0;
         self.chunk_time = time;
         self.threads_seen = self.threads.iter().filter(|thread| thread.end.is_none()).count() as u64;

@@ -27,6 +27,8 @@ pub(crate) enum News {
     Rated { stamp: u64, rate: Rate },
     /// What was before this moment is to be in the file; when it is, that is to be said.
     Save { stamp: u64, done: SyncSender<()> },
+    /// The image's process had no room for what it was given: it goes on unrecorded.
+    Declined { image: ImageId, stamp: u64 },
     /// A process or thread was turned away for want of memory or descriptors: it goes on unrecorded.
     Refused,
 }

@@ -91,7 +91,7 @@ fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
     }
     match program::judge(&head) {
         Program::Dynamic | Program::Unknown => true,
-        Program::Other => false,
+        Program::Other(_) => false,
         Program::Script(interpreter) => {
             interpreters_left > 0 && is_recordable(Path::new(OsStr::from_bytes(interpreter)), interpreters_left - 1)
         }

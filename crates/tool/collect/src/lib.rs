@@ -25,11 +25,13 @@ use heapledger_wire::session::{mode, state};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+mod awaited;
 mod broker;
 mod clock;
 mod collector;
 mod command;
 mod control;
+mod departures;
 mod destination;
 mod error;
 mod forks;
@@ -40,6 +42,7 @@ mod lost;
 mod memory;
 mod outcome;
 mod output;
+pub mod peer;
 mod process;
 mod run;
 mod session;
@@ -85,6 +88,9 @@ pub struct Options {
     pub wait_for_descendants: bool,
     /// What happens to events for which there is no room.
     pub on_full: OnFull,
+    /// How long the recorder may stand still (stopped, or waiting for a disk) until programs go on without it: they drop
+    /// events then as with [`OnFull::Drop`], until it is back. `None`: they wait for ever.
+    pub stall_timeout: Option<Duration>,
     /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
     /// replaced now and then, every ten seconds at the most, by one with all that is known then.
     pub totals_only: bool,
@@ -176,6 +182,7 @@ impl Options {
             force: false,
             wait_for_descendants: false,
             on_full: OnFull::Wait,
+            stall_timeout: Some(STALL_TIMEOUT),
             rotate: None,
             begin: Begin::AtOnce,
             duration: None,
@@ -211,6 +218,9 @@ impl Options {
     }
 }
 
+/// The usual [`Options::stall_timeout`].
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How often [`Progress::Running`] is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -230,11 +240,11 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         true => Destination::replaced(file, is_sample),
         false => Destination::appended(file, is_sample),
     };
-    let writer = Writer::start(destination)?;
     let library = Library::place(&options.library, &options.hooks)?;
     let session = Session::new()?;
-    let environment = session.to_environment(is_sample);
-    let page = Arc::new(session::page(options.mode(), sampling.unwrap_or_default())?);
+    let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
+    let page = Arc::new(session::page(options.mode(), sampling.unwrap_or_default(), options.stall_timeout)?);
+    let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
     let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
     page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
@@ -361,7 +371,8 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         program_cpu_ns: command_ended.map(|_| program_cpu),
         collector_cpu_ns: cpu,
     };
-    let Finished { command_has_come, footer, processes, bytes_written, failure } = collector.finish(&end);
+    let Finished { command_has_come, footer, events_of_file, stalls, processes, departures, bytes_written, failure } =
+        collector.finish(&end);
     let problem = failure.map(|failure| match failure {
         Failed::Here(error) => error,
         Failed::Writing(writer::Failure::Encode(error)) => Error::Encode(error),
@@ -380,7 +391,11 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         command_pid,
         exit: ended.exit,
         footer,
+        events_of_file,
+        stalls,
         processes,
+        departures_count: departures.0,
+        departures: departures.1,
         command_has_come,
         has_begun: switch.began().is_some(),
         time_is_up,

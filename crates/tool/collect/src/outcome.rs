@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heapledger_core::{Blocks, Bytes};
-use heapledger_recording::{CountErrors, Counts, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live};
+use heapledger_recording::{
+    CountErrors, Counts, Departure, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live, Pause,
+};
 
 use crate::error::Error;
 
@@ -77,8 +79,16 @@ pub struct Outcome {
     pub exit: ExitStatus,
     /// Totals and costs: as in the file, or over all files.
     pub footer: Footer,
+    /// The events for this file; fewer are in it if it could not be written to its end.
+    pub events_of_file: u64,
+    /// When the recorder stood still, and programs went on without it.
+    pub stalls: Vec<Pause>,
     /// The processes that were recorded, in the order of their first contact: those of the last file.
     pub processes: Vec<ProcessOutcome>,
+    /// How many programs and processes ran unrecorded.
+    pub departures_count: u64,
+    /// The first of them.
+    pub departures: Vec<Departure>,
     /// Whether the processor's time stamp counter runs at one rate. If not, events of different threads may be in
     /// the wrong order.
     pub clock_reliable: bool,
@@ -193,7 +203,9 @@ fn add_flows(total: &mut Counts, counts: &Counts) {
     lost(&mut total.events_lost_pools, counts.events_lost_pools);
     lost(&mut total.stamps_unknown, counts.stamps_unknown);
     total.frees_paused.0 += counts.frees_paused.0;
+    total.frees_missed.0 += counts.frees_missed.0;
     total.events_late += counts.events_late;
+    total.events_reordered += counts.events_reordered;
     total.threads += counts.threads;
     total.stacks.add(&counts.stacks);
     if let Some(errors) = counts.errors {

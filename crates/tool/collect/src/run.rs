@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use heapledger_recording::ExitStatus;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -70,7 +71,9 @@ fn run_with(launch: &Launch, library: &Library) -> Result<ExitStatus, Error> {
     if let Some(signals) = &signals {
         signals.command_runs(pidfd.as_fd());
     }
+    let orphans = command::Orphans::reap(signals.is_some(), pid, Arc::default());
     let exit = command::wait(pid, &pidfd, signals.is_some());
+    drop(orphans);
     if let Some(signals) = &signals {
         signals.command_ended();
     }

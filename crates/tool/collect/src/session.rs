@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heapledger_core::sample::Rate;
-use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, SAMPLES_SUFFIX, state};
+use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX, state};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -34,14 +34,18 @@ impl Session {
         Ok(Session { listener, token, name })
     }
 
-    /// What the environment variable says: `NAME:TOKEN`, and whether the session samples.
-    pub(crate) fn to_environment(&self, samples: bool) -> OsString {
+    /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples, and whether it is waited for
+    /// however long it stands still.
+    pub(crate) fn to_environment(&self, samples: bool, waits: bool) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
             value.push(std::ffi::OsStr::from_bytes(part));
         }
         if samples {
             value.push(SAMPLES_SUFFIX);
+        }
+        if waits {
+            value.push(WAITS_SUFFIX);
         }
         value
     }
@@ -58,9 +62,13 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// The session page of a new session, in this [mode](heapledger_wire::session::mode), that samples at this rate, if it does.
-pub(crate) fn page(mode: u32, rate: Rate) -> Result<Page, Error> {
+/// The session page of a new session, in this [mode](heapledger_wire::session::mode), that samples at this rate, if it
+/// does. Threads wait so long for a recorder that stands still.
+pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Result<Page, Error> {
     let page = Page::new().map_err(Error::session("the session page"))?;
+    // 0 is for ever.
+    let milliseconds = stall_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
+    page.stall_milliseconds.store(milliseconds, Ordering::Relaxed);
     page.mode.store(mode, Ordering::Relaxed);
     page.rate.store(rate.logarithm().into(), Ordering::Relaxed);
     page.version.store(heapledger_wire::VERSION, Ordering::Relaxed);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use heapledger_recording::Time;
-use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead, stack_ahead};
+use heapledger_wire::event::{Corrupt, Decoder, Event, Extended, ReallocOutcome, code, look_ahead, stack_ahead};
 
+use crate::awaited::Waiting;
 use crate::clock::Clock;
 use crate::image::{Image, Line, Shared};
 use crate::shared::SharedRing;
@@ -31,6 +32,10 @@ pub(crate) struct Source {
     pub(crate) line: Line,
     /// The next event's place in the order, once it is known.
     pub(crate) next: Option<Key>,
+    /// The next event, if it is an allocation of an address that is live.
+    pub(crate) waiting: Option<Waiting>,
+    /// The stamp at which an allocation that waited was taken: no event behind it counts as earlier.
+    not_before: u64,
     floor: u64,
     /// The largest stamp so far.
     last: u64,
@@ -46,28 +51,31 @@ pub(crate) struct Source {
     is_wild: bool,
 }
 
-/// A place in the order of events: the stamp, and among equal stamps what releases before what allocates, since an
-/// address is handed out again only after its release.
+/// A place in the order of events: the moment at which an event counts, which is its stamp unless it was delayed; among equal
+/// moments what releases before what allocates, since an address is handed out again only after its release; and then
+/// the stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(u64);
+pub(crate) struct Key(u128);
 
 impl Key {
     /// Below every event's.
     pub(crate) const NONE: Key = Key(0);
 
-    fn new(stamp: u64, releases: bool) -> Key {
-        // Above `NONE`, even at stamp 0.
-        Key((stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases))
+    #[inline(always)]
+    fn new(moment: u64, releases: bool, stamp: u64) -> Key {
+        // Above `NONE`, even at moment 0.
+        let place = (moment.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
+        Key(u128::from(place) << 64 | u128::from(stamp))
     }
 
     /// That of the end of an image: after all events of this stamp.
     pub(crate) fn of_end(stamp: u64) -> Key {
-        Key::new(stamp, false)
+        Key::new(stamp, false, u64::MAX)
     }
 
     /// The last key below all of this stamp.
     pub(crate) fn before(stamp: u64) -> Key {
-        if stamp >= (u64::MAX >> 1) - 1 { Key(u64::MAX) } else { Key((stamp << 1) + 1) }
+        if stamp >= (u64::MAX >> 1) - 1 { Key(u128::MAX) } else { Key((u128::from((stamp + 1) << 1) << 64) - 1) }
     }
 }
 
@@ -103,6 +111,8 @@ impl Source {
             decoder: Decoder::default(),
             line: Line::new(tid),
             next: None,
+            waiting: None,
+            not_before: 0,
             floor: 0,
             last: 0,
             busy_since: None,
@@ -206,7 +216,7 @@ impl Source {
     /// The producer has gone wild: nothing of what it writes is read any more. Returns an estimate of the events lost.
     pub(crate) fn give_up(&mut self) -> u64 {
         self.is_wild = true;
-        self.next = None;
+        (self.next, self.waiting) = (None, None);
         self.floor = u64::MAX;
         // An event has two words on the average.
         let words = self.backlog() as u64 + self.ring.ring().discard();
@@ -226,7 +236,7 @@ impl Source {
         let (mut at, mut decoder) = (self.at, self.decoder);
         while let Some((event, length)) = decoder.next(self.words.get(at..).unwrap_or(&[]))? {
             if let Some(releases) = releases(&event) {
-                self.next = Some(Key::new(decoder.stamp, releases));
+                self.next = Some(Key::new(decoder.stamp, releases, decoder.stamp));
                 break;
             }
             at += length;
@@ -236,13 +246,14 @@ impl Source {
 
     /// Applies events in the order of the ring, up to and including `limit`, and those that have no place in the order
     /// as soon as they are met. Stops at an event beyond the limit, which is then [`Source::next`], or when there is
-    /// nothing left. `Err`: the words are no events, or make no sense.
+    /// nothing left; and after a free for which an allocation in another ring waits. `Err`: the words are no events, or make
+    /// no sense.
     pub(crate) fn run(
         &mut self,
         image: &mut Image,
         shared: &mut Shared,
         order: &mut Order,
-        limit: Key,
+        mut limit: Key,
     ) -> Result<(), Corrupt> {
         self.next = None;
         loop {
@@ -257,15 +268,28 @@ impl Source {
                 if decoder.stamp > order.stamp_max {
                     return Err(Corrupt);
                 }
-                let key = Key::new(decoder.stamp, releases);
+                let (moment, key) = self.place(decoder.stamp, releases);
                 if key > limit {
                     self.next = Some(key);
                     return Ok(());
                 }
-                if decoder.stamp < order.reached {
+                if let Some(waiting) = self.waiting.take() {
+                    image.awaited.remove(waiting.address, waiting.is_resumed);
+                    self.not_before = moment;
+                    image.events_reordered += u64::from(!image.is_too_early(waiting.address));
+                } else if !releases
+                    && let Some(address) = allocates(&event)
+                    && image.is_too_early(address)
+                {
+                    image.awaited.add(address);
+                    let until = decoder.stamp.saturating_add(order.wait);
+                    self.waiting = Some(Waiting { address, stamp: decoder.stamp, until, is_resumed: false });
+                    continue;
+                }
+                if moment < order.reached {
                     image.events_late += 1;
                 } else {
-                    order.reached = decoder.stamp;
+                    order.reached = moment;
                 }
                 time = Time(order.clock.time(order.reached));
             }
@@ -282,7 +306,26 @@ impl Source {
             self.decoder = decoder;
             self.last = self.last.max(decoder.stamp);
             self.at += length;
+            if image.freed_awaited().is_some() {
+                limit = Key::NONE;
+            }
         }
+    }
+
+    /// The moment at which the next event counts, and its place in the order, by its stamp.
+    #[inline(always)]
+    fn place(&self, stamp: u64, releases: bool) -> (u64, Key) {
+        let moment = stamp.max(self.waiting.map_or(0, |waiting| waiting.until)).max(self.not_before);
+        (moment, Key::new(moment, releases, stamp))
+    }
+
+    /// The free for which the next event waits has come at this moment: returns its new place in the order.
+    pub(crate) fn resume(&mut self, moment: u64) -> Option<Key> {
+        let waiting = self.waiting.as_mut()?;
+        (waiting.until, waiting.is_resumed) = (moment, true);
+        let stamp = waiting.stamp;
+        self.next = Some(self.place(stamp, false).1);
+        self.next
     }
 }
 
@@ -294,6 +337,8 @@ pub(crate) struct Order {
     pub(crate) reached: u64,
     /// No working recorder has a stamp beyond this yet.
     pub(crate) stamp_max: u64,
+    /// [`WAIT`](crate::awaited::WAIT) in the unit of stamps.
+    pub(crate) wait: u64,
 }
 
 /// Whether an event makes an address free for others. `None` if it has no place in the order.
@@ -307,17 +352,42 @@ fn releases(event: &Event<'_>) -> Option<bool> {
     }
 }
 
+/// The address that an event makes live, if it does.
+#[inline(always)]
+fn allocates(event: &Event<'_>) -> Option<u64> {
+    match *event {
+        Event::Malloc { address, .. } | Event::Calloc { address, .. } | Event::ReallocEnd { address, .. } => {
+            Some(address)
+        }
+        Event::Extended { code: code::ALLOC | code::REALLOC_END | code::IGNORED, .. } => allocates_extended(event),
+        _ => None,
+    }
+}
+
+#[cold]
+fn allocates_extended(event: &Event<'_>) -> Option<u64> {
+    let Event::Extended { code, payload } = *event else { return None };
+    match Extended::parse(code, payload) {
+        Ok(Some(Extended::Alloc { address, .. } | Extended::Ignored { address })) => Some(address),
+        Ok(Some(Extended::ReallocEnd { address, outcome: ReallocOutcome::Returned, .. })) => Some(address),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn at_equal_stamps_releases_come_first() {
-        assert!(Key::new(5, true) < Key::new(5, false));
-        assert!(Key::new(5, false) < Key::new(6, true));
-        assert!(Key::before(6) >= Key::new(5, false) && Key::before(6) < Key::new(6, true));
-        assert!(Key::before(0) < Key::new(0, false));
-        assert!(Key::before(u64::MAX) >= Key::new(u64::MAX, false));
-        assert!(Key::new(0, true) > Key::NONE);
+        let key = |stamp, releases| Key::new(stamp, releases, stamp);
+        assert!(key(5, true) < key(5, false));
+        assert!(key(5, false) < key(6, true));
+        assert!(Key::before(6) >= Key::of_end(5) && Key::before(6) < Key::new(6, true, 0));
+        assert!(Key::before(0) < Key::new(0, true, 0));
+        assert!(Key::before(u64::MAX) >= Key::of_end(u64::MAX));
+        assert!(key(0, true) > Key::NONE);
+        // The one of two delayed events with the smaller stamp.
+        assert!(Key::new(9, false, 3) < Key::new(9, false, 4) && Key::new(9, true, 4) < Key::new(9, false, 3));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use heapledger_recording::ExitStatus;
+use heapledger_reports::request::peer::Peer;
 
 use crate::launch::Image;
 
@@ -38,6 +39,26 @@ static REQUEST: AtomicU64 = AtomicU64::new(0);
 const HANDLED: [i32; 7] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
+/// Signals that process 1 passes on in addition: the kernel keeps from it what it has no handler for, and a container
+/// may be stopped by any of them (`STOPSIGNAL`). Those for real time come after them.
+const HANDLED_BY_FIRST: [i32; 7] =
+    [libc::SIGALRM, libc::SIGCONT, libc::SIGWINCH, libc::SIGPWR, libc::SIGIO, libc::SIGURG, libc::SIGVTALRM];
+
+/// True in the first process of a pid namespace (of a container), on which orphans fall.
+pub(crate) fn is_first_process() -> bool {
+    std::process::id() == 1
+}
+
+/// The handled signals of this process.
+fn handled() -> Vec<i32> {
+    let mut handled = HANDLED.to_vec();
+    if is_first_process() {
+        handled.extend(HANDLED_BY_FIRST);
+        handled.extend(libc::SIGRTMIN()..=libc::SIGRTMAX());
+    }
+    handled
+}
+
 /// Our signal handlers, as long as this lives. A signal that was ignored stays so, for us and the command; the handled
 /// ones are at their defaults in the command, since exec resets what has a handler.
 #[derive(Debug)]
@@ -61,7 +82,7 @@ impl Signals {
         HURRY.store(false, Ordering::SeqCst);
         REQUEST.store(0, Ordering::SeqCst);
         let mut signals = Signals { before: Vec::new(), _owner: owner };
-        for signal in HANDLED {
+        for signal in handled() {
             let before = disposition(signal);
             if before.sa_sigaction != libc::SIG_IGN {
                 set_disposition(signal, &handler());
@@ -176,14 +197,21 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     }
     if PHASE.load(Ordering::SeqCst) == phase::ENDED {
         // A first request to end stops the waiting; a second one is taken at its word.
-        if signal != libc::SIGTSTP && HURRY.swap(true, Ordering::SeqCst) {
+        let ends = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP].contains(&signal);
+        if ends && HURRY.swap(true, Ordering::SeqCst) {
+            if is_first_process() {
+                // The kernel keeps its default action from it.
+                // SAFETY: ends the process without running anything of it.
+                unsafe { libc::_exit(128 + signal) };
+            }
             set_disposition(signal, &default());
             // SAFETY: raising a signal touches no memory of ours. It is delivered when the handler returns.
             unsafe { libc::raise(signal) };
         }
         return;
     }
-    if signal != libc::SIGTERM && signal != libc::SIGHUP {
+    // Everybody who wants to stop a container signals its first process alone.
+    if signal != libc::SIGTERM && signal != libc::SIGHUP && !is_first_process() {
         return;
     }
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
@@ -195,6 +223,18 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
             command => send(command, signal),
         }
     }
+}
+
+/// Waits until a child has ended, and says which, without reaping it. `None` if there are no children.
+pub(crate) fn wait_for_any_end() -> Option<rustix::process::Pid> {
+    // SAFETY: zero is valid for a siginfo, which is numbers; the call fills it in, and si_pid is a field of what it
+    // says of children. WNOWAIT leaves the child as it is.
+    let pid = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT);
+        info.si_pid()
+    };
+    rustix::process::Pid::from_raw(pid)
 }
 
 /// Sends a signal to the process of a pidfd.
@@ -224,7 +264,8 @@ pub(crate) fn stop_by(signal: i32) {
 
 /// Dies by this signal with its default action, without a second core file. For after the last line was printed.
 ///
-/// A signal that does not kill by default makes the process exit with 128 plus its number, as a shell would report it.
+/// A signal that does not kill by default makes the process exit with 128 plus its number, as a shell would report it;
+/// so does every signal in the first process of a container, which the kernel lets none of its own kill.
 pub fn die_by(signal: i32) -> ! {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     // Refused, there is a core file more.
@@ -241,6 +282,27 @@ pub fn die_by(signal: i32) -> ! {
         libc::raise(signal);
     }
     std::process::exit(128_i32.saturating_add(signal))
+}
+
+/// The process at the other end of a Unix socket. rustix's `Pid` has no place for 0, which is the number of a process in
+/// another pid namespace.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option's value is a ucred; the kernel writes no more than `length` bytes, which the live one has.
+    let error = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if error != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer { pid: credentials.pid.cast_unsigned(), user: credentials.uid })
 }
 
 /// User and system time of the children that were waited for, theirs included, in nanoseconds.

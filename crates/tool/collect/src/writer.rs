@@ -1,7 +1,7 @@
 //! The writer: a thread that encodes what is bulky and not urgent, and appends chunks to the file.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use heapledger_recording::{
 
 use crate::destination::Destination;
 use crate::error::Error;
+use crate::shared::Page;
 
 /// How many jobs may wait: a chunk has at most a few megabytes, and the collector waits when the disk is slow.
 const JOBS_MAX: usize = 16;
@@ -65,6 +66,8 @@ impl From<heapledger_recording::Error> for Failure {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// Whose heartbeat shows that the file moves; none in tests.
+    page: Option<Arc<Page>>,
     pub(crate) bytes_written: AtomicU64,
     /// Files that were begun after the first.
     parts: AtomicU32,
@@ -72,10 +75,24 @@ pub(crate) struct State {
     has_failed: AtomicBool,
 }
 
+impl State {
+    /// Writes all of it, and says after each piece that the file moves: the collector may be waiting for us, and whoever
+    /// waits for the collector must know a slow file from one that stands still. A pipe takes a piece only once there
+    /// is room for all of it.
+    pub(crate) fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        const PIECE: usize = 4096;
+        for piece in bytes.chunks(PIECE) {
+            file.write_all(piece)?;
+            self.page.iter().for_each(|page| page.beat());
+        }
+        Ok(())
+    }
+}
+
 impl Writer {
-    pub(crate) fn start(file: Destination) -> Result<Writer, Error> {
+    pub(crate) fn start(file: Destination, page: Option<Arc<Page>>) -> Result<Writer, Error> {
         let (jobs, receiver) = sync_channel(JOBS_MAX);
-        let state = Arc::new(State::default());
+        let state = Arc::new(State { page, ..State::default() });
         let for_thread = Arc::clone(&state);
         let run = move || {
             let result = run(file, &receiver, &for_thread);

@@ -16,7 +16,9 @@ pub mod nr {
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PROCESS_VM_READV: usize = 310;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
@@ -26,6 +28,8 @@ pub mod nr {
     pub const CONNECT: usize = 42;
     pub const SENDTO: usize = 44;
     pub const RECVMSG: usize = 47;
+    pub const SETSOCKOPT: usize = 54;
+    pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = 56;
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
@@ -37,6 +41,7 @@ pub mod nr {
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const EXIT_GROUP: usize = 231;
     pub const CLOSE_RANGE: usize = 436;
 }
 

@@ -106,8 +106,9 @@ impl Functions {
 ///
 /// A replacement is given blocks that others allocated: before it was installed, or since, by functions that it leaves
 /// out. Either it gives `owns`: then it gets `free`, `realloc` and `malloc_usable_size`, which it must give, only of
-/// blocks that it owns, and of these also when it has been removed. Or it does not: then it gets all of them while it is
-/// installed and none after that, and passes them on to the table below as they are.
+/// blocks that it owns, and of these also when it has been removed; never of null: `realloc(NULL, size)` comes as
+/// `malloc(size)`. Or it does not: then it gets all of them while it is installed and none after that, `realloc` and
+/// `malloc_usable_size` of null too, and passes them on to the table below as they are.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Replacement {

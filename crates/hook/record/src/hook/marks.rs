@@ -30,9 +30,10 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
     let reporter = unsafe { stamp::intern(marking.reporter, marking.reporter_length, ptr::null()) };
     let is_told = reporter.is_told();
     // As in `stamp`.
-    let ticks = block.begin_after_loads();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let event = Extended::Marked {
         address,
         reporter: ptr::from_ref(reporter) as u64,
@@ -45,7 +46,7 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
     let written = told.and_then(|()| block.write_extended(ticks, &event));
     let is_written = written.is_ok();
-    block.finish(ticks, written);
+    block.finish(written);
     is_written
 }
 
@@ -65,12 +66,13 @@ pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) ->
     // SAFETY: passed on.
     let reporter = unsafe { stamp::intern(reporter, length, ptr::null()) };
     let is_told = reporter.is_told();
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, reporter) };
     let reporter = ptr::from_ref(reporter) as u64;
     let written = told.and_then(|()| block.write_extended(ticks, &Extended::Unmarked { address, reporter }));
     let is_written = written.is_ok();
-    block.finish(ticks, written);
+    block.finish(written);
     is_written
 }
 
@@ -80,7 +82,8 @@ pub fn tell(event: &Extended<'_>, sp: u64) {
         return;
     }
     let Some(block) = enter(sp) else { return outside(event) };
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, event);
-    block.finish(ticks, written);
+    block.finish(written);
 }

@@ -181,13 +181,14 @@ unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, co
         return;
     }
     addresses::add(address);
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
     block.sampling.left_at_event = countdown::left();
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// A block that may be in the sample is about to go.
@@ -204,9 +205,10 @@ pub(crate) fn freed(api: Api, address: u64, size: u64, alignment: u64, sp: u64) 
     if block.skips(Kind::Free) {
         return;
     }
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.tell_of_others(ticks).and_then(|()| block.write_extended(ticks, &event));
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 #[cold]
@@ -223,9 +225,10 @@ fn begins(api: Api, address: u64, sp: u64) {
         return;
     }
     block.sampling.reallocated = address;
-    let ticks = block.begin_after_loads();
+    block.begin();
+    let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::ReallocBegin { api, address });
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 /// # Safety
@@ -302,19 +305,20 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
     let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
         return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
     };
-    let ticks = block.begin();
+    block.begin();
     // SAFETY: passed on.
     let stack = unsafe { block.capture_rarely(caller) };
+    let ticks = block.stamp();
     let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
     let told = if was_recorded { block.tell_of_others(ticks) } else { Ok(()) };
     let written = told.and_then(|()| block.write_extended(ticks, &event));
     block.sampling.left_at_event = countdown::left();
-    block.finish(ticks, written);
+    block.finish(written);
 }
 
 impl ThreadBlock {
     /// Before the event of a free: whether the block was temporary depends on what the thread allocated since.
-    fn tell_of_others(&mut self, ticks: u64) -> Result<(), Gone> {
+    fn tell_of_others(&mut self, ticks: u64) -> Result<(), Unwritten> {
         let left = countdown::left();
         if core::mem::replace(&mut self.sampling.left_at_event, left) == left {
             return Ok(());

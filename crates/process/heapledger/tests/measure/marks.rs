@@ -166,6 +166,8 @@ fn defects() {
     let not_heap = kinds("explicit/elsewhere");
     assert!(not_heap.iter().all(|&(kind, _)| kind == DefectKind::NotHeap), "{not_heap:?}");
     assert_eq!(not_heap.iter().map(|(_, count)| count).sum::<u64>(), 3);
+    // Memory is the heap's if a live block is in its mapping.
+    let neighbours: Vec<Box<u64>> = (0..64).map(Box::new).collect();
     let (freed, unmapped) = (Box::into_raw(Box::new(7_u64)), std::ptr::without_provenance::<u8>(4096));
     // SAFETY: it is a box's.
     drop(unsafe { Box::from_raw(freed) });
@@ -175,6 +177,7 @@ fn defects() {
         (kinds("explicit/freed"), kinds("explicit/unmapped")),
         (vec![(DefectKind::NoBlock, 1)], vec![(DefectKind::NoBlock, 1)])
     );
+    drop(neighbours);
 
     // Partly reported: by a reporter that counts elements, and forgets what else there is room for.
     let mut list: Vec<u64> = Vec::with_capacity(100);

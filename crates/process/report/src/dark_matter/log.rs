@@ -7,7 +7,6 @@ use heapledger_dmd as dmd;
 use heapledger_inspect::{
     Block, Defect, DefectKind, FreedBlocks, Ledger, Mark, Module, Modules, SnapshotError, SnapshotOptions, Stack,
 };
-use heapledger_resident::internally;
 
 use crate::collect::Claim;
 
@@ -23,34 +22,31 @@ pub(super) fn of_ledger(
     let ledger = Ledger::get();
     let snapshot = ledger.snapshot(&SnapshotOptions { contents_max })?;
     let defects = if mode == dmd::Mode::DarkMatter { snapshot.defects() } else { Vec::new() };
-    // Nothing is asked of the ledger any more; what is allocated, and freed, is not the program's.
-    Ok(internally(|| {
-        let mut writer = Writer::new(mode);
-        for block in snapshot.blocks() {
-            if mode == dmd::Mode::Scan {
-                writer.add_scanned(&block, snapshot.contents(&block).unwrap_or_default());
-            } else {
-                writer.add(&block);
-            }
+    let mut writer = Writer::new(mode);
+    for block in snapshot.blocks() {
+        if mode == dmd::Mode::Scan {
+            writer.add_scanned(&block, snapshot.contents(&block).unwrap_or_default());
+        } else {
+            writer.add(&block);
         }
-        if mode == dmd::Mode::Cumulative {
-            for freed in snapshot.freed() {
-                writer.add_freed(&freed);
-            }
+    }
+    if mode == dmd::Mode::Cumulative {
+        for freed in snapshot.freed() {
+            writer.add_freed(&freed);
         }
-        for defect in &defects {
-            writer.defect(defect);
-        }
-        let about = writer.builder.about();
-        about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
-        about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
-        about.pause_ns = snapshot.pause().as_nanos() as u64;
-        // What has been marked of a sample says little of the whole.
-        for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
-            writer.compare(claim);
-        }
-        writer.finish()
-    }))
+    }
+    for defect in &defects {
+        writer.defect(defect);
+    }
+    let about = writer.builder.about();
+    about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
+    about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
+    about.pause_ns = snapshot.pause().as_nanos() as u64;
+    // The marked blocks of a sample say little about all blocks.
+    for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
+        writer.compare(claim);
+    }
+    Ok(writer.finish())
 }
 
 /// Gives the ledger's stacks and names numbers of the log.

@@ -12,10 +12,9 @@ use std::process;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use heapledger_context::quiet::quietly;
+use heapledger_context::{quiet, untracked};
 use libc::c_int;
 
 use super::{Options, save};
@@ -60,6 +59,10 @@ pub fn on_signal(signal: c_int, directory: impl Into<PathBuf>, options: Options)
     if !(1..=64).contains(&signal) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    untracked::scope(|| handle_signal(signal, directory.into(), options))
+}
+
+fn handle_signal(signal: c_int, directory: PathBuf, options: Options) -> io::Result<OnSignal> {
     fork::watch();
     let mut wanted = wanted();
     start()?;
@@ -72,7 +75,7 @@ pub fn on_signal(signal: c_int, directory: impl Into<PathBuf>, options: Options)
     if unsafe { libc::sigaction(signal, &raw const action, before.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    wanted.insert(signal, (directory.into(), options));
+    wanted.insert(signal, (directory, options));
     // SAFETY: the call has succeeded.
     Ok(OnSignal { signal, before: unsafe { before.assume_init() } })
 }
@@ -88,7 +91,7 @@ impl Drop for OnSignal {
     fn drop(&mut self) {
         // SAFETY: the disposition that was in its place.
         unsafe { libc::sigaction(self.signal, &raw const self.before, ptr::null_mut()) };
-        wanted().remove(&self.signal);
+        untracked::scope(|| wanted().remove(&self.signal));
     }
 }
 
@@ -108,25 +111,29 @@ impl std::fmt::Debug for OnSignal {
 /// Where the C library does not take it.
 pub fn at_exit(directory: impl Into<PathBuf>, options: Options) -> io::Result<()> {
     extern "C" fn write() {
-        let wanted = at_end().take();
-        if let Some((process, directory, options)) = wanted
-            && process == process::id()
-        {
-            tell(write_into(&directory, &options));
-        }
+        untracked::scope(|| {
+            let wanted = at_end().take();
+            if let Some((process, directory, options)) = wanted
+                && process == process::id()
+            {
+                tell(write_into(&directory, &options));
+            }
+        });
     }
 
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| {
         // SAFETY: a function of this artefact, which the C library calls when it is unloaded, at the latest.
-        let is_taken = unsafe { libc::atexit(write) } == 0;
+        let is_taken = untracked::scope(|| unsafe { libc::atexit(write) }) == 0;
         if !is_taken {
             result = Err(io::ErrorKind::OutOfMemory.into());
         }
     });
-    fork::watch();
-    *at_end() = Some((process::id(), directory.into(), options));
+    untracked::scope(|| {
+        fork::watch();
+        *at_end() = Some((process::id(), directory.into(), options));
+    });
     result
 }
 
@@ -180,7 +187,7 @@ fn start() -> io::Result<()> {
             }
         }
     };
-    quietly(|| thread::Builder::new().name("heapledger".into()).spawn(run))?;
+    quiet::thread("heapledger", run)?;
     DESCRIPTOR.store(descriptor, Ordering::Relaxed);
     PROCESS.store(own, Ordering::Release);
     Ok(())

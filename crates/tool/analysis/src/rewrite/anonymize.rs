@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind, Place, Record,
-    Recording, Session, StampText, Text, TextId, Thread,
+    ChunkKind, Damage, Departure, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind,
+    Place, Record, Recording, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -120,6 +120,12 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         let counts = recording.image_counts(start.image).copied();
         records.extend(counts.map(|counts| Record::ImageCounts(ImageCounts { image: start.image, counts })));
     }
+    records.extend(
+        recording
+            .departures()
+            .iter()
+            .map(|departure| Record::Departure(Departure { path: names.path(&departure.path), ..departure.clone() })),
+    );
     records.extend(recording.process_counts().iter().copied().map(Record::ProcessCounts));
     records
 }

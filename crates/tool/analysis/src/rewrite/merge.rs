@@ -5,84 +5,101 @@ use std::io::Write;
 
 use heapledger_core::Bytes;
 use heapledger_recording::{
-    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Error as RecordingError, Footer,
-    ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample, Module, ModuleId, Node, Pause,
-    Place, Record, Recording, RunCosts, Sampling, Session, Text, TextId, Thread, Time,
+    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Departure,
+    Error as RecordingError, Footer, ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample,
+    Module, ModuleId, Node, Pause, Place, Record, Recording, RunCosts, Sampling, Session, Text, TextId, Thread, Time,
 };
 
+use super::segments::{self, Joined, Repeated};
 use super::{Draft, Error};
 
 /// Writes the recordings side by side into one draft, to be [counted](Draft::count_and_finish): with the footer to finish
 /// it with and, of each recording, what could not be read beyond what opening the recordings found.
 ///
-/// Times are counted from the beginning of the earliest, by the clocks of the machines that recorded. Images and modules
-/// are numbered anew; modules with the same path and build id are one, and so are equal texts. Pids stay as they are, so two processes may have
-/// the same. A pause in one of them is one of all. Chunks of a newer version are left out.
+/// Consecutive segments of a session become one recording first, in whatever order they are given: one that has all that
+/// happened from the beginning of the earliest on.
 ///
-/// Fails for recordings that begin in mid-run, and for those without events.
+/// Times are counted from the beginning of the earliest session, by the clocks of the machines that recorded. Images and
+/// modules are numbered anew; modules with the same path and build id are one, and so are equal texts. Pids stay as they
+/// are, so two processes may have the same. A pause in one of them is one of all. Chunks of a newer version are left out.
+///
+/// Fails if a segment is missing between others, for several sessions of which one begins in mid-run, and for recordings
+/// without events.
 pub fn merge<W: Write>(
     recordings: &[&Recording<'_>],
     draft: &mut Draft<W>,
 ) -> Result<(Footer, Vec<Vec<Damage>>), Error> {
-    for (at, session) in recordings.iter().enumerate().filter_map(|(at, one)| Some((at, one.session()?))) {
-        if session.begins > Time(0) {
-            return Err(Error::BeginsInMidRun(at));
-        }
-        if session.totals_only {
-            return Err(Error::WithoutEvents(at));
-        }
+    let is_without_events = |recording: &&Recording<'_>| recording.session().is_some_and(|session| session.totals_only);
+    if let Some(at) = recordings.iter().position(is_without_events) {
+        return Err(Error::WithoutEvents(at));
     }
-    let start = |recording: &Recording<'_>| recording.session().map_or(0, |session| session.start_unix_ns);
-    let first = recordings.iter().min_by_key(|recording| start(recording));
-    let earliest = first.map_or(0, |recording| start(recording));
+    let sessions = segments::by_session(recordings)?;
+    let begins_in_mid_run = |joined: &&Joined<'_, '_>| joined.begins() > Time(0);
+    if let Some(joined) = sessions.iter().find(begins_in_mid_run)
+        && sessions.len() > 1
+    {
+        return Err(Error::BeginsInMidRun(joined.segments[0].0));
+    }
+    let start = |joined: &Joined<'_, '_>| joined.first().session().map_or(0, |session| session.start_unix_ns);
+    let first = sessions.iter().min_by_key(|joined| start(joined));
+    let earliest = first.map_or(0, start);
 
     let mut records = Vec::new();
-    if let Some(session) = first.and_then(|recording| recording.session()) {
-        let options = format!("merged from {} recordings", recordings.len());
+    if let Some(session) = first.and_then(|joined| joined.first().session()) {
+        let options = match &sessions[..] {
+            [joined] => {
+                let merged = format!("merged from {} segments", joined.segments.len());
+                if session.options.is_empty() { merged } else { format!("{}, {merged}", session.options) }
+            }
+            _ => format!("merged from {} recordings", recordings.len()),
+        };
         let samples = recordings.iter().any(|recording| recording.is_sample());
         draft.begin(samples);
-        records.push(Record::Session(Session { options, samples, ..session.clone() }));
+        records.push(Record::Session(Session { options, samples, part: 0, ..session.clone() }));
     }
     let mut known = Known::default();
     let mut images = 0;
-    let sources: Vec<Source<'_, '_>> = recordings
+    let sources: Vec<Source<'_, '_>> = sessions
         .iter()
-        .map(|recording| {
-            let shift = start(recording).saturating_sub(earliest);
-            Source::new(recording, shift, &mut images, &mut known, &mut records)
+        .map(|joined| {
+            let shift = start(joined).saturating_sub(earliest);
+            Source::new(joined, shift, &mut images, &mut known, &mut records)
         })
         .collect();
     for source in &sources {
         source.describe_images(&mut records);
-        records.extend(source.recording.pauses().iter().map(|pause| {
-            let (from, until) = (source.time(pause.from), pause.until.unwrap_or(source.recording_end()));
-            Record::Pause(Pause { from, until: Some(source.time(until)) })
-        }));
+        for pause in source.recordings().flat_map(|recording| recording.pauses()) {
+            let (from, until) = (source.time(pause.from), pause.until.unwrap_or(source.end()));
+            records.push(Record::Pause(Pause { from, until: Some(source.time(until)), is_stall: pause.is_stall }));
+        }
     }
     for source in &sources {
-        let sampling = source.recording.sampling().iter();
+        let sampling = source.recordings().flat_map(|recording| recording.sampling());
         records.extend(sampling.map(|one| Record::Sampling(Sampling { from: source.time(one.from), ..*one })));
     }
     draft.records(&records)?;
 
     let mut footer = Footer { complete: true, ..Footer::default() };
-    let mut damages = Vec::new();
+    let mut damage = vec![Vec::new(); recordings.len()];
     for source in &sources {
-        let mut damage = Vec::new();
         source.copy(draft, &mut damage)?;
-        footer.time = footer.time.max(source.time(source.recording_end()));
-        footer.complete &= source.recording.complete() && damage.is_empty();
-        damages.push(damage);
-        if let Some(own) = source.recording.footer() {
+        footer.time = footer.time.max(source.time(source.end()));
+        for own in source.recordings().filter_map(|recording| recording.footer()) {
             footer.costs = sum(footer.costs, own.costs);
         }
     }
-    Ok((footer, damages))
+    let is_whole = |recording: &&Recording<'_>| recording.complete();
+    footer.complete = recordings.iter().all(is_whole) && damage.iter().all(Vec::is_empty);
+    if let [source] = &sources[..] {
+        footer.exit = source.joined.last().footer().and_then(|own| own.exit);
+    }
+    Ok((footer, damage))
 }
 
-/// A recording on its way into another.
+/// A session on its way into another recording.
 struct Source<'r, 'a> {
-    recording: &'r Recording<'a>,
+    joined: &'r Joined<'r, 'a>,
+    starts: Vec<&'r ImageStart>,
     /// Nanoseconds to add to its times.
     shift: u64,
     images: HashMap<ImageId, ImageId>,
@@ -104,20 +121,33 @@ struct Known {
 impl<'r, 'a> Source<'r, 'a> {
     /// Gives numbers to its images, modules and texts.
     fn new(
-        recording: &'r Recording<'a>,
+        joined: &'r Joined<'r, 'a>,
         shift: u64,
         next_image: &mut u32,
         known: &mut Known,
         records: &mut Vec<Record>,
     ) -> Source<'r, 'a> {
+        let starts = joined.images();
         let mut images = HashMap::new();
-        for start in recording.images() {
+        for start in &starts {
             images.insert(start.image, ImageId(*next_image));
             *next_image += 1;
         }
+        let mut source = Source { joined, starts, shift, images, modules: HashMap::new(), texts: HashMap::new() };
+        for recording in joined.recordings() {
+            source.take_modules(recording, known, records);
+            source.take_texts(recording, known, records);
+        }
+        source
+    }
+
+    fn take_modules(&mut self, recording: &Recording<'_>, known: &mut Known, records: &mut Vec<Record>) {
         let named: HashSet<ModuleId> = recording.places().iter().map(|place| place.module).collect();
-        let mut modules = HashMap::new();
         for module in recording.modules() {
+            // An earlier segment has it.
+            if self.modules.contains_key(&module.module) {
+                continue;
+            }
             let next = ModuleId(known.modules_count + 1);
             // Places with names of another tool's are numbered by each recording for itself.
             let id = match named.contains(&module.module) {
@@ -128,13 +158,14 @@ impl<'r, 'a> Source<'r, 'a> {
                 known.modules_count += 1;
                 records.push(Record::Module(Module { module: id, ..module.clone() }));
             }
-            modules.insert(module.module, id);
+            self.modules.insert(module.module, id);
         }
         for place in recording.places() {
-            let module = modules.get(&place.module).copied().unwrap_or(ModuleId::UNKNOWN);
-            records.push(Record::Place(Place { module, ..place.clone() }));
+            records.push(Record::Place(Place { module: self.module(place.module), ..place.clone() }));
         }
-        let mut texts = HashMap::new();
+    }
+
+    fn take_texts(&mut self, recording: &Recording<'_>, known: &mut Known, records: &mut Vec<Record>) {
         for text in recording.texts() {
             let next = TextId(known.texts.len() as u32 + 1);
             let key = (text.bytes.clone(), text.is_task, text.category.clone());
@@ -142,9 +173,12 @@ impl<'r, 'a> Source<'r, 'a> {
             if id == next {
                 records.push(Record::Text(Text { text: id, ..text.clone() }));
             }
-            texts.insert(text.text, id);
+            self.texts.insert(text.text, id);
         }
-        Source { recording, shift, images, modules, texts }
+    }
+
+    fn recordings(&self) -> impl DoubleEndedIterator<Item = &'r Recording<'a>> + '_ {
+        self.joined.recordings()
     }
 
     fn time(&self, time: Time) -> Time {
@@ -168,84 +202,152 @@ impl<'r, 'a> Source<'r, 'a> {
     }
 
     /// When it ended, by its own clock.
-    fn recording_end(&self) -> Time {
-        let end = self.recording.footer().map(|footer| footer.time);
-        let last = || self.recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
-        end.or_else(last).unwrap_or_default()
+    fn end(&self) -> Time {
+        let end = |recording: &Recording<'_>| {
+            let end = recording.footer().map(|footer| footer.time);
+            let last = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
+            end.or_else(last).unwrap_or_default()
+        };
+        self.recordings().map(end).max().unwrap_or_default()
     }
 
     fn describe_images(&self, records: &mut Vec<Record>) {
-        for (old, &image) in self.recording.images().iter().map(|start| (start, &self.images[&start.image])) {
+        for &old in &self.starts {
+            let image = self.images[&old.image];
             records.push(Record::ImageStart(ImageStart {
                 image,
                 parent_image: old.parent_image.and_then(|parent| self.images.get(&parent).copied()),
                 time: self.time(old.time),
                 ..old.clone()
             }));
-            records.extend(self.recording.mappings(old.image).iter().map(|mapping| {
+            records.extend(self.joined.mappings(old.image).into_iter().map(|mapping| {
                 let (module, time) = (self.module(mapping.module), self.time(mapping.time));
                 Record::Mapping(Mapping { image, module, time, ..*mapping })
             }));
-            records.extend(self.recording.threads(old.image).iter().map(|thread| {
+            // The latest segment tells the most about a thread that is in several.
+            let threads = self.recordings().flat_map(|recording| recording.threads(old.image));
+            records.extend(threads.map(|thread| {
                 let (start, end) = (self.time(thread.start), thread.end.map(|end| self.time(end)));
                 Record::Thread(Thread { image, start, end, ..thread.clone() })
             }));
-            if let Some(end) = self.recording.image_end(old.image) {
+            if let Some(end) = self.joined.image_end(old.image) {
                 records.push(Record::ImageEnd(ImageEnd { image, time: self.time(end.time), ..*end }));
             }
             // What only these tell (lost events) is taken over by the count.
-            if let Some(counts) = self.recording.image_counts(old.image) {
-                records.push(Record::ImageCounts(ImageCounts { image, counts: self.counts(counts) }));
+            if let Some(counts) = self.joined.image_counts(old.image) {
+                records.push(Record::ImageCounts(ImageCounts { image, counts: self.counts(&counts) }));
             }
         }
+        let departures = self.recordings().flat_map(|recording| recording.departures());
+        records.extend(departures.filter_map(|departure| {
+            // An image of an earlier part has no number here: any of this recording stands in for
+            // it.
+            let image = *self.images.get(&departure.image).or_else(|| self.images.values().min())?;
+            Some(Record::Departure(Departure { image, time: self.time(departure.time), ..departure.clone() }))
+        }));
     }
 
-    fn copy<W: Write>(&self, draft: &mut Draft<W>, damage: &mut Vec<Damage>) -> Result<(), Error> {
-        for start in self.recording.images() {
+    /// `damage` has a list for each of all recordings.
+    fn copy<W: Write>(&self, draft: &mut Draft<W>, damage: &mut [Vec<Damage>]) -> Result<(), Error> {
+        for &start in &self.starts {
             let image = self.images[&start.image];
-            let table = self.recording.nodes(start.image);
-            damage.extend_from_slice(table.damage());
-            draft.nodes(image, table.nodes().iter().map(|node| self.node(node)))?;
-            self.copy_annotations(start.image, image, draft, damage)?;
-            let memory = self.recording.memory(start.image);
-            damage.extend(memory.damage);
-            let shifted = |sample: &MemorySample| MemorySample { time: self.time(sample.time), ..*sample };
-            let samples: Vec<MemorySample> = memory.rows.iter().map(shifted).collect();
+            let nodes = self.joined.nodes(start, damage);
+            draft.nodes(image, nodes.values().map(|node| self.node(node)))?;
+            let mut samples: Vec<MemorySample> = Vec::new();
+            for &(at, recording) in &self.joined.segments {
+                self.copy_annotations(recording, start.image, draft, &mut damage[at])?;
+                let memory = recording.memory(start.image);
+                damage[at].extend(memory.damage);
+                samples.extend(memory.rows.iter().map(|it| MemorySample { time: self.time(it.time), ..*it }));
+            }
+            samples.sort_by_key(|sample| sample.time);
             draft.put(|compressor| MemoryEncoder::encode(image, &samples, compressor))?;
         }
-        for chunk in self.recording.chunks() {
-            let is_copied = matches!(chunk.kind, ChunkKind::Events | ChunkKind::Checkpoint);
-            let Some(head) = self.head(chunk).filter(|_| is_copied) else { continue };
-            match self.recording.copy_chunk(chunk, &head) {
-                Ok(copy) => draft.chunk(&copy)?,
-                Err(RecordingError::Damaged(found)) => damage.push(found),
-                Err(error) => return Err(error.into()),
+        self.copy_events(draft, damage)
+    }
+
+    /// Copies events and checkpoints. Those of a segment count from its beginning, and the marks with which it begins
+    /// have been said before.
+    fn copy_events<W: Write>(&self, draft: &mut Draft<W>, damage: &mut [Vec<Damage>]) -> Result<(), Error> {
+        let mut before: HashMap<ImageId, Counts> = HashMap::new();
+        let repeated = |start: &&ImageStart| Some((start.image, Repeated::new(self.joined, start.image)?));
+        let mut repeated: HashMap<ImageId, Repeated> =
+            self.starts.iter().copied().filter_map(|it| repeated(&it)).collect();
+        for &(at, recording) in &self.joined.segments {
+            for (&image, repeated) in &mut repeated {
+                repeated.begin(recording, image);
+            }
+            for chunk in recording.chunks() {
+                let Some(image) = chunk.head.image.filter(|image| self.images.contains_key(image)) else { continue };
+                let copied = match chunk.kind {
+                    ChunkKind::Events => self.copy_event_chunk(recording, chunk, repeated.get_mut(&image), draft),
+                    ChunkKind::Checkpoint => self.copy_chunk(recording, chunk, before.get(&image), draft),
+                    _ => Ok(()),
+                };
+                match copied {
+                    Err(Error::Analysis(crate::Error::Recording(RecordingError::Damaged(found)))) => {
+                        damage[at].push(found)
+                    }
+                    other => other?,
+                }
+            }
+            for start in recording.images() {
+                if let Some(counts) = recording.image_counts(start.image) {
+                    before.insert(start.image, segments::following(before.get(&start.image), counts));
+                }
             }
         }
         Ok(())
     }
 
+    /// Copies a chunk of events, without the marks that its segment only repeats.
+    fn copy_event_chunk<W: Write>(
+        &self,
+        recording: &Recording<'_>,
+        chunk: &ChunkEntry,
+        repeated: Option<&mut Repeated>,
+        draft: &mut Draft<W>,
+    ) -> Result<(), Error> {
+        if let (Some(repeated), Some(events)) = (repeated, recording.event_chunk(chunk)) {
+            let count = repeated.follow(&events)?;
+            if count > 0 {
+                return segments::without_marks(draft, &events, count, |head| self.head(&head, None));
+            }
+        }
+        self.copy_chunk(recording, chunk, None, draft)
+    }
+
+    fn copy_chunk<W: Write>(
+        &self,
+        recording: &Recording<'_>,
+        chunk: &ChunkEntry,
+        before: Option<&Counts>,
+        draft: &mut Draft<W>,
+    ) -> Result<(), Error> {
+        draft.chunk(&recording.copy_chunk(chunk, &self.head(&chunk.head, before))?)
+    }
+
     /// The head of a chunk in the new file; its times are the only ones in events and checkpoints that are absolute.
-    fn head(&self, chunk: &ChunkEntry) -> Option<ChunkHead> {
-        let old = &chunk.head;
-        Some(ChunkHead {
-            image: Some(*self.images.get(&old.image?)?),
+    fn head(&self, old: &ChunkHead, before: Option<&Counts>) -> ChunkHead {
+        ChunkHead {
+            image: old.image.and_then(|image| self.images.get(&image).copied()),
             time_first: self.time(old.time_first),
             time_last: self.time(old.time_last),
-            counts: old.counts.as_ref().map(|counts| self.counts(counts)),
+            counts: old.counts.as_ref().map(|counts| self.counts(&segments::following(before, counts))),
             ..*old
-        })
+        }
     }
 
     fn copy_annotations<W: Write>(
         &self,
+        recording: &Recording<'_>,
         old: ImageId,
-        image: ImageId,
         draft: &mut Draft<W>,
         damage: &mut Vec<Damage>,
     ) -> Result<(), Error> {
+        let image = self.images[&old];
         let mut encoder = AnnotationsEncoder::new(image);
-        for annotation in self.recording.annotations(old) {
+        for annotation in recording.annotations(old) {
             match annotation {
                 Ok(annotation) => {
                     if encoder.is_full() {

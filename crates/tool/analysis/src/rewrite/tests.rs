@@ -1,6 +1,10 @@
 //! What is made of random sessions has the figures that they have.
 
-use heapledger_recording::{Counts, Record, Recording, Time};
+use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
+use heapledger_recording::{
+    Counts, Event, EventKind, EventsBuffer, EventsEncoder, Extras, FreedBlock, ImageStart, Live, Mark, ModuleId,
+    NodeKind, Record, Recording, Reported, Session, Text, TextId, Time,
+};
 use heapledger_symbols::{Options, Symbolizer};
 use proptest::prelude::*;
 
@@ -77,6 +81,11 @@ proptest! {
 }
 
 fn trimmed(recording: &Recording<'_>, from: u64, to: u64) -> Vec<u8> {
+    segment(recording, from, to, 0)
+}
+
+/// A part of the time, as the segment of this number.
+fn segment(recording: &Recording<'_>, from: u64, to: u64, number: u32) -> Vec<u8> {
     let part = Time(from)..=Time(to);
     let mut so_far = Vec::new();
     let mut draft = Draft::new(&mut so_far);
@@ -86,6 +95,9 @@ fn trimmed(recording: &Recording<'_>, from: u64, to: u64) -> Vec<u8> {
     let mut draft = Draft::new(&mut bytes);
     let (footer, damage) = trim(recording, part, &mut draft, &mut |_, _| ()).expect("a draft");
     assert!(damage.is_empty(), "{damage:?}");
+    let session = Recording::open(&so_far).unwrap().session().cloned().expect("a session");
+    // The last one counts.
+    draft.records(&[Record::Session(Session { part: number, ..session })]).expect("a draft");
     draft.count_and_finish(&Recording::open(&so_far).expect("a draft"), footer, &mut |_, _| ()).expect("a recording");
     bytes
 }
@@ -152,6 +164,230 @@ proptest! {
         prop_assert!(sum(|it| it.temporary_allocations.0) <= counts.temporary_allocations.0);
         prop_assert_eq!(parts.iter().map(|it| it.bytes_live_max).max(), Some(counts.bytes_live_max));
     }
+}
+
+/// A session in consecutive segments.
+fn segments(whole: &Recording<'_>, mut cuts: Vec<u64>) -> Vec<Vec<u8>> {
+    let end = whole.footer().unwrap().time.0;
+    cuts.extend([0, end + 1]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.windows(2).zip(1..).map(|(cut, number)| segment(whole, cut[0], cut[1] - 1, number)).collect()
+}
+
+/// The totals of a session whatever its images are called, and without what a replay cannot tell.
+fn by_process(recording: &Recording<'_>) -> Vec<(u32, Counts, Option<heapledger_recording::ExitStatus>, usize)> {
+    let processes = totals(recording).processes.into_iter();
+    processes.map(|process| (process.pid, process.counts, process.exit, process.images.len())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn segments_merge_to_what_they_were(
+        steps in steps(150), cuts in prop::collection::vec(any::<prop::sample::Index>(), 1..6), backwards: bool
+    ) {
+        let (whole, _, truth) = write(&steps);
+        if truth.history.is_empty() {
+            return Ok(());
+        }
+        let whole = Recording::open(&whole).unwrap();
+        let cuts: Vec<u64> = cuts.iter().map(|cut| cut.get(&truth.history).0.0).collect();
+        let files = segments(&whole, cuts);
+        let mut parts: Vec<Recording<'_>> = files.iter().map(|file| Recording::open(file).unwrap()).collect();
+        if backwards {
+            parts.reverse();
+        }
+        let bytes = merged(&parts.iter().collect::<Vec<_>>());
+        let joined = Recording::open(&bytes).unwrap();
+        prop_assert!(joined.complete() && joined.verify().is_empty(), "{:?}", joined.verify());
+        prop_assert_eq!(joined.session().unwrap().part, 0);
+        prop_assert_eq!(totals(&joined).counts, totals(&whole).counts);
+        prop_assert_eq!(by_process(&joined), by_process(&whole));
+        for moment in [Moment::Peak, Moment::End, Moment::Total] {
+            prop_assert_eq!(held(&joined, moment), held(&whole, moment), "{:?}", moment);
+        }
+        for (time, _) in &truth.history {
+            prop_assert_eq!(held(&joined, Moment::At(*time)), held(&whole, Moment::At(*time)), "{:?}", time);
+        }
+
+        // Segments of a session whose first ones are gone go on with what was live.
+        if parts.len() > 2 {
+            if backwards {
+                parts.reverse();
+            }
+            let from = parts[1].session().unwrap().begins.0;
+            let bytes = merged(&parts[1..].iter().collect::<Vec<_>>());
+            let rest = Recording::open(&bytes).unwrap();
+            let end = whole.footer().unwrap().time.0;
+            let expected = trimmed(&whole, from, end);
+            prop_assert_eq!(totals(&rest).counts, totals(&Recording::open(&expected).unwrap()).counts);
+            let mut out = Vec::new();
+            let refused = merge(&[&parts[0], &parts[2]], &mut Draft::new(&mut out));
+            prop_assert!(matches!(refused, Err(Error::SegmentMissing { before: 0, at: 1, number: 2 })), "{refused:?}");
+            let refused = merge(&[&parts[1], &whole], &mut Draft::new(&mut out));
+            prop_assert!(matches!(refused, Err(Error::BeginsInMidRun(0))), "{refused:?}");
+        }
+        let mut out = Vec::new();
+        let refused = merge(&[&parts[0], &parts[0]], &mut Draft::new(&mut out));
+        prop_assert!(matches!(refused, Err(Error::SegmentTwice { at: 1, .. })), "{refused:?}");
+    }
+
+    /// Segments that have been tampered with, cut off or not, are merged to something, or refused.
+    #[test]
+    fn damaged_segments_do_no_harm(
+        steps in steps(80), cut: prop::sample::Index, flips in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 1..8)
+    ) {
+        let (whole, _, truth) = write(&steps);
+        if truth.history.is_empty() {
+            return Ok(());
+        }
+        let whole = Recording::open(&whole).unwrap();
+        let mut files = segments(&whole, vec![cut.get(&truth.history).0.0]);
+        for (at, (place, bits)) in flips.iter().enumerate() {
+            let count = files.len();
+            let file = &mut files[at % count];
+            let place = place.index(file.len() - 16) + 16;
+            file[place] ^= bits;
+        }
+        let parts: Vec<Recording<'_>> = files.iter().filter_map(|file| Recording::open(file).ok()).collect();
+        let mut bytes = Vec::new();
+        let mut draft = Draft::new(&mut bytes);
+        if merge(&parts.iter().collect::<Vec<_>>(), &mut draft).is_ok() {
+            draft.flush().unwrap();
+            let _ = overview(&Recording::open(&bytes).unwrap(), &mut |_, _| ());
+        }
+    }
+}
+
+/// A session with marks of memory reporters at its blocks.
+fn marked() -> Vec<u8> {
+    let (image, main, reporters) = (ImageId(0), StackId(1), [StackId(2), StackId(3)]);
+    let mut encoder = EventsEncoder::new(image).with_tick_ns(1);
+    let event = |time, kind| Event {
+        time: Time(time),
+        thread: ThreadId(0),
+        call: Api::Malloc.into(),
+        sampled: heapledger_recording::Sampled::NOT,
+        kind,
+    };
+    let mut serial = 0;
+    let mut push = |encoder: &mut EventsEncoder, time: u64| {
+        let kind = EventKind::Alloc { serial: Serial(serial), size: Bytes(10), stack: main };
+        serial += 1;
+        let live = Live { bytes: Bytes(10 * serial), blocks: Blocks(serial) };
+        encoder.push(&event(time, kind), &Extras::NONE, live).unwrap();
+    };
+    let report = |encoder: &mut EventsEncoder, time: u64, block: u64, by: usize, is_kept: bool| {
+        let (what, by) = (Reported::Block(Serial(block)), reporters[by]);
+        encoder.push_mark(Time(time), &Mark::Reported { what, by, is_kept, measured: Bytes(0) }).unwrap();
+    };
+    (0..10).for_each(|at| push(&mut encoder, 10 * at));
+    report(&mut encoder, 95, 1, 0, true);
+    report(&mut encoder, 95, 2, 0, true);
+    report(&mut encoder, 95, 2, 1, true);
+    push(&mut encoder, 100);
+    encoder.push_mark(Time(105), &Mark::Cleared).unwrap();
+    report(&mut encoder, 105, 3, 0, false);
+    push(&mut encoder, 110);
+    let kind = EventKind::Free { block: FreedBlock::Known(Serial(2)) };
+    encoder.push(&event(120, kind), &Extras::NONE, Live { bytes: Bytes(110), blocks: Blocks(11) }).unwrap();
+    // Again what is marked already: that is another report.
+    report(&mut encoder, 125, 1, 0, true);
+    push(&mut encoder, 130);
+    encoder.push_mark(Time(140), &Mark::TakenBack { block: Serial(1), by: reporters[0] }).unwrap();
+    encoder.push_mark(Time(150), &Mark::Complete { time: Time(150) }).unwrap();
+    push(&mut encoder, 160);
+
+    let node = |id, parent, kind, offset| Node { id, parent, kind, module: ModuleId::UNKNOWN, offset };
+    let text = |text, name: &[u8]| Record::Text(Text { text: TextId(text), bytes: name.to_vec(), ..Text::default() });
+    let mut bytes = Vec::new();
+    let mut draft = Draft::new(&mut bytes);
+    let start = ImageStart { image, pid: 7, ..ImageStart::default() };
+    draft
+        .records(&[Record::Session(Session::default()), Record::ImageStart(start), text(1, b"one"), text(2, b"two")])
+        .unwrap();
+    let nodes = [
+        node(main, StackId::ROOT, NodeKind::Frame, 1),
+        node(reporters[0], StackId::ROOT, NodeKind::Stamp, 1),
+        node(reporters[1], StackId::ROOT, NodeKind::Stamp, 2),
+    ];
+    draft.nodes(image, nodes).unwrap();
+    draft.put(|compressor| Ok(encoder.finish(compressor))).unwrap();
+    draft.finish(&Footer { time: Time(200), complete: true, ..Footer::default() }).unwrap();
+    bytes
+}
+
+/// All marks, and the events between them.
+fn marks(recording: &Recording<'_>) -> Vec<(usize, Mark)> {
+    let (mut marks, mut events) = (Vec::new(), 0);
+    let mut buffer = EventsBuffer::default();
+    for chunk in recording.event_chunks(recording.images()[0].image) {
+        let decoded = chunk.decode(&mut buffer).unwrap();
+        marks.extend(decoded.marks().iter().map(|&(at, mark)| (events + at as usize, mark)));
+        events += decoded.as_slice().len();
+    }
+    marks
+}
+
+/// Each segment begins by saying again what is marked, in chunks of its own or in that of its first events.
+#[test]
+fn marks_that_segments_repeat_are_left_out() {
+    let bytes = marked();
+    let whole = Recording::open(&bytes).unwrap();
+    let cuts = [vec![97], vec![97, 107], vec![101, 115, 121], vec![125, 131, 145, 155], vec![97, 98, 99]];
+    for cuts in cuts {
+        let files = segments(&whole, cuts.clone());
+        let parts: Vec<Recording<'_>> = files.iter().map(|file| Recording::open(file).unwrap()).collect();
+        assert!(parts.iter().map(|part| marks(part).len()).sum::<usize>() > marks(&whole).len(), "{cuts:?}");
+        let bytes = merged(&parts.iter().collect::<Vec<_>>());
+        let joined = Recording::open(&bytes).unwrap();
+        assert_eq!(marks(&joined), marks(&whole), "{cuts:?}");
+        assert!(joined.verify().is_empty(), "{cuts:?}: {:?}", joined.verify());
+
+        // As a recorder writes them: with the events behind them.
+        let files: Vec<Vec<u8>> = parts.iter().map(|part| in_one_chunk(part)).collect();
+        let parts: Vec<Recording<'_>> = files.iter().map(|file| Recording::open(file).unwrap()).collect();
+        let bytes = merged(&parts.iter().collect::<Vec<_>>());
+        let joined = Recording::open(&bytes).unwrap();
+        assert_eq!(marks(&joined), marks(&whole), "{cuts:?}");
+        assert_eq!(totals(&joined).counts, totals(&Recording::open(&merged(&[&whole])).unwrap()).counts);
+    }
+}
+
+/// The same with all events of its image in one chunk.
+fn in_one_chunk(part: &Recording<'_>) -> Vec<u8> {
+    let start = &part.images()[0];
+    let mut bytes = Vec::new();
+    let mut draft = Draft::new(&mut bytes);
+    let mut records = vec![Record::Session(part.session().unwrap().clone()), Record::ImageStart(start.clone())];
+    records.extend(part.texts().iter().cloned().map(Record::Text));
+    records.extend(part.image_end(start.image).copied().map(Record::ImageEnd));
+    draft.records(&records).unwrap();
+    draft.nodes(start.image, part.nodes(start.image).nodes().iter().copied()).unwrap();
+    for chunk in part.chunks().iter().filter(|chunk| chunk.kind == heapledger_recording::ChunkKind::Checkpoint) {
+        draft.chunk(&part.copy_chunk(chunk, &chunk.head).unwrap()).unwrap();
+    }
+    let (mut encoder, mut buffer) = (None, EventsBuffer::default());
+    for chunk in part.event_chunks(start.image) {
+        let head = chunk.head();
+        let first = || EventsEncoder::new(start.image).with_tick_ns(1).starting_at(head.serial_first, head.live_before);
+        let encoder = encoder.get_or_insert_with(first);
+        let events = chunk.decode(&mut buffer).unwrap();
+        let mut marks = events.marks().iter().peekable();
+        for (index, event) in events.as_slice().iter().map(Some).chain([None]).enumerate() {
+            while let Some((_, mark)) = marks.next_if(|(at, _)| *at as usize == index) {
+                encoder.push_mark(head.time_first, mark).unwrap();
+            }
+            if let Some(event) = event {
+                encoder.push(event, &Extras::NONE, head.live_before).unwrap();
+            }
+        }
+    }
+    draft.put(|compressor| Ok(encoder.and_then(|mut encoder| encoder.finish(compressor)))).unwrap();
+    draft.finish(part.footer().unwrap()).unwrap();
+    bytes
 }
 
 #[test]

@@ -318,6 +318,9 @@ impl<'r, 'a> Cut<'r, 'a> {
         let end = recording.image_end(image).filter(|end| end.time <= self.to).copied();
         let detached = ImageEnd { image, time: self.to, reason: ImageEndReason::Detached, exit: None };
         records.push(Record::ImageEnd(end.unwrap_or(detached)));
+        let departures = recording.departures().iter().filter(|departure| departure.image == image);
+        let departures = departures.filter(|departure| departure.time >= self.from && departure.time <= self.to);
+        records.extend(departures.cloned().map(Record::Departure));
         let lost = recording.image_counts(image).filter(|counts| counts.events_lost > 0);
         records.extend(lost.map(|counts| {
             let counts = Counts {

@@ -13,7 +13,13 @@ use crate::args::{Input, Range, Symbols, Target};
 /// live over time are counted again, over all of them. Recordings of different
 /// machines are put together by the clocks of those machines.
 ///
+/// Segments of one session (`record --rotate`), in any order, become one
+/// recording again. It begins with the earliest of them; none may be missing
+/// between two others. Recordings without events (`record --aggregate`) cannot
+/// be merged: their totals do not tell how much all had live at once.
+///
 ///     $ heapledger merge -o both.hl client.hl server.hl
+///     $ heapledger merge -o app.hl app.*.hl
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Merge {

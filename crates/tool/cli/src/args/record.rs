@@ -68,6 +68,14 @@ pub(crate) struct Record {
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
 
+    /// How long the recorder may stand still before the program goes on without it; `never`: it waits
+    ///
+    /// The recorder stands still while it is stopped, or while what it writes to does
+    /// not answer. Then events are dropped as with `--on-full drop` until it is back.
+    /// One that is merely slow is waited for.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stall_timeout, verbatim_doc_comment)]
+    pub(crate) stall_timeout: StallTimeout,
+
     /// Go on in another file after this time, or when the file is this long: 1h, 500MiB, or 1h,1GiB for both
     ///
     /// The files are NAME.0001.hl, NAME.0002.hl … Each can be read alone: it begins with
@@ -117,10 +125,27 @@ pub(crate) struct Record {
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
 
+    /// A program that runs already: it is refused, with what to do instead
+    #[arg(short, long, value_name = "PID", hide = true)]
+    pub(crate) pid: Option<String>,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required_unless_present = "pid",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Record a program that runs already: it is refused, with what to do instead
+#[derive(Debug, Args)]
+pub(crate) struct Attach {
+    /// The id of the process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: String,
 }
 
 /// Run a program with hooks of your own on its allocator, and record nothing
@@ -301,6 +326,16 @@ fn sample_rate(text: &str) -> Result<Rate, String> {
             size => Ok(Rate::nearest(Bytes(size))),
         },
     }
+}
+
+/// How long a recorder that stands still is waited for; `None` is for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StallTimeout(pub(crate) Option<Duration>);
+
+/// A time, or `never` or 0.
+fn stall_timeout(text: &str) -> Result<StallTimeout, String> {
+    let time = if text == "never" { Duration::ZERO } else { select::duration(text)? };
+    Ok(StallTimeout((!time.is_zero()).then_some(time)))
 }
 
 /// When a file is full.

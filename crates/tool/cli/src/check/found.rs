@@ -28,8 +28,19 @@ pub(crate) struct Findings {
     pub(crate) missed: u64,
     /// Processes that ran without checks: their allocators have ways of their own.
     pub(crate) unchecked: u64,
+    /// Processes of which the live blocks were not looked at when they ended.
+    pub(crate) unverified: Vec<Unverified>,
+    /// Libraries after whose opening nothing was reported in a process.
+    pub(crate) stopped_by: BTreeSet<String>,
     /// How to get better names.
     pub(crate) hint: Option<String>,
+}
+
+/// A process that ended before its live blocks could be looked at, or that still runs.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Unverified {
+    pub(crate) pid: u64,
+    pub(crate) name: String,
 }
 
 /// One thing, found once or more.
@@ -159,12 +170,18 @@ fn bytes_of(size: u64) -> String {
 }
 
 impl Findings {
+    /// True if all was looked at that is looked for.
+    pub(crate) fn is_all(&self) -> bool {
+        self.unverified.is_empty() && self.stopped_by.is_empty() && self.missed == 0 && self.unchecked == 0
+    }
+
     /// Reads the files of the processes.
     pub(crate) fn read(files: &[String], symbols: &Symbols) -> Findings {
         let mut findings = Findings::default();
         let mut names = Names::new(symbolizer(symbols));
         for file in files {
             let mut of_process: Vec<(usize, Misuse)> = Vec::new();
+            let (mut unverified, mut is_stopped) = (None, false);
             let mut lines = file.lines();
             while let Some(line) = lines.next() {
                 let words: Vec<&str> = line.split(' ').collect();
@@ -209,10 +226,20 @@ impl Findings {
                         findings.beyond = findings.beyond.saturating_add(beyond.parse().unwrap_or(0));
                         findings.missed = findings.missed.saturating_add(missed.parse().unwrap_or(0));
                     }
-                    ["unchecked"] => findings.unchecked += 1,
+                    ["begun", pid, ..] => {
+                        let name = line.splitn(3, ' ').nth(2).unwrap_or("").to_owned();
+                        unverified = pid.parse().ok().map(|pid| Unverified { pid, name });
+                    }
+                    ["stopped", ..] => {
+                        is_stopped = true;
+                        findings.stopped_by.extend(line.splitn(3, ' ').nth(2).map(str::to_owned));
+                    }
+                    ["looked", _] => unverified = None,
+                    ["unchecked"] => (is_stopped, findings.unchecked) = (true, findings.unchecked + 1),
                     _ => {}
                 }
             }
+            findings.unverified.extend(unverified.filter(|_| !is_stopped));
             for (_, misuse) in of_process {
                 match findings.misuses.iter_mut().find(|known| known.is_like(&misuse)) {
                     Some(known) => known.times = known.times.saturating_add(misuse.times),

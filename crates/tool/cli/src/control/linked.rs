@@ -1,10 +1,14 @@
 //! Programs with a ledger of their own, which answer: no recorder has a part in it.
 
+use std::slice;
 use std::time::Duration;
 
+use heapledger_collect::peer;
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
+use heapledger_reports::request::SOCKET_PREFIX;
 use heapledger_reports::request::ledger::{Answer, Request, State};
+use rustix::net::SocketType;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -26,13 +30,14 @@ pub(super) struct Linked {
 impl Linked {
     /// All that answer this user.
     pub(super) fn all() -> Vec<Linked> {
-        let mut all: Vec<Linked> = process::listening()
+        let mut all: Vec<Linked> = peer::listed(SOCKET_PREFIX)
             .unwrap_or_default()
-            .into_iter()
-            .filter_map(|(process, name)| {
-                let answer = process::exchange(&name, &Request::State.to_line(), ANSWER_BYTES_MAX, PATIENCE).ok()?;
+            .iter()
+            .filter_map(|listed| {
+                let connected = peer::connect(slice::from_ref(listed), None, SocketType::STREAM, PATIENCE).ok()?;
+                let answer = process::exchange(&connected, &Request::State.to_line(), ANSWER_BYTES_MAX).ok()?;
                 match Answer::parse(&answer)? {
-                    Answer::State(state) => Some(Linked { process, state }),
+                    Answer::State(state) => Some(Linked { process: connected.pid, state }),
                     Answer::Refused(_) => None,
                 }
             })
@@ -44,7 +49,7 @@ impl Linked {
     /// The process with this number, if it is one that can be asked, as it is now.
     pub(super) fn find(target: &str) -> Option<Linked> {
         let process = target.parse().ok()?;
-        let is_there = process::listening().ok()?.iter().any(|&(pid, _)| pid == process);
+        let is_there = !peer::listed_of(SOCKET_PREFIX, process).ok()?.is_empty();
         let state = is_there.then(|| ask(process, Request::State).ok())??;
         Some(Linked { process, state })
     }

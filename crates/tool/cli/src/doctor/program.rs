@@ -19,7 +19,7 @@ use super::{Check, State};
 use crate::code::Code;
 use crate::error::Result;
 use crate::output::Output;
-use crate::target::{Target, heap};
+use crate::target::{Start, Target, heap};
 
 /// What was found out about a program.
 #[derive(Debug, Serialize)]
@@ -27,8 +27,23 @@ pub(super) struct Program {
     pub(super) command: String,
     pub(super) file: Option<PathBuf>,
     scripts: Vec<PathBuf>,
+    /// True if it is a script of a shell, which may start any program.
+    pub(super) is_shell_script: bool,
+    /// Programs that the script starts.
+    starts: Vec<Started>,
     pub(super) checks: Vec<Check>,
     modules: Vec<Module>,
+}
+
+/// A program that a script starts by `exec`.
+#[derive(Debug, Serialize)]
+struct Started {
+    /// Its name in the script.
+    word: String,
+    /// `null`: the script decides when it runs.
+    file: Option<PathBuf>,
+    scripts: Vec<PathBuf>,
+    starts: Vec<Started>,
 }
 
 /// The program's file, or a library that is loaded with it.
@@ -51,27 +66,36 @@ pub(super) fn look(command: &OsStr) -> Program {
             Code::OwnAllocator | Code::SecondAllocator | Code::RuntimeAllocator | Code::Go | Code::Sanitizer => {
                 "allocator"
             }
+            Code::WrapsMalloc => "allocator",
+            Code::ManagedHeap => "heap",
             _ => "program",
         };
         checks.extend(target.findings.iter().map(|finding| Check::of(subject(finding.code), finding)));
         if let Some(linker) = linker_of(file)
             && is_supported_linker(linker.as_os_str().as_bytes())
         {
-            let (libraries, missing) = libraries(&linker, file);
+            // The kernel tells the dynamic linker the file itself, from whose directory `$ORIGIN` follows.
+            let resolved = file.canonicalize().unwrap_or_else(|_| file.clone());
+            let (libraries, missing) = libraries(&linker, &resolved);
             checks.extend(super::machine::library("its C library", &libraries));
             checks.extend(missing.iter().map(|name| {
                 let hint = "install it, or name its directory: LD_LIBRARY_PATH";
                 Check::problem("libraries", State::Bad, Code::NotExecutable, format!("{name} is not found"), hint)
             }));
             if !checks.iter().any(|check| check.subject == "allocator") {
-                checks.push(allocator(file, &libraries));
+                checks.push(allocator(file, target.wraps_malloc, &libraries));
             }
             modules = std::iter::once(file.clone()).chain(libraries).filter_map(|path| Module::look(&path)).collect();
             checks.push(stacks(&modules));
             checks.extend(modules.first().map(names));
         }
     }
+    if target.is_shell_script() {
+        checks.extend(started(&target));
+    }
     Program {
+        is_shell_script: target.is_shell_script(),
+        starts: target.starts.iter().map(Started::new).collect(),
         command: command.to_string_lossy().into_owned(),
         file: target.file,
         scripts: target.scripts,
@@ -80,9 +104,54 @@ pub(super) fn look(command: &OsStr) -> Program {
     }
 }
 
+impl Started {
+    fn new(start: &Start) -> Started {
+        let target = start.target.as_ref();
+        Started {
+            word: start.word.clone(),
+            file: target.and_then(|target| target.file.clone()),
+            scripts: target.map(|target| target.scripts.clone()).unwrap_or_default(),
+            starts: target.into_iter().flat_map(|target| &target.starts).map(Started::new).collect(),
+        }
+    }
+}
+
+/// Returns what there is to say about the programs that a script starts. The shell is recorded in any case.
+fn started(target: &Target) -> Vec<Check> {
+    let hint = "heapledger doctor PROGRAM, for each program that the script starts";
+    if target.starts.is_empty() {
+        let text = "a script may start other programs: each is judged when it starts";
+        return vec![Check::problem("starts", State::Note, Code::Script, text, hint)];
+    }
+    let mut checks = vec![];
+    for start in &target.starts {
+        let Some(program) = &start.target else {
+            let text = format!("the script starts `{}`: which program that is cannot be told before", start.word);
+            checks.push(Check::problem("starts", State::Note, Code::Script, text, hint));
+            continue;
+        };
+        let file = program.scripts.first().or(program.file.as_ref()).unwrap_or_else(|| &target.scripts[0]);
+        checks.push(Check::good("starts", format!("the script starts {}", file.display())));
+        let about = program.findings.iter().map(|finding| {
+            let text = format!("{finding}");
+            Check::problem("starts", State::Warning, finding.code, text, &finding.hint)
+        });
+        checks.extend(about);
+        if program.is_shell_script() {
+            checks.extend(started(program));
+        }
+    }
+    checks
+}
+
 impl Program {
     pub(super) fn title(&self) -> String {
-        let file = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let mut file = self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        if let Some(resolved) = self.file.as_ref().and_then(|file| file.canonicalize().ok())
+            && self.file.as_ref() != Some(&resolved)
+        {
+            file = format!("{file} ({})", resolved.display());
+        }
         match self.scripts.as_slice() {
             [] => format!("program {file}"),
             [script, ..] => format!("program {file}, which runs the script {}", script.display()),
@@ -106,7 +175,11 @@ impl Program {
 }
 
 /// Whose malloc the program has, when it is a library's.
-fn allocator(program: &Path, libraries: &[PathBuf]) -> Check {
+fn allocator(program: &Path, wraps_malloc: bool, libraries: &[PathBuf]) -> Check {
+    if wraps_malloc {
+        let text = "the program wraps malloc, it seems: what it asks of the next one is recorded, under the wrapper";
+        return Check::good("allocator", text);
+    }
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let found = libraries.iter().find(|path| heap::LIBRARIES.iter().any(|known| name(path).starts_with(known)));
     let Some(found) = found else { return Check::good("allocator", "the C library's malloc") };

@@ -11,7 +11,7 @@ use object::read::ReadRef;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, SectionIndex};
 
-use super::{Effect, Finding};
+use super::{Effect, Finding, runtime};
 use crate::code::Code;
 
 /// The most bytes of a symbol table's names that are searched.
@@ -36,6 +36,20 @@ pub(crate) const OPERATORS_NEW: [&str; 2] = ["_Znwm", "_Znam"];
 /// What a program refers to whose global allocator is that of Heapledger's library.
 const LINKED: &str = "heapledger_hooks_v1";
 
+/// Texts that only one allocator has: of a program that defines malloc and is stripped, all that names it.
+const TEXTS: [(&str, &str); 4] = [
+    ("jemalloc", "<jemalloc>"),
+    ("mimalloc", "mimalloc: "),
+    ("tcmalloc", "tcmalloc: "),
+    ("PartitionAlloc", "partition_alloc/partitions"),
+];
+
+/// The functions by which a malloc finds the next one.
+const LOOK_UPS: [&str; 2] = ["dlsym", "dlvsym"];
+
+/// The functions by which an allocator gets its memory from the kernel.
+const SOURCES: [&str; 4] = ["mmap", "mmap64", "sbrk", "brk"];
+
 /// The functions by which a sanitizer's runtime is started.
 const SANITIZERS: [(&str, &str); 5] = [
     ("__asan_init", "AddressSanitizer"),
@@ -56,20 +70,27 @@ struct Symbols {
     libraries: Vec<Vec<u8>>,
     is_go: bool,
     is_rust: bool,
+    has_v8: bool,
+    /// True if a text ends with `malloc`, as the argument of `dlsym` does. Looked for only if that tells something.
+    names_malloc: bool,
+    /// The allocator of [`TEXTS`] whose text was found, there too.
+    told: Option<&'static str>,
 }
 
 pub(super) fn check<'d>(
     path: &Path,
     elf: &elf::FileHeader64<Endianness>,
     data: impl ReadRef<'d>,
-) -> impl Iterator<Item = Finding> {
+) -> (Vec<Finding>, bool) {
     let symbols = Symbols::read(elf, data).unwrap_or_default();
     let name = path.display();
+    let mut wraps_malloc = false;
     let finding = move |code, effect, text: String, hint: String| Finding { code, effect, text, hint };
     let mut findings = vec![];
     let sanitizer = SANITIZERS.iter().find(|(init, _)| symbols.has(init));
     let allocator =
         ALLOCATORS.iter().find(|(_, names)| names.iter().any(|name| symbols.has(name) || symbols.names.contains(name)));
+    let linked = allocator.map(|&(name, _)| name).or(symbols.told);
     if let Some(&(init, sanitizer)) = sanitizer {
         if symbols.defines("malloc") {
             findings.push(finding(
@@ -88,9 +109,19 @@ pub(super) fn check<'d>(
         }
     } else if symbols.defines("heapledger_ledger_v1") {
         // libheapledger's archive, whose malloc calls the next one: ours.
+    } else if symbols.defines("malloc") && linked.is_none() && symbols.may_wrap_malloc() {
+        // Its malloc comes before ours, and finds ours when it asks for the next one.
+        wraps_malloc = !symbols.may_have_heap();
+        if !wraps_malloc {
+            findings.push(finding(
+                Code::WrapsMalloc,
+                Effect::Partial,
+                format!("`{name}` defines malloc: it may be an allocator of its own, or call on the next one"),
+                "record it: only what it asks of the next malloc is in the recording".to_owned(),
+            ));
+        }
     } else if symbols.defines("malloc") {
-        let whose =
-            allocator.map_or("an allocator of its own".to_owned(), |(name, _)| format!("{name}, linked into it"));
+        let whose = linked.map_or("an allocator of its own".to_owned(), |name| format!("{name}, linked into it"));
         findings.push(finding(
             Code::OwnAllocator,
             Effect::Unrecorded,
@@ -140,6 +171,11 @@ pub(super) fn check<'d>(
             "for Go's own heap: go tool pprof".to_owned(),
         ));
     }
+    let is_linked_with = |names: &[&str]| symbols.is_linked_with(names);
+    if let Some(runtime) = runtime::find(is_linked_with, |symbol| symbols.has(symbol), symbols.has_v8) {
+        let text = format!("`{name}` {}", runtime.text);
+        findings.push(finding(Code::ManagedHeap, Effect::Partial, text, runtime.hint.to_owned()));
+    }
     if let Some((language, variable, value)) = symbols.runtime(path)
         && std::env::var_os(variable).is_none()
     {
@@ -150,17 +186,22 @@ pub(super) fn check<'d>(
             format!("{variable}={value} heapledger record -- {name} …"),
         ));
     }
-    findings.into_iter()
+    (findings, wraps_malloc)
 }
 
 /// Whether a dynamic symbol is asked for above: there may be very many.
 fn is_of_interest(name: &[u8]) -> bool {
     const OTHERS: [&str; 6] = ["malloc", "calloc", "posix_memalign", "aligned_alloc", "Py_BytesMain", "_emalloc"];
+    if runtime::is_of_interest(name) {
+        return true;
+    }
     let allocators = ALLOCATORS.iter().flat_map(|(_, names)| names.iter());
     let sanitizers = SANITIZERS.iter().map(|(init, _)| init);
     OTHERS
         .iter()
         .chain(&OPERATORS_NEW)
+        .chain(&LOOK_UPS)
+        .chain(&SOURCES)
         .chain(&[LINKED])
         .chain(allocators)
         .chain(sanitizers)
@@ -203,6 +244,16 @@ impl Symbols {
         self.defines(name) || self.wants(name)
     }
 
+    /// True if its malloc, if it defines one, can find the next one by name.
+    fn may_wrap_malloc(&self) -> bool {
+        self.names_malloc && LOOK_UPS.iter().any(|name| self.wants(name))
+    }
+
+    /// True if it can get memory from the kernel itself.
+    fn may_have_heap(&self) -> bool {
+        SOURCES.iter().any(|name| self.wants(name))
+    }
+
     /// Whether it wants a library whose name starts so.
     fn is_linked_with(&self, starts: &[&str]) -> bool {
         self.libraries.iter().any(|library| starts.iter().any(|start| library.starts_with(start.as_bytes())))
@@ -233,6 +284,7 @@ impl Symbols {
             let text = |at: u64| strings.get(usize::try_from(at).ok()?..)?.split(|&byte| byte == 0).next();
             for symbol in table.iter() {
                 let name = text(symbol.st_name(endian).into()).unwrap_or_default();
+                symbols.has_v8 |= runtime::is_of_v8(name);
                 if is_of_interest(name) {
                     let to = if symbol.is_undefined(endian) { &mut symbols.wanted } else { &mut symbols.defined };
                     to.push(name.to_owned());
@@ -244,6 +296,7 @@ impl Symbols {
                 symbols.libraries.extend(needed.filter_map(|entry| Some(text(entry.d_val(endian))?.to_owned())));
             }
         }
+        let is_wrapper_possible = symbols.defines("malloc") && LOOK_UPS.iter().any(|name| symbols.wants(name));
         for (_, section) in sections.enumerate() {
             let name = sections.section_name(endian, section).unwrap_or_default();
             let is_small = section.sh_size(endian) <= 1 << 16;
@@ -251,6 +304,16 @@ impl Symbols {
             if name == b".comment" && is_small {
                 let text = section.data(endian, data).unwrap_or_default();
                 symbols.is_rust |= memmem::find(text, b"rustc version").is_some();
+            }
+            let flags = section.sh_flags(endian);
+            let is_data = flags.contains(elf::SHF_ALLOC) && !flags.contains(elf::SHF_EXECINSTR);
+            if is_wrapper_possible && is_data && section.sh_type(endian) == elf::SHT_PROGBITS {
+                let length = section.sh_size(endian).min(NAMES_MAX);
+                let bytes = data.read_bytes_at(section.sh_offset(endian), length).unwrap_or_default();
+                // The linker may have merged it with the end of another text.
+                symbols.names_malloc |= memmem::find(bytes, b"malloc\0").is_some();
+                let told = TEXTS.iter().find(|(_, text)| memmem::find(bytes, text.as_bytes()).is_some());
+                symbols.told = symbols.told.or(told.map(|&(name, _)| name));
             }
             if section.sh_type(endian) == elf::SHT_SYMTAB
                 && let Some(strings) = strings_of(SectionIndex(section.sh_link(endian) as usize))

@@ -25,7 +25,9 @@ fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let functions = |stack: &Value| {
         let frames = stack["frames"].as_array().unwrap().iter();
-        let own = frames.filter(|frame| frame["module"].as_str().is_some_and(|path| path.ends_with("/misuse")));
+        let own = frames.filter(|frame| {
+            frame["module"].as_str().is_some_and(|path| path.ends_with("/misuse") || path.ends_with("/ends"))
+        });
         own.map(|frame| text(&frame["function"])).filter(|name| name != "_start").collect()
     };
     let stacks = misuse["stacks"].as_array().unwrap().iter();
@@ -155,7 +157,76 @@ fn the_report_and_the_exit_status() {
     assert!(lines[4].starts_with("        main  ") && lines[4].contains("misuse.cpp:"), "{told}");
     let clean = heapledger(["check", "--error-exitcode", "9", "--", fixture, "nothing"]);
     assert_eq!((clean.status, clean.text()), (exited(7), "done\n".to_owned()), "{clean:?}");
-    assert_eq!(String::from_utf8(clean.stderr).unwrap(), "heapledger: no misuse of the allocator was found\n");
+    assert_eq!(
+        String::from_utf8(clean.stderr).unwrap(),
+        "heapledger: no misuse of the allocator was found (looked for: wrong frees, writes up to 16 bytes past a block)\n"
+    );
+}
+
+/// A write past a block that is live when the process ends is found at every end that can be seen, with the same
+/// status; at the others it is said that nobody looked.
+#[test]
+fn the_live_blocks_at_every_end() {
+    let fixture = program("ends");
+    let of = |how: &str| {
+        let bare = Job::fixture("ends", how).bare();
+        let scratch = Scratch::new();
+        let report = scratch.file("report.json");
+        let line = ["check", "--json", "-o", report.to_str().unwrap(), "--", fixture.to_str().unwrap(), how];
+        let outcome = heapledger(line);
+        assert_eq!((outcome.status, outcome.text()), (bare.status, bare.text()), "{how}: {outcome:?}");
+        assert_eq!(outcome.stderr, bare.stderr, "{how}");
+        let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+        (bare.status, report)
+    };
+    let ends = ["return", "_exit", "exec", "abort", "top", "fault", "sent", "handler", "thread", "fork", "failed-exec"];
+    for how in ends {
+        let (status, report) = of(how);
+        let misuses = report["misuses"].as_array().unwrap();
+        assert_eq!(misuses.len(), 1, "{how}: {report:#}");
+        assert_eq!(misuses[0]["kind"], "overwrite", "{how}: {report:#}");
+        let own = stacks(&misuses[0]);
+        let function = if how == "top" { "spoil_top" } else { "spoil" };
+        assert_eq!(own[0], stack("allocated", "malloc", &[function, "main"]), "{how}: {report:#}");
+        assert_eq!(report["unverified"], json!([]), "{how}: {report:#}");
+        let expected = match how {
+            "abort" | "top" | "thread" => Some(6),
+            "fault" | "sent" | "handler" => Some(11),
+            _ => None,
+        };
+        assert_eq!(status.signal(), expected, "{how}");
+    }
+    for (how, signal) in [("kill", Some(9)), ("term", Some(15)), ("raw-exit", None), ("own-handler", None)] {
+        let (status, report) = of(how);
+        assert_eq!(status.signal(), signal, "{how}");
+        assert_eq!(report["misuses"], json!([]), "{how}: {report:#}");
+        assert_eq!(report["unverified"][0]["name"], "ends", "{how}: {report:#}");
+    }
+    let killed = heapledger(["check".as_ref(), "--".as_ref(), fixture.as_os_str(), "kill".as_ref()]);
+    let said = String::from_utf8(killed.stderr).unwrap();
+    assert!(
+        said.starts_with("heapledger: no misuse of the allocator was found, but not all was looked at\n"),
+        "{said}"
+    );
+    assert!(said.contains("the command died of signal 9"), "{said}");
+}
+
+/// Nothing is seen of a program with an allocator of its own: that is not a clean run.
+#[test]
+fn a_program_with_its_own_allocator_is_not_checked() {
+    let own = heapledger(["check".as_ref(), "--".as_ref(), program("own_malloc").as_os_str()]);
+    let said = String::from_utf8(own.stderr).unwrap();
+    assert!(said.contains("heapledger: no misuse of the allocator was found, but not all was looked at\n"), "{said}");
+    assert!(said.contains("\n1 process not checked: "), "{said}");
+}
+
+/// The program finds the default actions where they were, and core dumps and handlers of its own come as they would.
+#[test]
+fn the_program_does_not_see_the_handlers() {
+    let job = Job::fixture("ends", "dispositions");
+    let bare = job.bare();
+    assert_eq!((bare.status, bare.text().as_str()), (exited(0), "all default\n"), "{bare:?}");
+    assert_eq!(job.launched("check", &[]).outcome(), bare);
 }
 
 /// Correct programs, of C, C++ and Python: nothing is found, and nothing is different.

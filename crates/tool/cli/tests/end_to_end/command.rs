@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
 
 use rustix::process::{Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use serde_json::json;
@@ -228,10 +227,9 @@ fn signals_are_passed_on() {
         Recording::open(file).assert_whole();
     }
     // A program that does not handle it dies of it, and so does record.
-    let file = scratch.file("default.hl");
-    let running = Job::new(["sleep", "100"]).start(Some(&file));
-    wait_until("the recording has begun", || file.exists());
-    std::thread::sleep(Duration::from_millis(300));
+    let (file, mark) = (scratch.file("default.hl"), scratch.file("runs"));
+    let running = Job::shell(&format!(": > '{}'; exec sleep 1000", mark.display())).start(Some(&file));
+    wait_until("the program runs", || mark.exists());
     kill_process(running.pid(), Signal::TERM).unwrap();
     let outcome = running.outcome();
     assert_eq!(outcome.status.signal(), Some(15), "{outcome:?}");
@@ -251,10 +249,9 @@ fn the_keyboard_interrupts_the_program() {
     assert_eq!((outcome.status, outcome.text()), (exited(5), "interrupted\n".to_owned()), "{outcome:?}");
     Recording::open(file).assert_whole();
 
-    let file = scratch.file("died.hl");
-    let running = Job::fixture("tower", "1000 60000").start(Some(&file));
-    wait_until("the recording has begun", || file.exists());
-    std::thread::sleep(Duration::from_millis(300));
+    let (file, tally) = (scratch.file("died.hl"), scratch.file("tally"));
+    let running = Job::fixture("tally", tally.to_str().unwrap()).start(Some(&file));
+    wait_until("the program allocates", || fs::read(&tally).is_ok_and(|cells| cells.iter().any(|&byte| byte != 0)));
     kill_process_group(running.pid(), Signal::QUIT).unwrap();
     let outcome = running.outcome();
     assert_eq!(outcome.status.signal(), Some(3), "{outcome:?}");

@@ -55,6 +55,7 @@ fn equal_runs_do_not_differ() {
 }
 
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn growth_is_found_and_adds_up() {
     let Some(perl) = installed("perl") else { return };
     let scratch = Scratch::new();

@@ -167,6 +167,7 @@ fn json(file: &Path) -> Value {
 }
 
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn every_format_has_the_totals() {
     let scratch = Scratch::new();
     // Of one process; of several that have their peaks one after the other; and estimates.

@@ -1,6 +1,7 @@
 //! What will not work is said before: by `record`, by `doctor`, with codes that `explain` explains. On programs built
 //! here in all the ways that matter.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,6 +165,151 @@ fn programs_with_an_allocator_of_their_own() {
         let options = ["-O0", "-Wl,--no-as-needed", library.to_str().unwrap()];
         let Some(built) = compiled(&scratch, "c++", &options, source) else { return };
         assert_foreseen(&built, "HL0006", false, &scratch);
+    }
+}
+
+/// The shell is recorded in any case; of what the script starts it is said what can be told.
+#[test]
+fn launchers() {
+    let scratch = Scratch::new();
+    let fixed = build("limits", Build::Static);
+    let directory = fixed.parent().unwrap().to_str().unwrap().to_owned();
+    let script = |name: &str, text: &str| {
+        scratch.script(name, format!("#!/bin/sh\n{text}\n"));
+        scratch.file(name)
+    };
+    let run = |file: &Path| heapledger(["doctor".as_ref(), file.as_os_str()]).text();
+    let plain = script("plain", "echo hello");
+    let (answer, status) = doctor(&plain);
+    assert_eq!((codes(&answer), status), (vec!["HL0019"], Some(0)), "{answer:#}");
+    let text = run(&plain);
+    assert!(!text.contains("all of it") && text.contains("judged when it starts"), "{text}");
+
+    let launcher = script("launcher", &format!("DIR={directory}\nexec \"$DIR/limits.static\" \"$@\""));
+    let outer = script("outer", "exec \"${0%/*}/launcher\" \"$@\"");
+    for file in [&launcher, &outer] {
+        let (answer, status) = doctor(file);
+        assert_eq!((codes(&answer), status), (vec!["HL0001"], Some(0)), "{answer:#}");
+        let mut starts = &answer["program"]["starts"][0];
+        if file == &outer {
+            assert_eq!(starts["scripts"][0], launcher.to_str().unwrap(), "{answer:#}");
+            starts = &starts["starts"][0];
+        }
+        assert_eq!(starts["file"], fixed.to_str().unwrap(), "{answer:#}");
+        // `record` says it, too.
+        let (_, told) = recorded(file, &scratch);
+        assert!(told.contains("warning[HL0001]: `") && told.contains("the script may start it"), "{told}");
+    }
+    let unknown = script("unknown", "exec \"$1\"");
+    assert_eq!(codes(&doctor(&unknown).0), ["HL0019"]);
+}
+
+/// A program's own malloc comes before the recorder's, and finds it when it asks for the next one.
+#[test]
+fn programs_that_wrap_malloc() {
+    let scratch = Scratch::new();
+    let wraps = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n\
+        static void *(*next)(size_t); static int calls;\n\
+        void *malloc(size_t n) { if (!next) next = dlsym(RTLD_NEXT, \"malloc\"); calls++; return next(n); }\n\
+        int main(void) { MAIN for (int i = 0; i < 100; i++) free(malloc(1000 + i)); return calls < 100 ? 1 : 42; }\n";
+    let options = ["-O1", "-fno-builtin", "-w"];
+    let main = wraps.replace("MAIN", "");
+    let Some(built) = compiled(&scratch, "cc", &options, ("wraps.c", &main)) else { return };
+    let (answer, status) = doctor(&built);
+    assert_eq!((codes(&answer), status), (vec![], Some(0)), "{answer:#}");
+    let texts = answer["program"]["checks"].as_array().unwrap().iter().filter_map(|check| check["text"].as_str());
+    assert!(texts.into_iter().any(|text| text.contains("wraps malloc")), "{answer:#}");
+    let (_, told) = recorded(&built, &scratch);
+    assert!(!told.contains("warning["), "{told}");
+    // And it is so.
+    let (outcome, recording) = Job::new([&built]).both(&scratch);
+    assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
+
+    // One that could have a heap of its own, too: nobody can tell, and that is said.
+    let main = wraps.replace("MAIN", "munmap(mmap(0, 1, 1, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1);");
+    let built = compiled(&scratch, "cc", &options, ("either.c", &main)).unwrap();
+    assert_foreseen(&built, "HL0018", false, &scratch);
+    let (outcome, recording) = Job::new([&built]).both(&scratch);
+    assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
+}
+
+/// Programs of the distribution that export malloc: each is judged as its recording then shows.
+#[test]
+fn real_programs_that_define_malloc() {
+    let scratch = Scratch::new();
+    for (file, argument) in [("mold", "-v"), ("chromedriver", "--version"), ("firefox-esr", "--version")] {
+        let Some(file) = installed(file) else { continue };
+        let answer = doctor(&file).0;
+        let (_, recording) = Job::new([file.as_os_str(), argument.as_ref()]).recorded(&scratch);
+        let is_seen = recording.total("allocations") > 0;
+        assert_eq!(codes(&answer).contains(&"HL0005"), !is_seen, "{file:?}: {answer:#} {recording:?}");
+    }
+}
+
+/// Runtimes that take their heap from the kernel.
+#[test]
+fn programs_of_languages_with_a_heap_of_their_own() {
+    let scratch = Scratch::new();
+    for (file, arguments, language) in [
+        ("node", &["-e", "0"][..], "V8"),
+        ("sbcl", &["--non-interactive", "--no-userinit", "--eval", "0"], "SBCL"),
+        ("java", &["-version"], "Java"),
+    ] {
+        let Some(file) = installed(file) else { continue };
+        let job = || Job::new([file.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new)));
+        let answer = doctor(&file).0;
+        assert_eq!(codes(&answer), ["HL0017"], "{answer:#}");
+        let output = scratch.file("report.hl");
+        let outcome = job().with_report().option("-f").start(Some(&output)).outcome();
+        let told = String::from_utf8_lossy(&outcome.stderr);
+        assert!(told.contains("warning[HL0017]: `") && told.contains(language), "{told}");
+    }
+    // A program that only has such words in its names is none of them.
+    let text = "int v8_version(void) { return 8; }\nint lisp_init(void) { return v8_version(); }\n\
+                int main(void) { return lisp_init(); }\n";
+    let Some(built) = compiled(&scratch, "cc", &["-rdynamic"], ("names.c", text)) else { return };
+    assert_eq!(codes(&doctor(&built).0), [""; 0]);
+}
+
+/// Libraries are found as the dynamic linker will find them: from where the file is, not from where a link to it is.
+#[test]
+fn libraries_beside_a_program() {
+    let scratch = Scratch::new();
+    let directory = |name: &str| {
+        let path = scratch.file(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let (bin, lib, deep, links) = (directory("bin"), directory("lib"), directory("deep"), directory("links"));
+    let inner = ("inner.c", "int inner(void) { return 42; }\n");
+    let Some(inner) = compiled(&scratch, "gcc", &["-shared", "-fPIC"], inner) else { return };
+    fs::copy(inner, deep.join("libheapledger-test-inner.so")).unwrap();
+    let outer = scratch.write("outer.c", "int inner(void);\nint outer(void) { return inner(); }\n");
+    let mut made = Command::new("gcc");
+    made.args(["-shared", "-fPIC", "-o"]).arg(lib.join("libheapledger-test-outer.so"));
+    let made = made.arg(outer).arg("-L").arg(&deep).arg("-lheapledger-test-inner").status().unwrap();
+    assert!(made.success());
+
+    let main = scratch.write("main.c", "int outer(void);\nint main(void) { return outer(); }\n");
+    // RPATH is inherited by the libraries; RUNPATH is the program's alone, so the inner library is not found.
+    for (tags, is_found) in [("--disable-new-dtags", true), ("--enable-new-dtags", false)] {
+        let program = bin.join(tags);
+        let mut made = Command::new("gcc");
+        made.arg("-o").arg(&program).arg(&main).arg("-L").arg(&lib);
+        made.arg("-lheapledger-test-outer").arg(format!("-Wl,{tags},--allow-shlib-undefined"));
+        assert!(made.arg("-Wl,-rpath,$ORIGIN/../lib:$ORIGIN/../deep").status().unwrap().success());
+        let link = links.join(tags);
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        for file in [&program, &link] {
+            let runs = Job::new([file]).bare().status == exited(42);
+            let (answer, _) = doctor(file);
+            assert_eq!(runs, is_found, "{file:?}");
+            assert_eq!(!codes(&answer).contains(&"HL0016"), is_found, "{file:?}: {answer:#}");
+        }
+        // LD_LIBRARY_PATH holds for both.
+        let job = Job::new([HEAPLEDGER.as_ref(), "doctor".as_ref(), "--json".as_ref(), link.as_os_str()]);
+        let outcome = job.variable("LD_LIBRARY_PATH", &deep).bare();
+        assert!(!outcome.text().contains("HL0016"), "{outcome:?}");
     }
 }
 
@@ -370,4 +516,35 @@ fn messages_about_recordings_have_codes() {
     assert!(cut.contains("warning[HL0061]: ") && cut.contains("warning[HL0062]: "), "{cut}");
     let other = told(&copy, b"something else altogether, which is no recording");
     assert!(other.starts_with("error[HL0068]: cannot read `"), "{other}");
+}
+
+#[test]
+fn attaching_is_refused_with_what_to_do_instead() {
+    let mut running = std::process::Command::new("/bin/sh")
+        .args(["-c", "read line", "it is", "me"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = running.id().to_string();
+    for line in [
+        ["record", "-p", &pid],
+        ["record", "--pid", &pid],
+        ["--color=never", "attach", &pid],
+        ["--color=never", "start", &pid],
+    ] {
+        let outcome = heapledger(line);
+        let told = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.status, exited(2), "{line:?} {outcome:?}");
+        assert!(told.starts_with(&format!("error[HL0040]: cannot record process {pid} (sh): attaching to")), "{told}");
+        assert!(told.contains("caused by: recording begins with a library"), "{told}");
+        assert!(told.contains("heapledger record -- /bin/sh -c 'read line' 'it is' me\n"), "{told}");
+        assert!(outcome.stdout.is_empty());
+    }
+    drop(running.stdin.take());
+    running.wait().unwrap();
+    for (target, says) in [("999999999", "there is no process 999999999"), ("redis", "`redis` is not the number")] {
+        let outcome = heapledger(["record", "-p", target]);
+        assert_eq!(outcome.status, exited(2), "{outcome:?}");
+        assert!(String::from_utf8_lossy(&outcome.stderr).contains(says), "{outcome:?}");
+    }
 }

@@ -202,13 +202,19 @@ fn a_collector_that_is_killed() {
     let scratch = Scratch::new();
     program("persists");
     let (mark, end) = (scratch.file("mark"), scratch.file("end"));
-    let line =
-        format!("\"$PROGRAMS/persists\" {0} 1500; echo $? > {1}.new; mv {1}.new {1}", mark.display(), end.display());
+    let line = format!(
+        "\"$PROGRAMS/persists\" {0} 600000 {0}.end; echo $? > {1}.new; mv {1}.new {1}",
+        mark.display(),
+        end.display()
+    );
     let file = scratch.file("recording.hl");
     let running = Job::shell(&line).start(Some(&file));
     wait_until("the program runs", || fs::read(&mark).is_ok_and(|bytes| bytes == b"ready\n"));
-    std::thread::sleep(Duration::from_millis(400));
+    wait_until("some of it is recorded", || fs::metadata(&file).is_ok_and(|data| data.len() > 4096));
     kill_process(running.pid(), Signal::KILL).unwrap();
+    // It goes on for a while without its recorder.
+    std::thread::sleep(Duration::from_millis(400));
+    fs::write(mark.with_extension("end"), "").unwrap();
     wait_until("the program has ended", || end.exists());
     assert_eq!(fs::read_to_string(&end).unwrap(), "42\n", "{:?}", fs::read_to_string(&mark));
     assert_eq!(fs::read_to_string(&mark).unwrap(), "ready\nfine\n");
@@ -218,7 +224,7 @@ fn a_collector_that_is_killed() {
     // Killed together with the program, by who wants the memory back.
     let (file, tally) = (scratch.file("together.hl"), scratch.file("tally"));
     let running = Job::fixture("tally", tally.to_str().unwrap()).start(Some(&file));
-    std::thread::sleep(Duration::from_millis(400));
+    wait_until("some of it is recorded", || fs::metadata(&file).is_ok_and(|data| data.len() > 4096));
     kill_process_group(running.pid(), Signal::KILL).unwrap();
     running.outcome();
     assert_eq!(Recording::open(file).summary["complete"], false);

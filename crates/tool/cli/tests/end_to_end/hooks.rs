@@ -20,7 +20,7 @@ fn must(command: &mut Command) {
 }
 
 /// A hook library in C. What it includes must compile without a warning, as C99.
-fn library(source: &Path, into: &Path) -> PathBuf {
+pub(crate) fn library(source: &Path, into: &Path) -> PathBuf {
     let options = ["-std=c99", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"];
     must(Command::new("cc").args(options).arg("-I").arg(headers()).arg("-o").arg(into).arg(source));
     into.to_owned()

@@ -131,6 +131,37 @@ fn a_recorder_brings_its_file_up_to_date() {
     assert_eq!((marks(&whole), defects(&whole)), expected);
 }
 
+/// Each file of a session repeats what is marked; in the recording that they merge to it is marked once.
+#[test]
+fn marks_of_segments_count_once() {
+    let scratch = Scratch::new();
+    let flag = scratch.file("flag");
+    let job = Job::fixture("marks", "50").argument("wait").argument(&flag).option("--rotate=100ms");
+    let running = job.start(Some(&scratch.file("app.hl")));
+    wait_until("the reporters have been asked", || flag.exists());
+    let before = scratch.recordings().len();
+    wait_until("there are more files", || scratch.recordings().len() >= before + 3);
+    std::fs::remove_file(&flag).unwrap();
+    let outcome = running.outcome();
+    let expected = told(&outcome.told().pop().unwrap());
+    let said = |path: &Path| -> u32 {
+        let bytes = std::fs::read(path).unwrap();
+        let file = File::open(&bytes).unwrap();
+        file.event_chunks(file.images()[0].image).map(|chunk| chunk.head().marks).sum()
+    };
+    let files = scratch.recordings();
+    assert!(files.iter().filter(|file| said(file) > 0).count() >= 3, "{files:?}");
+    let joined = scratch.file("joined.hl");
+    let line = ["merge".as_ref(), "-o".as_ref(), joined.as_os_str()].into_iter();
+    let done = heapledger(line.chain(files.iter().map(|file| file.as_os_str())));
+    assert!(done.status.success(), "{done:?}");
+    let plain = Scratch::new();
+    let (_, whole) = Job::fixture("marks", "50").recorded(&plain);
+    assert_eq!(said(&joined), said(&whole.path));
+    let log = log(&joined, Mode::DarkMatter, Moment::End);
+    assert_eq!((marks(&log), defects(&log)), expected);
+}
+
 /// A log by blocks: what was asked for, where, and who reported it from where; how many there are.
 fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
     let stack = |trace: heapledger_dmd::TraceId| {

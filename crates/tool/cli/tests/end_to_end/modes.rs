@@ -1,8 +1,7 @@
 //! The ways of recording: what they keep, what they leave out, and what they say of it.
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use heapledger_recording::{MemorySample, Recording as Contents};
 use rustix::process::{Signal, kill_process};
@@ -139,6 +138,24 @@ fn totals_without_events() {
     }
 }
 
+/// Totals do not tell how much several recordings had live at once.
+#[test]
+fn totals_are_not_merged() {
+    let scratch = Scratch::new();
+    let (_, totals) = Job::fixture("mix", "100").option("--aggregate").recorded(&scratch);
+    let (_, full) = Job::fixture("mix", "100").recorded(&scratch);
+    let merged = scratch.file("merged.hl");
+    for other in [&totals, &full] {
+        let files = [other, &totals].map(|recording| recording.path.as_os_str());
+        let line = ["merge".as_ref(), "-o".as_ref(), merged.as_os_str()].into_iter().chain(files);
+        let refused = heapledger(line);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status == exited(2) && refused.stdout.is_empty() && !merged.exists(), "{refused:?}");
+        assert!(told.contains("error[HL0090]") && told.contains("had live at once cannot be told"), "{told}");
+        assert!(told.contains("hint: it was made without events") && told.contains("heapledger diff"), "{told}");
+    }
+}
+
 /// What differs from run to run, or says how it was recorded.
 const UNSTEADY: [&str; 4] = ["costs", "duration_seconds", "bytes_live_max_time_seconds", "processes"];
 
@@ -161,10 +178,10 @@ fn totals_of_every_process() {
 #[test]
 fn totals_outlive_their_recorder() {
     let scratch = Scratch::new();
-    let (ready, file) = (scratch.file("ready"), scratch.file("recording.hl"));
-    let job = Job::fixture("persists", &format!("{} 3000", ready.display())).option("--aggregate");
-    let running = job.start(Some(&file));
-    wait_until("the file has been replaced", || fs::metadata(&file).is_ok_and(|data| data.len() > 0));
+    let (ready, end, file) = (scratch.file("ready"), scratch.file("end"), scratch.file("recording.hl"));
+    let line = format!("{} 600000 {}", ready.display(), end.display());
+    let running = Job::fixture("persists", &line).option("--aggregate").start(Some(&file));
+    wait_until("the file has been replaced", || summary(&file)["allocations"].as_i64() > Some(1000));
     kill_process(running.pid(), Signal::KILL).unwrap();
     let recording = Recording::open(file);
     assert_eq!(recording.summary["complete"], false, "{recording:?}");
@@ -172,7 +189,14 @@ fn totals_outlive_their_recorder() {
     recording.assert_adds_up();
     let sites = recording.ask("top", &["--by", "stack", "--total", "-n", "0"]);
     assert!(sites.to_string().contains("\"work\""), "{sites:#}");
+    fs::write(&end, "").unwrap();
     wait_until("the program goes on to its end", || fs::read(&ready).is_ok_and(|text| text.ends_with(b"fine\n")));
+}
+
+/// The summary of a file that may not be there yet, or be half written: null then.
+fn summary(file: &Path) -> Value {
+    let outcome = heapledger(["summary".as_ref(), file.as_os_str(), "--json".as_ref()]);
+    serde_json::from_slice(&outcome.stdout).unwrap_or_default()
 }
 
 /// Threads come and go without leaving anything behind in the file.
@@ -327,13 +351,18 @@ fn never_started() {
 fn a_stretch_of_time() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");
-    let job = Job::fixture("persists", &format!("{} 1500", ready.display()));
-    let (outcome, recording) = job.option("--start-after=300ms").option("--duration=400ms").recorded(&scratch);
+    let (end, file) = (scratch.file("end"), scratch.file("recording.hl"));
+    let job = Job::fixture("persists", &format!("{} 600000 {}", ready.display(), end.display()));
+    let running = job.option("--start-after=300ms").option("--duration=400ms").start(Some(&file));
+    wait_until("the recording is complete, before the program", || summary(&file)["complete"] == true);
+    fs::write(&end, "").unwrap();
+    let outcome = running.outcome();
     assert_eq!(outcome.status, exited(42), "{outcome:?}");
     assert!(fs::read(&ready).unwrap().ends_with(b"fine\n"));
-    // When a busy machine comes to it: but before the program, which runs for 1.5 seconds.
+    let recording = Recording::open(file);
+    // When a busy machine comes to it.
     let ended = recording.summary["duration_seconds"].as_f64().unwrap();
-    assert!((0.7..1.5).contains(&ended), "{recording:?}");
+    assert!(ended >= 0.7, "{recording:?}");
     assert!(recording.total("allocations") > 1000, "{recording:?}");
     assert_eq!(recording.summary["complete"], true, "{recording:?}");
     assert_eq!(recording.processes()[0]["running"], true, "{recording:?}");
@@ -405,7 +434,7 @@ fn assert_parts_fit(parts: &[Recording]) {
 #[test]
 fn rotated_files_are_one_recording() {
     let whole = Scratch::new();
-    for (fixture, idle_work, work) in [("mix", "000000", "400000"), ("mix_threads", "000000", "100000")] {
+    for (fixture, idle_work, work) in [("mix", "000000", "600000"), ("mix_threads", "000000", "150000")] {
         let scratch = Scratch::new();
         let (_, idle) = Job::fixture(fixture, idle_work).recorded(&whole);
         let (_, one) = Job::fixture(fixture, work).recorded(&whole);
@@ -436,18 +465,24 @@ fn rotated_files_are_one_recording() {
 #[test]
 fn rotated_files_of_many_processes() {
     let scratch = Scratch::new();
-    let ready = scratch.file("ready");
-    let job = Job::fixture("persists", &format!("{} 1500", ready.display())).option("--rotate=200ms").with_report();
-    let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
+    let (ready, end) = (scratch.file("ready"), scratch.file("end"));
+    let line = format!("{} 600000 {}", ready.display(), end.display());
+    let job = Job::fixture("persists", &line).option("--rotate=200ms").with_report();
+    let running = job.start(Some(&scratch.file("app.hl")));
+    wait_until("there are five files", || scratch.recordings().len() >= 5);
+    fs::write(&end, "").unwrap();
+    let outcome = running.outcome();
     assert_eq!(outcome.status, exited(42), "{outcome:?}");
     let parts = parts(&scratch);
-    assert!((4..=8).contains(&parts.len()), "{parts:?}");
+    assert!(parts.len() >= 5, "{parts:?}");
     assert_parts_fit(&parts);
-    for part in &parts[..parts.len() - 1] {
-        // The parent and some children, each with the stacks that it needs.
-        assert!(part.processes().len() > 2 && part.total("allocations") > 2000, "{part:?}");
+    // The parent and some children, each with the stacks that it needs; how many in a file is a matter of speed.
+    assert!(parts.iter().any(|part| part.processes().len() > 1), "{parts:?}");
+    assert!(parts.iter().map(|part| part.total("allocations")).sum::<i64>() > 2000, "{parts:?}");
+    for part in &parts {
         let sites = part.ask("top", &["--by", "stack", "--total", "-n", "0"]).to_string();
-        assert!(sites.contains("\"work\"") && !sites.contains("unknown"), "{sites}");
+        assert!(part.total("allocations") == 0 || sites.contains("\"work\""), "{sites}");
+        assert!(!sites.contains("unknown"), "{sites}");
     }
     let report = String::from_utf8_lossy(&outcome.stderr).into_owned();
     assert!(report.contains(&format!("wrote {} files, the last of them", parts.len())), "{report}");
@@ -458,10 +493,15 @@ fn rotated_files_of_many_processes() {
 #[test]
 fn rotated_files_in_which_little_happens() {
     let phases = Phases::start(&["--rotate=200ms"]);
+    // The first of the new files may have the end of the phase in it, and the last is not complete.
+    let wait_for_files = |more| {
+        let before = phases.scratch.recordings().len();
+        wait_until("there are new files", || phases.scratch.recordings().len() >= before + more);
+    };
     phases.run(1);
-    std::thread::sleep(Duration::from_millis(600));
+    wait_for_files(3);
     phases.run(2);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for_files(1);
     phases.run(3);
     let outcome = phases.running.outcome();
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
@@ -472,19 +512,30 @@ fn rotated_files_in_which_little_happens() {
     assert_eq!(quiet.total("bytes_live_max"), 100_000, "{quiet:?}");
     let sites = quiet.ask("leaks", &[]).to_string();
     assert!(sites.contains("phase_1"), "{sites}");
-    assert_eq!(parts.last().unwrap().total("bytes_live_end"), 490 * 100 + 10 * 5000 + 500 * 200 + 1000 * 300 + 9 * 90);
+    // The child of the last phase is in the file in which it ended: on a busy machine another one may follow.
+    let (own, child) = (490 * 100 + 10 * 5000 + 500 * 200 + 1000 * 300, 9 * 90);
+    let last = parts.last().unwrap().total("bytes_live_end");
+    let has_child = |part: &Recording| part.processes().iter().any(|one| number(one, "bytes_live_end") == child);
+    assert!(last == own + child || last == own && parts.iter().any(has_child), "{last}");
 }
 
 #[test]
 fn the_oldest_files_are_removed() {
     let scratch = Scratch::new();
-    let job = Job::fixture("mix", "400000").option("--rotate=64KiB").option("--keep=2").directory(scratch.path());
-    let outcome = job.start(None).outcome();
-    assert!(outcome.status.success(), "{outcome:?}");
+    let (ready, end) = (scratch.file("ready"), scratch.file("end"));
+    let line = format!("{} 600000 {}", ready.display(), end.display());
+    let job = Job::fixture("persists", &line).option("--rotate=100ms").option("--keep=2").directory(scratch.path());
+    let running = job.start(None);
+    // Without an end, so that there are as many files as it takes, however fast they come.
+    let is_fourth = |file: &PathBuf| file.to_str().is_some_and(|path| path.contains(".0004."));
+    wait_until("there is a fourth file", || scratch.recordings().iter().any(is_fourth));
+    fs::write(&end, "").unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status, exited(42), "{outcome:?}");
     let kept = scratch.recordings();
     assert_eq!(kept.len(), 2, "{kept:?}");
     let last = Recording::open(kept[1].clone());
     assert!(last.ask("info", &[])["part"].as_u64() > Some(2), "{last:?}");
     let name = kept[1].file_name().unwrap().to_str().unwrap();
-    assert!(name.starts_with("heapledger.mix.") && name.ends_with(".hl"), "{name}");
+    assert!(name.starts_with("heapledger.persists.") && name.ends_with(".hl"), "{name}");
 }

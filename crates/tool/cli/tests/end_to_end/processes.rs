@@ -180,6 +180,51 @@ fn nothing_is_added_to_the_environment() {
     recording.assert_whole();
 }
 
+/// A library that wraps the functions which start programs, and puts what it is given into the
+/// program's environment, in vfork children too: it is given nothing of ours, and what it starts is
+/// recorded.
+#[test]
+fn a_wrapper_that_edits_the_environment() {
+    let scratch = Scratch::new();
+    let (edits, wrapper) = (program("edits"), build("wraps", Build::Module));
+    for preloaded in [None, Some(&wrapper)] {
+        let (mut job, mut bare) = (Job::fixture("edits", "20"), Job::fixture("edits", ""));
+        if let Some(wrapper) = preloaded {
+            job = job.variable("LD_PRELOAD", wrapper);
+            bare = bare.variable("LD_PRELOAD", wrapper);
+        }
+        let (outcome, recording) = job.both(&scratch);
+        assert!(outcome.status.success() && outcome.text().ends_with("done\n"), "{outcome:?}");
+        recording.assert_whole();
+        // Five children of each round, and one at the end.
+        assert_eq!(recording.processes().len(), 102, "{recording:?}");
+        assert!(!recording.running("env").is_empty(), "{recording:?}");
+        let checked = [env!("CARGO_BIN_EXE_heapledger").as_ref(), "check".as_ref(), "--".as_ref(), edits.as_os_str()];
+        let mut checked = Job::new(checked);
+        if let Some(wrapper) = preloaded {
+            checked = checked.variable("LD_PRELOAD", wrapper);
+        }
+        let (checked, bare) = (checked.bare(), bare.bare());
+        assert_eq!((checked.status, checked.text()), (bare.status, bare.text()));
+    }
+}
+
+/// mold's wrapper does that in g++, whose environment has grown by then.
+#[test]
+fn the_linker_mold() {
+    let (Some(mold), Some(_)) = (installed("mold"), installed("g++")) else { return };
+    let scratch = Scratch::new();
+    scratch.write("hello.cpp", "#include <iostream>\nint main() { std::cout << \"hello\\n\"; }\n");
+    let job = Job::new([mold.to_str().unwrap(), "-run", "g++", "hello.cpp", "-o", "hello"]).directory(scratch.path());
+    let (outcome, recording) = job.both(&scratch);
+    assert!(outcome.status.success(), "{outcome:?}");
+    recording.assert_whole();
+    for name in ["g++", "cc1plus", "collect2"] {
+        assert!(!recording.running(name).is_empty(), "{name}: {recording:?}");
+    }
+    assert_eq!(Job::new([scratch.file("hello")]).bare().text(), "hello\n");
+}
+
 #[test]
 fn programs_started_by_several_threads() {
     let scratch = Scratch::new();

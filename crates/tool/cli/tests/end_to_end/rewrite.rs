@@ -60,6 +60,7 @@ fn figures(answer: &Value) -> Vec<(i64, i64)> {
 }
 
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn merged_recordings_add_up() {
     let scratch = Scratch::new();
     let (_, one) = Job::fixture("mix_threads", "300").recorded(&scratch);
@@ -114,6 +115,7 @@ fn merged_recordings_add_up() {
 }
 
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn anonymous_recordings_have_the_same_figures_and_no_names() {
     let scratch = Scratch::new();
     let secret = scratch.file("secret-directory");
@@ -250,4 +252,118 @@ fn parts_answer_like_the_whole() {
     }
     assert_eq!(make("trim", &["--from", "1h"], &scratch.file("x.hl"), &[&whole.path]).status, exited(2));
     assert_eq!(make("merge", &[], &scratch.file("x.hl"), &[&whole.path, &part.path]).status, exited(2));
+}
+
+/// Files of `--rotate` are one recording again, which says what one says that was never cut.
+#[test]
+fn segments_merge_to_what_one_recording_says() {
+    let plain = Scratch::new();
+    for (fixture, work) in [("mix", "600000"), ("mix_threads", "150000")] {
+        let scratch = Scratch::new();
+        let (_, whole) = Job::fixture(fixture, work).recorded(&plain);
+        let job = Job::fixture(fixture, work).option("--rotate=64KiB");
+        let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
+        let told = &outcome.told()[0];
+        let files = scratch.recordings();
+        assert!(files.len() >= 4, "{files:?}");
+        let mut given: Vec<&Path> = files.iter().map(|file| &**file).collect();
+        given.rotate_left(2);
+        let joined = made("merge", &[], &scratch.file("joined.hl"), &given);
+        joined.assert_whole().assert_adds_up();
+        // Which thread goes on first makes a difference to how many blocks are temporary.
+        let steady = SUMS.iter().filter(|name| fixture == "mix" || **name != "temporary_allocations");
+        for name in steady {
+            assert_eq!(joined.total(name), whole.total(name), "{fixture}: {name}: {joined:?}{whole:?}");
+        }
+        assert!(joined.total("allocations") >= number(told, "allocations"));
+        let info = joined.ask("info", &[]);
+        assert_eq!((&info["part"], &info["begins_seconds"]), (&0.into(), &0.0.into()), "{info:#}");
+        assert_eq!(joined.summary["exit"], whole.summary["exit"]);
+        assert_eq!(joined.processes()[0]["running"], whole.processes()[0]["running"]);
+        let (merged, unrotated) = (answers(&joined), answers(&whole));
+        if fixture == "mix" {
+            for name in ["bytes_live_max", "blocks_live_max"] {
+                assert_eq!(joined.total(name), whole.total(name), "{name}: {joined:?}{whole:?}");
+            }
+            // All but the tree.
+            for at in [0, 1, 2, 3, 4, 5, 7, 8] {
+                assert_eq!(figures(&merged[at]), figures(&unrotated[at]), "{:#}{:#}", merged[at], unrotated[at]);
+            }
+        }
+        let timeline = joined.ask("timeline", &[]);
+        assert_eq!(number(&timeline["peak"], "bytes"), joined.total("bytes_live_max"), "{timeline:#}");
+        assert_eq!(timeline["from_seconds"], 0.0);
+
+        // Side by side with another session.
+        let both = made("merge", &[], &scratch.file("both.hl"), &[&[&*whole.path][..], &given].concat());
+        for name in SUMS {
+            assert_eq!(both.total(name), joined.total(name) + whole.total(name), "{name}: {both:?}");
+        }
+        // As when the oldest files have been removed.
+        let rest = made("merge", &[], &scratch.file("rest.hl"), &given[..2]);
+        rest.assert_whole();
+        let parts = [given[0], given[1]].map(|file| Recording::open(file.to_owned()));
+        assert_eq!(rest.total("allocations"), parts.iter().map(|part| part.total("allocations")).sum::<i64>());
+        assert_eq!(rest.total("bytes_live_end"), parts[1].total("bytes_live_end"));
+        assert_eq!(rest.total("bytes_live_max"), parts.iter().map(|part| part.total("bytes_live_max")).max().unwrap());
+        let begins = |recording: &Recording| recording.ask("info", &[])["begins_seconds"].clone();
+        assert_eq!(begins(&rest), begins(&parts[0]));
+
+        let output = scratch.file("x.hl");
+        let told = |files: &[&Path]| {
+            let refused = make("merge", &[], &output, files);
+            assert_eq!(refused.status, exited(2), "{refused:?}");
+            assert!(refused.stdout.is_empty() && !output.exists(), "{refused:?}");
+            String::from_utf8_lossy(&refused.stderr).into_owned()
+        };
+        // The missing one is where it should be.
+        let gap = told(&[&files[0], &files[2]]);
+        assert!(gap.contains("segment 2 of its session is missing"), "{gap}");
+        assert!(
+            gap.contains(&format!("hint: merge consecutive files: heapledger merge -o {}", output.display())),
+            "{gap}"
+        );
+        assert!(gap.contains("app.0002.hl"), "{gap}");
+        fs::remove_file(&files[1]).unwrap();
+        let gap = told(&[&files[3], &files[0], &files[2]]);
+        let run = format!("{} {}", files[2].display(), files[3].display());
+        assert!(gap.contains(&run) && !gap.contains("app.0002.hl"), "{gap}");
+        let twice = told(&[&files[0], &files[0]]);
+        assert!(twice.contains("segment 1 of its session is there twice"), "{twice}");
+        let mixed = told(&[&files[2], &whole.path]);
+        assert!(mixed.contains("begins in the middle of a run") && mixed.contains("hint: "), "{mixed}");
+    }
+}
+
+/// Processes that come, go and fork while files change have all their stacks.
+#[test]
+fn segments_of_many_processes_merge() {
+    let scratch = Scratch::new();
+    let (ready, end) = (scratch.file("ready"), scratch.file("end"));
+    let line = format!("{} 600000 {}", ready.display(), end.display());
+    let running = Job::fixture("persists", &line).option("--rotate=200ms").start(Some(&scratch.file("app.hl")));
+    crate::harness::wait_until("there are five files", || scratch.recordings().len() >= 5);
+    fs::write(&end, "").unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status, exited(42), "{outcome:?}");
+    let parts: Vec<Recording> = scratch.recordings().into_iter().map(Recording::open).collect();
+    let files: Vec<&Path> = parts.iter().map(|part| &*part.path).collect();
+    let joined = made("merge", &[], &scratch.file("joined.hl"), &files);
+    joined.assert_whole().assert_adds_up();
+    for name in ["allocations", "reallocations", "frees", "failed", "bytes_allocated"] {
+        assert_eq!(joined.total(name), parts.iter().map(|part| part.total(name)).sum::<i64>(), "{name}: {joined:?}");
+    }
+    let pids = |recording: &Recording| -> std::collections::BTreeSet<i64> {
+        recording.processes().iter().map(|process| number(process, "pid")).collect()
+    };
+    assert_eq!(pids(&joined), parts.iter().flat_map(pids).collect());
+    for part in &parts {
+        // Where a process ended, it ended so.
+        for process in part.processes().iter().filter(|process| process["running"] != true) {
+            assert_eq!(joined.process(number(process, "pid"))["exit"], process["exit"]);
+        }
+    }
+    answers(&joined);
+    let sites = joined.ask("top", &["--by", "stack", "--total", "-n", "0"]).to_string();
+    assert!(sites.contains("\"work\"") && !sites.contains("unknown"), "{sites}");
 }

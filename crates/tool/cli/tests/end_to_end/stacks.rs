@@ -173,6 +173,7 @@ fn of_a_deep_recursion() {
 
 /// The views of one recording agree with its totals.
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn add_up() {
     let scratch = Scratch::new();
     let mut jobs = vec![Job::fixture("mix_threads", "20000"), Job::fixture("forks", ""), Job::fixture("growth", "50")];

@@ -1,12 +1,14 @@
 //! Programs that count their own calls: the recording must say exactly the same.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, installed, number, shared_library};
+use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, shared_library};
 
 /// Records a truth program once idle and once at work; all that it tells must be the difference between the recordings.
 #[track_caller]
-fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording) {
+pub(crate) fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording) {
     let scratch = Scratch::new();
     // As many zeros as digits: the length of an argument is the size of a block in some languages.
     let (idle, without) = job(&"0".repeat(work.len())).recorded(&scratch);
@@ -90,6 +92,80 @@ fn blocks_exchanged_through_atomic_slots() {
         let job = |work: &str| Job::fixture("exchange", work).variable("GLIBC_TUNABLES", caches);
         agrees(job, "150000"); // 2.4 million events
     }
+}
+
+/// Recordings of that side by side until there are so many events: plain loops over one hardly ever show a wrong order.
+#[track_caller]
+fn exchanges(events_min: i64) {
+    const AT_ONCE: usize = 3;
+    let scratch = Scratch::new();
+    let job = |work: &str, variant: usize| {
+        let (caches, pinned) = (["", "glibc.malloc.tcache_count=0"][variant % 2], ["", " pinned"][variant / 2 % 2]);
+        let job = Job::fixture("exchange", &format!("{work}{pinned}")).option("--aggregate");
+        job.variable("GLIBC_TUNABLES", caches)
+    };
+    let idle: Vec<_> = (0..4).map(|variant| job("000000", variant).recorded(&scratch).1).collect();
+    let (events, reordered) = (AtomicI64::new(0), AtomicI64::new(0));
+    std::thread::scope(|scope| {
+        for first in 0..AT_ONCE {
+            let (scratch, idle, events, reordered) = (&scratch, &idle, &events, &reordered);
+            scope.spawn(move || {
+                let mut variant = first;
+                while events.load(Ordering::Relaxed) < events_min {
+                    let (outcome, recording) = job("100000", variant).recorded(scratch);
+                    let told = &outcome.told()[0];
+                    for name in ["allocations", "frees", "reallocations", "bytes_allocated", "blocks_live_end"] {
+                        let recorded = recording.total(name) - idle[variant % 4].total(name);
+                        assert_eq!(recorded, number(told, name), "{name}, variant {}: {recording:?}", variant % 4);
+                    }
+                    recording.assert_whole();
+                    assert_eq!(recording.total("events_late"), 0, "{recording:?}");
+                    reordered.fetch_add(recording.total("events_reordered"), Ordering::Relaxed);
+                    events.fetch_add(recording.total("allocations") + recording.total("frees"), Ordering::Relaxed);
+                    std::fs::remove_file(&recording.path).unwrap();
+                    variant += 1;
+                }
+            });
+        }
+    });
+    println!("{events:?} events without a wrong pair; {reordered:?} put right by the recorder");
+}
+
+#[test]
+fn blocks_exchanged_beside_other_recordings() {
+    exchanges(25_000_000);
+}
+
+#[test]
+#[ignore = "half an hour and more"]
+fn blocks_exchanged_ten_billion_times() {
+    exchanges(10_000_000_000);
+}
+
+/// A program that hands addresses out again, though nobody saw them freed.
+#[test]
+fn frees_that_nobody_saw() {
+    let scratch = Scratch::new();
+    for threads in ["0", "4"] {
+        let job = |rounds: &str| Job::fixture("bypass", &format!("{rounds} {threads}"));
+        let ((_, without), (_, with)) = (job("00000").recorded(&scratch), job("10000").recorded(&scratch));
+        let blocks = 10_000 * threads.parse::<i64>().unwrap().max(1);
+        let live = blocks / 10_000;
+        let more = |name: &str| with.total(name) - without.total(name);
+        assert_eq!(more("allocations"), blocks, "{with:?}");
+        assert_eq!((with.total("frees_missed"), with.total("frees_unknown")), (blocks - live, 0), "{with:?}");
+        assert_eq!((more("frees"), more("blocks_live_end")), (blocks - live, live), "{with:?}");
+        assert_eq!((with.total("events_late"), with.total("events_reordered")), (0, 0), "{with:?}");
+        let told = format!("{},{:03}", (blocks - live) / 1000, (blocks - live) % 1000);
+        for verb in ["summary", "info"] {
+            let shown = heapledger([verb.as_ref(), with.path.as_os_str()]);
+            let warning = String::from_utf8_lossy(&shown.stderr).into_owned();
+            assert!(warning.contains(&format!("[HL0075]: {told} frees were not seen")), "{warning}");
+            assert!(shown.text().contains(&told), "{verb}: {}", shown.text());
+        }
+        assert_eq!(with.ask("info", &[])["frees_missed"], blocks - live);
+    }
+    assert!(heapledger(["explain", "HL0075"]).text().contains("Frees were not seen"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, installed, number};
+use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, heapledger, installed, number};
 
 /// Records with verification and checks that no stack differs. Returns how many were compared.
 #[track_caller]
@@ -55,6 +55,35 @@ fn in_programs_that_are_hard_to_unwind() {
         verified(Job::fixture("unwinds", "500"), &scratch);
         verified(Job::fixture("lifetime", ""), &scratch);
     }
+}
+
+/// The destructors of a thread allocate when the recorder has let go of it: no stack is taken there. Each stack is in one of
+/// three classes all the same.
+#[test]
+fn in_threads_that_allocate_while_they_end() {
+    if installed("c++").is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("endings", "50").option("--verify-stacks").both(&scratch);
+    let of = |name: &str| recording.total(name);
+    assert_eq!(of("stacks_mismatched"), 0, "{recording:?}");
+    let (verified, incomparable) = (of("stacks_verified"), of("stacks_incomparable"));
+    assert_eq!(verified + incomparable, of("allocations"), "{recording:?}");
+    assert!(of("stacks_incomparable_missing") >= 50 && verified > 0, "{recording:?}");
+    let reasons = ["unasked", "outlasting", "missing"].map(|reason| of(&format!("stacks_incomparable_{reason}")));
+    assert_eq!(reasons.iter().sum::<i64>(), incomparable, "{recording:?}");
+    // `info` has them, too, as data and as text.
+    let info = recording.ask("info", &[]);
+    assert_eq!(number(&info, "stacks_verified"), verified, "{info:#}");
+    assert_eq!(number(&info, "stacks_incomparable"), incomparable, "{info:#}");
+    let text = heapledger(["info".as_ref(), recording.path.as_os_str()]).text();
+    assert!(text.contains(" verified, 0 mismatched, ") && text.contains("no stack was taken"), "{text}");
+    // Without verification nothing is incomparable, and the summary says what is missing.
+    let (_, recording) = Job::fixture("endings", "50").recorded(&scratch);
+    assert_eq!(recording.total("stacks_incomparable"), 0, "{recording:?}");
+    let text = heapledger(["summary".as_ref(), recording.path.as_os_str()]).text();
+    assert!(text.contains("stacks missing"), "{text}");
 }
 
 /// glibc knows only the segment that an address is in of a program whose segments do not follow each other.

@@ -17,6 +17,7 @@ use super::*;
 use crate::destination::Destination;
 
 mod marks;
+mod order;
 
 /// A session without broker and command: the test posts the news.
 struct Bench {
@@ -50,8 +51,8 @@ impl Bench {
     fn of(record: SessionRecord) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("test.hl");
-        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap(), false)).unwrap();
-        let page = Arc::new(crate::session::page(0, Rate::EXACT).unwrap());
+        let writer = Writer::start(Destination::appended(std::fs::File::create(&file).unwrap(), false), None).unwrap();
+        let page = Arc::new(crate::session::page(0, Rate::EXACT, None).unwrap());
         let first = Reading::now();
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
@@ -1021,6 +1022,7 @@ fn an_address_is_live_only_once() {
     assert_eq!(kinds_of(&recording, id), expected);
     let counts = finished.footer.counts;
     assert_eq!((counts.bytes_live_end.0, counts.frees.0, counts.reallocations.0), (40, 3, 1));
+    assert_eq!((counts.frees_missed.0, counts.frees_unknown.0), (2, 0));
 }
 
 #[test]

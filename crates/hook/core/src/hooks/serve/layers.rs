@@ -88,12 +88,12 @@ fn makes(slot: &'static Slot<Replacement>) -> bool {
     slot.is_active()
 }
 
-/// Whether a replacement serves calls about a block.
+/// True if a replacement serves calls about a block. Null is nobody's own.
 fn minds(block: Pointer) -> impl Fn(&'static Slot<Replacement>) -> bool {
     move |slot| match slot.value().owns {
-        // SAFETY: by the contract of `Replacement`, which may be asked about any block.
-        Some(owns) if !block.is_null() => unsafe { owns(block) != 0 },
-        _ => slot.is_active(),
+        // SAFETY: by the contract of `Replacement`, which may be asked about any block; this is not null.
+        Some(owns) => !block.is_null() && unsafe { owns(block) != 0 },
+        None => slot.is_active(),
     }
 }
 
@@ -112,11 +112,42 @@ macro_rules! first {
 
 first!(malloc(size: usize) -> Pointer, among makes, or ptr::null_mut());
 first!(calloc(count: usize, each: usize) -> Pointer, among makes, or ptr::null_mut());
-first!(realloc(old: Pointer, size: usize) -> Pointer, among minds(old), or ptr::null_mut());
 first!(free(block: Pointer) -> (), among minds(block), or ());
 first!(memalign(alignment: usize, size: usize) -> Pointer, among makes, or ptr::null_mut());
 first!(malloc_usable_size(block: Pointer) -> usize, among minds(block), or 0);
 first!(malloc_good_size(size: usize) -> usize, among makes, or size);
+
+unsafe fn realloc(place: Place, old: Pointer, size: usize) -> Pointer {
+    // SAFETY: as in `first`.
+    unsafe {
+        if old.is_null() {
+            return realloc_null(place, size);
+        }
+        match find(place, minds(old), |functions| functions.realloc) {
+            Some((function, _)) => function(old, size),
+            None => ptr::null_mut(),
+        }
+    }
+}
+
+/// `realloc(NULL, size)` makes a block. A replacement that gives `owns` has been promised `realloc` of its own blocks only:
+/// it gets the call as `malloc`. One that does not gets it as it is.
+unsafe fn realloc_null(mut place: Place, size: usize) -> Pointer {
+    while let Some(slot) = place {
+        let Replacement { owns, functions: Functions { malloc, realloc, .. }, .. } = *slot.value();
+        match (owns, malloc, realloc) {
+            _ if !slot.is_active() => {}
+            // SAFETY: by the contract of `Functions`, with the size that our caller asks for.
+            (Some(_), Some(malloc), _) => return unsafe { malloc(size) },
+            // SAFETY: the same; C allows a null pointer there.
+            (None, _, Some(realloc)) => return unsafe { realloc(ptr::null_mut(), size) },
+            _ => {}
+        }
+        place = slot.next();
+    }
+    // SAFETY: as above, of the program's own allocator.
+    bottom().realloc.map_or(ptr::null_mut(), |realloc| unsafe { realloc(ptr::null_mut(), size) })
+}
 
 /// One of two ways to serve a call.
 enum Way<Given, Derived> {
@@ -196,8 +227,12 @@ fn or_plain<Given>(given: Option<Given>, functions: &Functions) -> Option<Way<Gi
 macro_rules! arena {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr,
      over $place:ident $plain:expr, or $otherwise:expr) => {
+        arena!($name($($argument: $type),*) -> $result, calls $name, among $serves, over $place $plain, or $otherwise);
+    };
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, calls $function:ident, among $serves:expr,
+     over $place:ident $plain:expr, or $otherwise:expr) => {
         unsafe fn $name($place: Place, $($argument: $type),*) -> $result {
-            match find($place, $serves, |functions| or_plain(functions.$name, functions)) {
+            match find($place, $serves, |functions| or_plain(functions.$function, functions)) {
                 // SAFETY: as in `first`.
                 Some((Way::Given(function), _)) => unsafe { function($($argument),*) },
                 // SAFETY: as in `first`.
@@ -211,11 +246,22 @@ macro_rules! arena {
 arena!(arena_malloc(_arena: usize, size: usize) -> Pointer, among makes, over place malloc(place, size), or ptr::null_mut());
 arena!(arena_calloc(_arena: usize, count: usize, each: usize) -> Pointer, among makes, over place calloc(place, count, each),
     or ptr::null_mut());
-arena!(arena_realloc(_arena: usize, old: Pointer, size: usize) -> Pointer, among minds(old), over place realloc(place, old, size),
-    or ptr::null_mut());
+arena!(arena_realloc_block(_arena: usize, old: Pointer, size: usize) -> Pointer, calls arena_realloc, among minds(old),
+    over place realloc(place, old, size), or ptr::null_mut());
 arena!(arena_free(_arena: usize, block: Pointer) -> (), among minds(block), over place free(place, block), or ());
 arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, among makes,
     over place memalign(place, alignment, size), or ptr::null_mut());
+
+/// Reallocates; null is `arena_malloc`'s, as it is `malloc`'s for `realloc`.
+unsafe fn arena_realloc(place: Place, arena: usize, old: Pointer, size: usize) -> Pointer {
+    // SAFETY: passed on.
+    unsafe {
+        match old.is_null() {
+            true => arena_malloc(place, arena, size),
+            false => arena_realloc_block(place, arena, old, size),
+        }
+    }
+}
 
 unsafe fn create_arena(place: Place, parameters: *const c_void) -> usize {
     match find(place, makes, |functions| or_plain(functions.create_arena, functions)) {

@@ -1,0 +1,191 @@
+//! The clients of a server that never waits for one of them: deadlines, and room for a bounded number.
+//!
+//! The caller has the sockets, waits for them and passes the time. So this is pure, and every
+//! deadline can be tested.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::connection::{Connection, Responder};
+use crate::message::Response;
+
+/// Clients at once. A browser opens six for one page.
+const CLIENTS_MAX: usize = 64;
+/// The most of these that may wait for an answer that takes time.
+const WAITING_MAX: usize = 16;
+/// A request must be whole after this long, and an answer taken.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after the last answer the connection is closed, if the other side does not do it.
+const DRAINING: Duration = Duration::from_secs(2);
+/// The most buffers that are read from, or written to, one client before the next has its turn.
+const BUFFERS_MAX: usize = 64;
+
+/// The event that a client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// That something can be read.
+    Read,
+    /// That something can be written.
+    Write,
+    /// Nothing of the socket's: its answer takes time. That the other side has gone is to be noticed all the same; one that has
+    /// only ended its writing counts as gone.
+    Hangup,
+}
+
+/// The clients of a server, over streams that do not block.
+#[derive(Debug)]
+pub struct Clients<S> {
+    all: Vec<Client<S>>,
+    end_writing: fn(&S) -> io::Result<()>,
+}
+
+#[derive(Debug)]
+struct Client<S> {
+    stream: S,
+    connection: Connection,
+    /// When it began to read a request, to write an answer, to wait or to drain.
+    since: Instant,
+    /// It has its last answer. What it still sends is thrown away: to close before that would take the answer from it.
+    is_draining: bool,
+}
+
+impl<S: Read + Write> Clients<S> {
+    /// None yet. `end_writing` shuts down the writing side of a stream.
+    pub fn new(end_writing: fn(&S) -> io::Result<()>) -> Clients<S> {
+        Clients { all: Vec::new(), end_writing }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Takes one more. If there are too many, the one that has been without a whole request for the longest time makes room;
+    /// if all have one, the new one is not taken.
+    pub fn push(&mut self, stream: S, now: Instant) {
+        if self.all.len() >= CLIENTS_MAX {
+            let idle = self.all.iter().enumerate().filter(|(_, client)| client.interest() == Interest::Read);
+            let Some((oldest, _)) = idle.min_by_key(|(_, client)| client.since) else { return };
+            self.all.swap_remove(oldest);
+        }
+        self.all.push(Client { stream, connection: Connection::new(), since: now, is_draining: false });
+    }
+
+    /// The streams, and what each waits for.
+    pub fn interests(&self) -> impl Iterator<Item = (&S, Interest)> {
+        self.all.iter().map(|client| (&client.stream, client.interest()))
+    }
+
+    /// How long nothing is to be done unless a stream is ready. `None`: for ever.
+    pub fn timeout(&self, now: Instant) -> Option<Duration> {
+        self.all.iter().map(|client| client.deadline().saturating_duration_since(now)).min()
+    }
+
+    /// Reads, answers and writes what can be, for each stream of [`interests`](Clients::interests) that is `ready`, in that
+    /// order; and lets go of those whose time is over.
+    pub fn turn(
+        &mut self,
+        ready: impl IntoIterator<Item = bool>,
+        responder: &impl Responder,
+        clock: impl Fn() -> Instant,
+    ) {
+        let waiting = self.all.iter().filter(|client| client.connection.waits().is_some()).count();
+        let mut room = WAITING_MAX.saturating_sub(waiting);
+        let mut ready = ready.into_iter();
+        let end_writing = self.end_writing;
+        self.all.retain_mut(|client| {
+            let is_ready = ready.next().unwrap_or_default();
+            if client.connection.waits().is_some() {
+                if is_ready {
+                    room += 1;
+                    return false;
+                }
+                if clock() < client.deadline() {
+                    return true;
+                }
+                client.connection.finish();
+                client.since = clock();
+                return client.exchange(responder, end_writing, &clock, &mut room).is_ok();
+            }
+            if is_ready && client.exchange(responder, end_writing, &clock, &mut room).is_err() {
+                return false;
+            }
+            // Looked at afterwards: a whole request may have been waiting for us.
+            client.connection.waits().is_some() || clock() < client.deadline()
+        });
+    }
+
+    /// Ends what clients wait for now, at the end of the server, and writes as much as they take at once.
+    pub fn finish(&mut self, responder: &impl Responder, clock: impl Fn() -> Instant) {
+        let end_writing = self.end_writing;
+        for client in &mut self.all {
+            if client.connection.waits().is_some() {
+                client.connection.finish();
+                // A client that does not take it goes without it.
+                let _ = client.exchange(responder, end_writing, &clock, &mut 0);
+            }
+        }
+        self.all.clear();
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    fn interest(&self) -> Interest {
+        match () {
+            () if self.is_draining || self.connection.wants_input() => Interest::Read,
+            () if self.connection.waits().is_some() => Interest::Hangup,
+            () => Interest::Write,
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let patience = if self.is_draining { DRAINING } else { PATIENCE };
+        self.since + self.connection.waits().unwrap_or(patience)
+    }
+
+    /// Reads and writes as much as there is. An error ends the connection.
+    fn exchange(
+        &mut self,
+        responder: &impl Responder,
+        end_writing: fn(&S) -> io::Result<()>,
+        clock: &impl Fn() -> Instant,
+        room: &mut usize,
+    ) -> io::Result<()> {
+        let mut bytes = [0; 16 << 10];
+        for _ in 0..BUFFERS_MAX {
+            let before = self.interest();
+            let moved = match before {
+                Interest::Read => self.stream.read(&mut bytes),
+                Interest::Write => self.stream.write(self.connection.output()),
+                Interest::Hangup => return Ok(()),
+            };
+            match moved {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) if self.is_draining => {}
+                Ok(count) if before == Interest::Read => self.connection.receive(&bytes[..count], responder),
+                Ok(count) => self.connection.sent(count, responder),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.interest() != before {
+                self.since = clock();
+            }
+            if self.interest() == Interest::Hangup && before != Interest::Hangup {
+                match room.checked_sub(1) {
+                    Some(left) => *room = left,
+                    None => self.connection.refuse(&Response::text(503, "too many wait for an answer that takes time")),
+                }
+            }
+            if self.connection.is_over() && !self.is_draining {
+                self.is_draining = true;
+                self.since = clock();
+                end_writing(&self.stream)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

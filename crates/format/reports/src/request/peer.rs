@@ -1,0 +1,113 @@
+//! The check of who answers: the process that a socket's name tells, or one that has taken such a name.
+//!
+//! Every user may bind every abstract name. What cannot be forged are the credentials that the kernel has of the process
+//! that called listen(2): its number and its user.
+
+use std::error::Error;
+use std::fmt;
+
+/// The process that listens, as the kernel tells the client (`SO_PEERCRED`): the process, not the thread, that called
+/// listen(2), and its effective user then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number in the client's pid namespace; 0 if it has none there.
+    pub pid: u32,
+    /// Its user in the client's user namespace.
+    pub user: u32,
+}
+
+/// Why the answer of a socket is not taken for that of the process in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impostor {
+    /// It listens in a pid namespace that the client does not see.
+    Unseen,
+    /// It is another process.
+    Process(Peer),
+    /// It is a process of another user.
+    User(Peer),
+}
+
+impl Peer {
+    /// Checks that the peer is the process `named` in the socket's name, and one whose answer a client of the user `own`
+    /// may take: its own or, for root, the one who runs that process. `status` is `/proc/PID/status` of the peer's number,
+    /// or empty if it cannot be read.
+    ///
+    /// A process in a pid namespace below the client's has another number in the name of its socket than for the client:
+    /// both are in its status.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is somebody else's.
+    pub fn check(self, named: u32, own: u32, status: &[u8]) -> Result<(), Impostor> {
+        if self.pid == 0 {
+            return Err(Impostor::Unseen);
+        }
+        if self.pid != named && !numbers(status).any(|number| number == named) {
+            return Err(Impostor::Process(self));
+        }
+        // Numbers are used again: root, whom everybody's processes answer, also compares the users.
+        if self.user == own || (own == 0 && user(status) == Some(self.user)) {
+            return Ok(());
+        }
+        Err(Impostor::User(self))
+    }
+}
+
+/// The numbers of a process: in the reader's pid namespace, then in those below, down to its own. From `/proc/PID/status`.
+pub fn numbers(status: &[u8]) -> impl Iterator<Item = u32> {
+    field(status, "NSpid:").unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok())
+}
+
+/// The effective user.
+fn user(status: &[u8]) -> Option<u32> {
+    field(status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn field<'s>(status: &'s [u8], name: &str) -> Option<&'s str> {
+    // A process's name, in the first line, has its line breaks escaped.
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    std::str::from_utf8(line).ok()
+}
+
+impl fmt::Display for Impostor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Impostor::Unseen => out.write_str("the socket of its name is of a process in another pid namespace"),
+            Impostor::Process(Peer { pid, user }) => {
+                write!(out, "the socket of its name is another process's: {pid}, of user {user}")
+            }
+            Impostor::User(Peer { user, .. }) => write!(out, "the socket of its name is another user's: {user}"),
+        }
+    }
+}
+
+impl Error for Impostor {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &[u8] = b"Name:\ta\\nNSpid:\t9\nUid:\t1000\t1001\t1001\t1001\nNSpid:\t120\t7\nThreads:\t1\n";
+
+    #[test]
+    fn the_peer_is_the_process_in_the_name() {
+        let peer = |pid, user| Peer { pid, user };
+        assert_eq!(peer(120, 1001).check(120, 1001, STATUS), Ok(()));
+        assert_eq!(peer(120, 1001).check(120, 1001, b""), Ok(()), "nothing needs to be looked up");
+        assert_eq!(peer(120, 1001).check(7, 1001, STATUS), Ok(()), "its number where it lives");
+        assert_eq!(peer(120, 1001).check(9, 1001, STATUS), Err(Impostor::Process(peer(120, 1001))));
+        assert_eq!(peer(0, 1001).check(120, 1001, STATUS), Err(Impostor::Unseen));
+        assert_eq!(peer(0, 1001).check(0, 1001, STATUS), Err(Impostor::Unseen));
+    }
+
+    #[test]
+    fn the_peer_is_of_the_clients_user_or_for_root_of_the_processs() {
+        let peer = |user| Peer { pid: 120, user };
+        assert_eq!(peer(1002).check(120, 1001, STATUS), Err(Impostor::User(peer(1002))));
+        assert_eq!(peer(1001).check(120, 0, STATUS), Ok(()));
+        assert_eq!(peer(0).check(120, 0, STATUS), Ok(()), "it has listened before it became another user's");
+        // The number of one that has ended may be another's now, whose name it does not get.
+        assert_eq!(peer(1002).check(120, 0, STATUS), Err(Impostor::User(peer(1002))));
+        assert_eq!(peer(1002).check(120, 0, b""), Err(Impostor::User(peer(1002))));
+    }
+}

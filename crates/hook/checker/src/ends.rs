@@ -1,0 +1,259 @@
+//! The end of the process: its live blocks are looked at before it exits, becomes another program, or dies of a fatal
+//! signal, and the file says so. Where it does not, the command knows that they were not.
+//!
+//! A handler stands for the default action of the signals that a broken heap ends in. The program does not see it:
+//! `sigaction` and `signal` say that the default is in place, and a handler of the program's own replaces ours. After
+//! looking, ours takes itself away and queues the same signal again with the same details, so that the process dies of it
+//! at the instruction where it came.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_int, c_void};
+use core::mem;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use heapledger_checks::{self as checks, Care};
+use heapledger_core::arch::{nr, syscall};
+use heapledger_core::lock::Lock;
+use heapledger_core::sys;
+use heapledger_loader::{Objects, Scope};
+
+use crate::file::{self, End};
+use crate::object::Object;
+use crate::operators::find_within_loader;
+
+/// SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
+const FATAL: [c_int; 5] = [4, 6, 7, 8, 11];
+const SIG_DFL: usize = 0;
+
+/// The process that has begun its file. A child made by vfork, or by a system call of its own, is another one.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// Held by the thread that looks. One that dies of a signal never gives it back.
+static LOOKING: Lock = Lock::new();
+/// True if the program calls a `malloc` that is defined before Heapledger's.
+static IS_WRAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Begins the file of this process. To be called once, when the checks have started.
+pub(crate) fn watch(objects: &Objects<'_>) {
+    for function in FUNCTIONS {
+        function.next.store(objects.lookup(Scope::Next, function.name), Ordering::Release);
+    }
+    let object = |name| Object::of(objects.lookup(Scope::All, name)).map(|object| object.base);
+    IS_WRAPPED.store(object(c"malloc") != object(c"heapledger_hooks_v1"), Ordering::Relaxed);
+    begin();
+    // SAFETY: POSIX's function; the handler does not allocate. Registered after that of the checks, it runs behind it.
+    unsafe { pthread_atfork(None, None, Some(begin_child)) };
+    FATAL.into_iter().for_each(install);
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+fn begin() {
+    PROCESS.store(sys::process_id(), Ordering::Release);
+    file::begin();
+}
+
+extern "C" fn begin_child() {
+    match LOOKING.try_lock() {
+        Some(guard) => drop(guard),
+        // SAFETY: a thread held it that this process does not have.
+        None => unsafe { LOOKING.unlock() },
+    }
+    begin();
+}
+
+/// True in the process that the file is for.
+fn is_own() -> bool {
+    checks::is_running() && PROCESS.load(Ordering::Acquire) == sys::process_id()
+}
+
+/// Looks at the live blocks, and says so, before this end of the process. To be called with `LOOKING` locked.
+fn look(end: End, care: Care) {
+    if IS_WRAPPED.load(Ordering::Relaxed) && !checks::has_seen_blocks() {
+        // The program's own malloc has not come to ours.
+        file::refuse();
+        return;
+    }
+    let is_complete = checks::look(care);
+    file::finish(is_complete.then_some(end));
+}
+
+/// The same in a thread that may go on afterwards.
+pub(crate) fn look_for_now(end: End) {
+    if is_own() {
+        sys::without_signals(|| {
+            let _guard = LOOKING.lock();
+            look(end, Care::Plain);
+        });
+    }
+}
+
+/// Takes back that this is the end of the process: it goes on.
+pub(crate) fn go_on() {
+    if is_own() {
+        file::begin();
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------- signals
+
+/// `struct sigaction` of the kernel.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// `struct sigaction` of the C library.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Action {
+    handler: usize,
+    mask: [u64; 16],
+    flags: c_int,
+    restorer: usize,
+}
+
+/// Puts our handler where the default action is.
+fn install(signal: c_int) {
+    const SA_SIGINFO: u64 = 4;
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let mut now = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    if !kernel_action(signal, None, Some(&mut now)) || now.handler != SIG_DFL {
+        return;
+    }
+    // On the thread's own stack: an alternative one may be too small for us.
+    let ours = KernelAction {
+        handler: handle as *const () as usize,
+        flags: SA_SIGINFO | SA_RESTORER,
+        restorer: restore as *const () as usize,
+        mask: u64::MAX,
+    };
+    kernel_action(signal, Some(&ours), None);
+}
+
+fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> bool {
+    let new = new.map_or(0, |new| (&raw const *new) as usize);
+    let old = old.map_or(0, |old| (&raw mut *old) as usize);
+    // SAFETY: the kernel reads and writes one structure each, both live; the handler has the signature that the flags
+    // say, and is never unloaded: the library is preloaded.
+    unsafe { syscall(nr::RT_SIGACTION, [signal as usize, new, old, 8, 0, 0]) == 0 }
+}
+
+/// Returns from a signal handler.
+#[unsafe(naked)]
+unsafe extern "C" fn restore() {
+    naked_asm!("mov rax, 15", "syscall")
+}
+
+/// Every other signal is blocked meanwhile.
+unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_void) {
+    if is_own() {
+        // Another thread that looks is about to end the process: its signal came first.
+        mem::forget(LOOKING.lock());
+        look(End::Signal, Care::Readable);
+    }
+    let default = KernelAction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    kernel_action(signal, Some(&default), None);
+    let (process, thread) = (sys::process_id() as usize, sys::thread_id() as usize);
+    // SAFETY: queues a signal to this thread, with the details that the kernel has handed to us.
+    let queued = unsafe { syscall(nr::RT_TGSIGQUEUEINFO, [process, thread, signal as usize, details as usize, 0, 0]) };
+    if queued != 0 {
+        // SAFETY: sends the signal to this thread.
+        unsafe { syscall(nr::TGKILL, [process, thread, signal as usize, 0, 0, 0]) };
+    }
+}
+
+fn is_ours(handler: usize) -> bool {
+    handler == handle as *const () as usize
+}
+
+// ----------------------------------------------------------------------------------------------------- functions
+
+struct Next {
+    name: &'static CStr,
+    next: AtomicUsize,
+}
+
+/// Defines functions in front of the C library's, whose contracts are C's.
+macro_rules! functions {
+    ($($place:ident = $text:literal, $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr, as $next:ident $body:block)*) => {
+        $(
+            static $place: Next = Next { name: $text, next: AtomicUsize::new(0) };
+
+            /// The C function of this name.
+            ///
+            /// # Safety
+            ///
+            /// As C has it.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                let address = match $place.next.load(Ordering::Acquire) {
+                    0 => find_within_loader($place.name),
+                    address => address,
+                };
+                if address == 0 {
+                    return $missing;
+                }
+                // SAFETY: the next definition of the function of this name, whose type this is.
+                let $next = unsafe { mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address) };
+                $body
+            }
+        )*
+
+        static FUNCTIONS: &[&Next] = &[$(&$place),*];
+    };
+}
+
+// SAFETY of the calls below: the program's own arguments.
+functions! {
+    SIGACTION = c"sigaction", sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int, else -1, as next {
+        // SAFETY: see above.
+        let result = unsafe { next(signal, new, old) };
+        if result == 0 && FATAL.contains(&signal) {
+            // SAFETY: null, or the program's structures, which the C library has just written and read.
+            let (new, old) = unsafe { (new.as_ref(), old.as_mut()) };
+            let is_default = new.is_some_and(|new| new.handler == SIG_DFL);
+            if let Some(old) = old.filter(|old| is_ours(old.handler)) {
+                *old = Action { handler: SIG_DFL, mask: [0; 16], flags: 0, restorer: 0 };
+            }
+            if is_default {
+                install(signal);
+            }
+        }
+        result
+    }
+
+    SIGNAL = c"signal", signal(signal: c_int, handler: usize) -> usize, else usize::MAX, as next {
+        // SAFETY: see above.
+        let old = unsafe { next(signal, handler) };
+        if FATAL.contains(&signal) && old != usize::MAX && handler == SIG_DFL {
+            install(signal);
+        }
+        if is_ours(old) { SIG_DFL } else { old }
+    }
+
+    EXIT = c"_exit", _exit(status: c_int) -> (), else exit_now(status), as next {
+        look_for_now(End::Exit);
+        // SAFETY: see above.
+        unsafe { next(status) };
+    }
+
+    EXIT_C = c"_Exit", _Exit(status: c_int) -> (), else exit_now(status), as next {
+        look_for_now(End::Exit);
+        // SAFETY: see above.
+        unsafe { next(status) };
+    }
+}
+
+fn exit_now(status: c_int) {
+    // SAFETY: ends the process, as the caller asks.
+    unsafe { syscall(nr::EXIT_GROUP, [status as usize, 0, 0, 0, 0, 0]) };
+}

@@ -1,0 +1,96 @@
+//! Programs that are started are announced to the collector, with what is known of why they will not be recorded.
+
+use core::ffi::c_int;
+use core::ptr;
+
+use heapledger_core::program::Obstacle;
+use heapledger_core::{arch, sandbox, sys};
+use heapledger_record::hook;
+
+use crate::environment::{Environment, for_child};
+use crate::init::with_guard;
+use crate::libraries::around_exec;
+use crate::verdict::{Child, Found};
+
+/// The fate of a program that is started.
+#[derive(Clone, Copy)]
+pub(crate) enum Outlook {
+    /// Nobody wants to know.
+    Unwatched,
+    /// It gets the additions, and is to introduce itself.
+    Follows,
+    /// It runs unrecorded.
+    Leaves(Obstacle),
+}
+
+/// Calls a function of the `exec` family with the environment for the other program. Announces it before; should the
+/// function return, it has failed.
+pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce(Environment) -> c_int) -> c_int {
+    let since = ticks();
+    let mut found = Found::default();
+    let (environment, outlook) = for_child(environment, child, &mut found);
+    let pid = sys::process_id();
+    announce(outlook, pid, since, found.path());
+    let result = around_exec(|| exec(environment));
+    if !matches!(outlook, Outlook::Unwatched) {
+        with_guard(|sp| hook::exec_failed(pid, sp));
+    }
+    result
+}
+
+/// Calls a function of the `posix_spawn` family with the environment for the other program, which is announced when it runs.
+pub(crate) fn spawned(
+    pid: *mut c_int,
+    environment: Environment,
+    child: Child,
+    spawn: impl FnOnce(*mut c_int, Environment) -> c_int,
+) -> c_int {
+    let since = ticks();
+    let (mut found, mut own) = (Found::default(), 0);
+    let (environment, outlook) = for_child(environment, child, &mut found);
+    let pid = if pid.is_null() { &raw mut own } else { pid };
+    let result = spawn(pid, environment);
+    if result == 0 {
+        // SAFETY: the C library has written it, and the program gave it for that, if it is not ours.
+        let pid = unsafe { ptr::read(pid) };
+        announce(outlook, pid.unsigned_abs(), since, found.path());
+    }
+    result
+}
+
+/// The time stamp; 0 in a sandbox, where strict mode forbids to read it.
+pub(crate) fn ticks() -> u64 {
+    if sandbox::is_entered() { 0 } else { arch::ticks() }
+}
+
+/// Announces a program of a process; 0 where that is not known.
+pub(crate) fn announce(outlook: Outlook, pid: u32, since: u64, path: &[u8]) {
+    let (obstacle, is_tight) = match outlook {
+        Outlook::Unwatched => return,
+        Outlook::Follows => (None, is_tight()),
+        Outlook::Leaves(obstacle) => (Some(obstacle), false),
+    };
+    with_guard(|sp| hook::exec_begins(pid, obstacle, is_tight, since, path, sp));
+}
+
+/// Returns true if so little address space is allowed that the recorder may not find room.
+fn is_tight() -> bool {
+    const TIGHT: u64 = 1 << 30;
+    const START: &[u8] = b"Max address space";
+    // In a mapping: the caller's stack may be small.
+    const LENGTH: usize = 4096;
+    let Ok(memory) = sys::map_private(LENGTH) else { return true };
+    // SAFETY: just mapped, zeroed, and given up below, after its last use.
+    let text = unsafe { core::slice::from_raw_parts_mut(memory, LENGTH) };
+    // SAFETY: a NUL-terminated string.
+    let read = unsafe { sys::read_head(c"/proc/self/limits".as_ptr().cast(), text) };
+    let text = text.get(..read.map_or(0, |(length, _)| length)).unwrap_or(&[]);
+    let mut lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(START));
+    let values = lines.next().unwrap_or(&[]).trim_ascii_start();
+    let digits = values.split(|byte| !byte.is_ascii_digit()).next().unwrap_or(&[]);
+    let limit = digits.iter().fold(0_u64, |number, digit| number.saturating_mul(10) + u64::from(digit - b'0'));
+    let is_tight = !digits.is_empty() && limit < TIGHT;
+    // SAFETY: mapped above; nothing refers to it any more.
+    unsafe { sys::unmap(memory, LENGTH) };
+    is_tight
+}

@@ -1,0 +1,130 @@
+//! Libraries whose calls of the allocator are not seen, as the program opens them: the recording names them, and hook
+//! libraries are told.
+//!
+//! `dlmopen` opens them in a namespace that has a C library of its own, whose functions nobody redirects. With
+//! `RTLD_DEEPBIND` they find the C library's functions where these could not be redirected
+//! ([`redirect`](Objects::redirect)).
+//!
+//! The dynamic linker looks at the return address to know who asks. So each function here does its own work first, and
+//! jumps to the next definition with the stack as it was.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use heapledger_family::next::Objects;
+use heapledger_record::{hook, process};
+use heapledger_wire::event::code;
+
+use crate::init::with_guard;
+use crate::libraries;
+use crate::wrappers::find_next;
+
+/// The reasons, as in the recording.
+const NAMESPACE: u64 = 1;
+const DEEP: u64 = 2;
+
+/// The most libraries of a process that are named.
+const NAMED_MAX: u32 = 64;
+/// Words of a path that are kept.
+const WORDS_MAX: usize = 128;
+
+/// True if whoever looks up the malloc family in the C library finds ours.
+static IS_REDIRECTED: AtomicBool = AtomicBool::new(false);
+static NAMED: AtomicU32 = AtomicU32::new(0);
+static DLOPEN: AtomicUsize = AtomicUsize::new(0);
+static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the definitions of the C library redirected. Once, at start.
+pub(crate) fn redirect(objects: &Objects<'_>) {
+    IS_REDIRECTED.store(objects.redirect(&heapledger_family::NAMES), Ordering::Relaxed);
+}
+
+extern "C" fn dlopen_begins(path: *const c_char, flags: c_int) -> usize {
+    const RTLD_DEEPBIND: c_int = 8;
+    if flags & RTLD_DEEPBIND != 0 && !IS_REDIRECTED.load(Ordering::Relaxed) {
+        note(DEEP, path);
+    }
+    find_next(&DLOPEN, c"dlopen")
+}
+
+extern "C" fn dlmopen_begins(namespace: isize, path: *const c_char) -> usize {
+    const LM_ID_BASE: isize = 0;
+    if namespace != LM_ID_BASE {
+        note(NAMESPACE, path);
+    }
+    find_next(&DLMOPEN, c"dlmopen")
+}
+
+fn note(reason: u64, path: *const c_char) {
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: not null: the argument of the program's call, a NUL-terminated string.
+    let path = unsafe { CStr::from_ptr(path) };
+    libraries::unseen(reason, path);
+    if !process::is_on() || NAMED.fetch_add(1, Ordering::Relaxed) >= NAMED_MAX {
+        return;
+    }
+    let mut words = [0_u64; 1 + WORDS_MAX];
+    words[0] = reason;
+    let mut length = 1;
+    for (at, &byte) in path.to_bytes().iter().enumerate().take(WORDS_MAX * 8) {
+        if let Some(word) = words.get_mut(1 + at / 8) {
+            *word |= u64::from(byte) << (at % 8 * 8);
+            length = 2 + at / 8;
+        }
+    }
+    let payload = words.get(..length).unwrap_or(&[]);
+    with_guard(|sp| hook::annotate(code::UNSEEN_LIBRARY, payload, sp));
+}
+
+/// The C function of this name.
+///
+/// # Safety
+///
+/// As POSIX has it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {begins}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "ret",
+        begins = sym dlopen_begins,
+    )
+}
+
+/// The C function of this name.
+///
+/// # Safety
+///
+/// As glibc has it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlmopen() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {begins}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "ret",
+        begins = sym dlmopen_begins,
+    )
+}

@@ -1,0 +1,172 @@
+//! Libraries of the program that wrap the functions which start programs: what `mold -run` and
+//! `bear` preload, say.
+//!
+//! A wrapper may look at the environment and edit it, in a vfork child too, whose memory is
+//! its parent's. So the additions must come after it: a call goes to the wrapper first, unaltered,
+//! and its own call of the next definition, which it knows from `dlsym(RTLD_NEXT, …)`, leads to
+//! ours, which is the last before the C library's.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use heapledger_family::next::{Objects, Scope};
+
+/// An exported function: a jump through `entry`.
+pub(crate) struct Exported {
+    pub(crate) name: &'static CStr,
+    /// The first wrapper's definition; without one, ours.
+    pub(crate) entry: &'static AtomicPtr<()>,
+    /// Ours, which adds to the environment and calls the C library's.
+    pub(crate) own: *const (),
+    /// The C library's definition.
+    pub(crate) next: &'static AtomicUsize,
+    /// Where the last wrapper before the C library is loaded, and where the next object is; 0 when
+    /// there is none.
+    pub(crate) wrapper: &'static [AtomicUsize; 2],
+}
+
+// SAFETY: the pointers are to functions.
+unsafe impl Sync for Exported {}
+
+/// True when the wrappers have been looked up.
+static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Looks up the wrappers of exported functions, and what comes after them. While the program
+/// starts: twice does no harm.
+pub(crate) fn look_up(objects: &Objects<'_>) {
+    for function in &crate::exec::EXPORTED {
+        let (mut first, mut last, mut next) = (0, 0, 0);
+        objects.definitions(function.name, |definition| {
+            if next != 0 {
+                return;
+            }
+            if definition.is_of_c_library {
+                next = definition.address;
+            } else {
+                first = if first == 0 { definition.address } else { first };
+                last = definition.object;
+            }
+        });
+        if next == 0 {
+            // Another C library by another name, or none of the function: as if there were no
+            // wrapper.
+            next = objects.lookup(Scope::Next, function.name);
+        } else if first != 0 {
+            let [start, end] = function.wrapper;
+            end.store(objects.next_object(last), Ordering::Relaxed);
+            start.store(last, Ordering::Release);
+            function.entry.store(ptr::with_exposed_provenance_mut(first), Ordering::Release);
+        }
+        function.next.store(next, Ordering::Release);
+    }
+    next_dlsym();
+    IS_KNOWN.store(true, Ordering::Release);
+}
+
+/// The dynamic linker's `dlsym`.
+static DLSYM: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn next_dlsym() -> usize {
+    find_next(&DLSYM, c"dlsym")
+}
+
+/// The next definition of a function, which is kept in `place`; 0 where there is none yet. At any time.
+pub(crate) fn find_next(place: &AtomicUsize, name: &CStr) -> usize {
+    let known = place.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let look = |objects: &Objects<'_>| objects.lookup(Scope::Next, name);
+    let found = match crate::exec::iterate_objects() {
+        // SAFETY: the C library's function of this name, by which it was looked up.
+        Some(iterate) => unsafe { Objects::locked(iterate, look) }.unwrap_or(0),
+        // SAFETY: the first call of the malloc family, which precedes the second thread, looks that function up, and has not
+        // been made yet.
+        None => look(&unsafe { Objects::at_start() }),
+    };
+    place.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Our definition of an exported function, if `caller` is in the last wrapper of it; otherwise
+/// null, and the dynamic linker is to be asked.
+extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () {
+    if name.is_null() {
+        return ptr::null();
+    }
+    // A wrapper's constructor may ask before ours has run.
+    if !IS_KNOWN.load(Ordering::Acquire) {
+        // SAFETY: the first call of the malloc family, which precedes the second thread, looks them up, and has not been made
+        // yet.
+        look_up(&unsafe { Objects::at_start() });
+    }
+    // SAFETY: the argument of `dlsym`: a NUL-terminated string.
+    let name = unsafe { CStr::from_ptr(name) };
+    let is_asked_for = |function: &&Exported| {
+        let start = function.wrapper[0].load(Ordering::Acquire);
+        start != 0 && (start..function.wrapper[1].load(Ordering::Relaxed)).contains(&caller) && function.name == name
+    };
+    crate::exec::EXPORTED.iter().find(is_asked_for).map_or(ptr::null(), |function| function.own)
+}
+
+/// Our definition of the function that the C library has at this address; the address itself if it
+/// is none of them.
+extern "C" fn own_instead_of(address: usize) -> usize {
+    let is_it = |function: &&Exported| address != 0 && function.next.load(Ordering::Acquire) == address;
+    crate::exec::EXPORTED.iter().find(is_it).map_or(address, |function| function.own as usize)
+}
+
+/// The C function of this name. What a wrapper asks for next is ours, as is what anybody asks of
+/// the C library by its handle. All else is the dynamic linker's answer, which may depend on its
+/// return address.
+///
+/// # Safety
+///
+/// As POSIX has it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        // RTLD_DEFAULT
+        "test rdi, rdi",
+        "jz 2f",
+        // RTLD_NEXT
+        "cmp rdi, -1",
+        "je 5f",
+        "call {next_dlsym}",
+        "test rax, rax",
+        "jz 3f",
+        "mov rsi, [rsp + 8]",
+        "mov rdi, [rsp + 16]",
+        "call rax",
+        "mov rdi, rax",
+        "call {own_instead_of}",
+        "jmp 3f",
+        "5:",
+        "mov rdi, rsi",
+        "mov rsi, [rsp + 24]",
+        "call {next_for_wrapper}",
+        "test rax, rax",
+        "jnz 3f",
+        "2:",
+        "call {next_dlsym}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        "3:",
+        "add rsp, 24",
+        "4:",
+        "ret",
+        next_for_wrapper = sym next_for_wrapper,
+        own_instead_of = sym own_instead_of,
+        next_dlsym = sym next_dlsym,
+    )
+}

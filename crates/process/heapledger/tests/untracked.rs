@@ -1,0 +1,96 @@
+//! Heapledger never counts itself: a program that does nothing but call it has an empty ledger. Without the test harness: its
+//! threads allocate, too.
+
+use std::hint::black_box;
+use std::sync::Mutex;
+
+use heapledger::dump::{self, Config, DumpArgs, Failed, Level, ProcessDump, Provider, Schedule, Session};
+use heapledger::reports::dark_matter::{self, Mode};
+use heapledger::reports::{self, Collector, Options};
+use heapledger::{Allocator, Context, Ledger, Meter, Order, SnapshotOptions, context};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator::system();
+
+/// The blocks that the program's own functions allocated, and kept, when Heapledger called them.
+static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+fn keep() {
+    KEPT.lock().unwrap().push(black_box(Vec::with_capacity(100)));
+}
+
+struct Own;
+
+impl Provider for Own {
+    fn dump(&mut self, _: &DumpArgs, _: &mut ProcessDump) -> Result<(), Failed> {
+        keep();
+        Ok(())
+    }
+}
+
+fn main() {
+    KEPT.lock().unwrap().reserve_exact(1000);
+    let directory = std::env::temp_dir().join(format!("heapledger-untracked-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let [reports_file, log, trace] = ["reports", "log", "trace"].map(|name| directory.join(name));
+    // Also of what was there before the ledger, nothing is missed when it goes.
+    let early = reports::register("early", |_: &mut Collector| ());
+    let listener = reports::listen().unwrap();
+    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let counts = || {
+        let totals = ledger.totals();
+        [totals.allocations.0, totals.blocks_live.0, totals.frees_unknown.0]
+    };
+    assert_eq!(counts(), [0; 3], "nothing but a start");
+
+    let sites = || ledger.top_sites(9, Order::BytesAllocated).iter().map(ToString::to_string).collect::<String>();
+    let kept = |what: &str| {
+        let kept = KEPT.lock().unwrap().len() as u64;
+        assert_eq!(counts(), [kept, kept, 0], "{what}\n{}", sites());
+    };
+    let registration = reports::register("explicit/own", |collector: &mut Collector| {
+        keep();
+        collector.count("/kept", 1, "One.");
+        assert!(collector.meter().is_first_visit(&raw const KEPT));
+    });
+    let registered = dump::register("Own", Own);
+    kept("registrations");
+    for mark in [false, true] {
+        drop(reports::collect(&Options { mark, ..Options::default() }));
+        kept("a collection");
+    }
+    // Each asks the reporter, and the provider, whose dump is reported.
+    assert_eq!(KEPT.lock().unwrap().len(), 4, "what reporters do is the program's");
+    reports::save(&reports_file, &Options::default()).unwrap();
+    kept("a file of reports");
+    for mode in [Mode::DarkMatter, Mode::Live, Mode::Scan] {
+        let options = dark_matter::Options { mode, ..dark_matter::Options::default() };
+        dark_matter::save(&log, &options).unwrap();
+        kept("a log");
+    }
+    drop(dump::dump(&dump::Options { level: Level::Detailed, ..dump::Options::default() }));
+    kept("a dump");
+    let session = Session::to_file(&trace, Config { schedule: Schedule::never(), ..Config::default() }).unwrap();
+    session.dump(Level::Detailed).unwrap();
+    drop(session.finish().unwrap());
+    kept("a trace");
+    let signal = dark_matter::on_signal(libc::SIGUSR2, &directory, dark_matter::Options::default()).unwrap();
+    drop(signal);
+    drop(ledger.snapshot(&SnapshotOptions::default()).unwrap());
+    drop(ledger.top_sites(10, Order::BytesLive));
+    drop(ledger.census_by_vtable());
+    drop(ledger.defects());
+    {
+        let _scope = context!("scope", key = 1);
+        drop(Context::current());
+        drop(Meter::new());
+    }
+    kept("questions");
+    drop((listener, registration, registered, early));
+    kept("ends");
+    // The program's own threads are its own, whatever was before.
+    std::thread::spawn(|| black_box(vec![0_u8; 10])).join().unwrap();
+    assert!(counts()[0] > KEPT.lock().unwrap().len() as u64);
+    std::fs::remove_dir_all(directory).unwrap();
+    println!("test a_program_that_only_calls_heapledger ... ok");
+}

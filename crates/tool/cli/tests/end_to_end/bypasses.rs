@@ -1,0 +1,118 @@
+//! Libraries that bind to the C library past what is preloaded: what they allocate and free is recorded and checked, and
+//! their symbols resolve as they would.
+
+use std::path::PathBuf;
+
+use crate::harness::{Build, Job, Scratch, build, exited, heapledger, installed, program};
+use crate::truth::agrees;
+
+/// The directory of the libraries.
+fn libraries() -> PathBuf {
+    build("plugin_a", Build::Module);
+    build("deepbind_plugin", Build::Module).parent().unwrap().to_owned()
+}
+
+fn deepbind(mode: &str, work: &str) -> Job {
+    let directory = libraries();
+    Job::fixture("deepbind", &format!("{} {mode} {work}", directory.to_str().unwrap())).variable("WORK", work)
+}
+
+#[test]
+fn every_call_of_a_library_that_binds_deeply() {
+    for mode in ["lazy", "now", "bare", "handle"] {
+        let (_, recording) = agrees(|work| deepbind(mode, work), "1000");
+        assert_eq!(recording.total("threads"), 1, "{mode}: {recording:?}");
+    }
+}
+
+/// With `RTLD_DEEPBIND` a library finds its own definitions first, without it those of the global scope.
+#[test]
+fn its_symbols_resolve_as_they_would() {
+    for (mode, own) in [("lazy", "own: 1\n"), ("now", "own: 1\n"), ("bare", "own: 0\n")] {
+        let job = deepbind(mode, "10");
+        let (outcome, _) = job.both(&Scratch::new());
+        assert!(outcome.text().starts_with(own), "{mode}: {outcome:?}");
+        assert_eq!(job.launched("check", &[]).outcome(), outcome, "{mode}");
+    }
+}
+
+#[test]
+fn blocks_of_the_other_side_are_no_misuse() {
+    for mode in ["lazy", "now", "handle"] {
+        let job = deepbind(mode, "100");
+        let outcome = job.launched("check", &[]).outcome();
+        assert_eq!((outcome.status, outcome.stderr.as_slice()), (exited(0), &[][..]), "{mode}: {outcome:?}");
+    }
+}
+
+/// PHP opens each of its extensions with `RTLD_DEEPBIND`.
+#[test]
+fn extensions_of_php() {
+    let Some(php) = installed("php") else { return };
+    let job = Job::new([php.as_os_str(), "-r".as_ref(), "echo implode(',', get_loaded_extensions());".as_ref()]);
+    let scratch = Scratch::new();
+    let (outcome, recording) = job.both(&scratch);
+    assert!(outcome.status.success() && outcome.text().contains("Core"), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    let line = ["check", "--error-exitcode", "9", "--"].map(std::ffi::OsStr::new);
+    let checked = heapledger(line.into_iter().chain([php.as_os_str(), "-r".as_ref(), "1;".as_ref()]));
+    assert_eq!(checked.status, exited(0), "{checked:?}");
+}
+
+/// A library behind ours that looks for the C library's functions finds these, not us, who call it.
+#[test]
+fn a_wrapper_behind_ours_is_not_led_back() {
+    let wrapper = build("interposer", Build::Module);
+    let job = Job::fixture("mix", "1000").variable("LD_PRELOAD", &wrapper);
+    let (_, recording) = job.both(&Scratch::new());
+    recording.assert_whole();
+    for mode in ["now", "handle"] {
+        deepbind(mode, "10").variable("LD_PRELOAD", &wrapper).both(&Scratch::new());
+    }
+}
+
+/// Calls in a namespace of its own are not recorded: that is said, and nothing false is found.
+#[test]
+fn a_library_in_a_namespace_of_its_own_is_named() {
+    let directory = libraries();
+    let job = Job::fixture("namespaces", &format!("{} 100", directory.to_str().unwrap()));
+    let scratch = Scratch::new();
+    let (outcome, recording) = job.both(&scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let path = directory.join("deepbind_plugin.so");
+    for verb in ["summary", "info"] {
+        let said = recording.ask(verb, &[]);
+        let unseen = said["unseen_libraries"].as_array().unwrap();
+        assert_eq!(unseen.len(), 1, "{said:#}");
+        assert_eq!(unseen[0]["path"], path.to_str().unwrap(), "{said:#}");
+        assert_eq!(unseen[0]["reason"], "dlmopen", "{said:#}");
+    }
+    let reported = job.clone().with_report().start(Some(&scratch.file("again.hl"))).outcome();
+    let text = String::from_utf8(reported.stderr).unwrap();
+    assert!(text.contains("[HL0023]: the allocator calls of 1 library are not recorded: "), "{text}");
+    let totals = job.clone().option("--aggregate").recorded(&scratch).1.ask("summary", &[]);
+    assert_eq!(totals["unseen_libraries"].as_array().unwrap().len(), 1, "{totals:#}");
+    let checked = job.launched("check", &[]).outcome();
+    assert_eq!(checked.status, exited(0), "{checked:?}");
+    assert_eq!(checked.stdout, outcome.stdout);
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert!(said.is_empty(), "{said}");
+    let line = ["check", "--json", "--", program("namespaces").to_str().unwrap(), directory.to_str().unwrap(), "100"]
+        .map(str::to_owned);
+    let report = heapledger(line).text();
+    let report: serde_json::Value = serde_json::from_str(report.split_once('\n').unwrap().1).unwrap();
+    assert_eq!(report["misuses"], serde_json::json!([]), "{report:#}");
+    assert_eq!(report["stopped_by"][0], path.to_str().unwrap(), "{report:#}");
+}
+
+/// With another library around the allocator the definitions are not redirected, and what binds past it is named.
+#[test]
+fn a_library_that_binds_past_a_wrapper_is_named() {
+    let wrapper = build("interposer", Build::Module);
+    let scratch = Scratch::new();
+    let (_, recording) = deepbind("now", "10").variable("LD_PRELOAD", &wrapper).both(&scratch);
+    let said = recording.ask("summary", &[]);
+    assert_eq!(said["unseen_libraries"][0]["reason"], "deepbind", "{said:#}");
+    let (_, plain) = deepbind("now", "10").both(&scratch);
+    assert_eq!(plain.ask("summary", &[])["unseen_libraries"], serde_json::json!([]));
+}

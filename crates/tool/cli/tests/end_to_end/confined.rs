@@ -1,0 +1,54 @@
+//! Programs that put themselves in a sandbox in which a system call of ours would kill them.
+
+use crate::harness::{Job, Recording, Scratch, heapledger, installed};
+
+fn assert_says_so(recording: &Recording) {
+    let shown = heapledger(["summary".as_ref(), recording.path.as_os_str()]);
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("HL0077"), "{shown:?}");
+}
+
+/// The thread that enters it is recorded on: into the ring that it has, without a system call.
+#[test]
+fn a_thread_in_a_sandbox() {
+    let scratch = Scratch::new();
+    for how in ["strict", "filter", "seccomp"] {
+        let (outcome, recording) = Job::fixture("confined", how).both(&scratch);
+        assert!(outcome.status.code().is_some_and(|code| (7..9).contains(&code)), "{how}: {outcome:?}");
+        let all = recording.total("allocations") + recording.total("frees") + recording.total("events_lost");
+        assert!(all >= 400_000, "{how}: {all} calls, and silence about the others: {recording:?}");
+        // In strict mode the time stamp counter may not be read.
+        assert!(recording.total("allocations") > 10_000 || how == "strict", "{how}: {recording:?}");
+        assert_says_so(&recording);
+    }
+}
+
+/// New threads and children are not recorded, and counted; new programs start.
+#[test]
+fn threads_children_and_programs_in_a_sandbox() {
+    let scratch = Scratch::new();
+    for (how, code) in [("threads", 9), ("fork", 10), ("exec", 5)] {
+        let (outcome, recording) = Job::fixture("confined", how).both(&scratch);
+        assert_eq!(outcome.status.code(), Some(code), "{how}: {outcome:?}");
+        if how == "exec" {
+            let unrecorded = &recording.ask("info", &[])["unrecorded"][0];
+            assert_eq!(unrecorded["code"], "HL0077", "{recording:?}");
+            assert!(unrecorded["path"].as_str().unwrap().ends_with("/confined"), "{unrecorded}");
+        } else {
+            assert!(recording.total("events_lost") > 0, "{how}: {recording:?}");
+        }
+        assert_says_so(&recording);
+    }
+}
+
+/// `man` formats a page by programs that confine themselves with libseccomp.
+#[test]
+fn man_confines_its_children() {
+    let Some(man) = installed("man") else { return };
+    let scratch = Scratch::new();
+    let page = scratch.file("confined.1");
+    std::fs::write(&page, ".TH CONFINED 1\n.SH NAME\nconfined \\- a page\n").unwrap();
+    let job = Job::new([man.as_os_str(), "-P".as_ref(), "cat".as_ref(), "-l".as_ref(), page.as_os_str()]);
+    let (outcome, recording) = job.both(&scratch);
+    assert!(outcome.status.success() && outcome.text().contains("a page"), "{outcome:?}");
+    assert_says_so(&recording);
+}

@@ -1,0 +1,107 @@
+//! The recorder as process 1 of a container: orphans fall on it, and it is what is signalled.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::harness::{HEAPLEDGER, Job, Recording, Running, Scratch, exited, installed, skipped, wait_until};
+
+const ALONE: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
+
+/// False after saying why there can be no pid namespace.
+fn has_namespaces() -> bool {
+    if installed("unshare").is_none() {
+        return false;
+    }
+    let is_permitted = Job::new(ALONE).argument("true").bare().status.success();
+    if !is_permitted {
+        skipped("no pid namespace can be made here");
+    }
+    is_permitted
+}
+
+/// A line of the shell, recorded by process 1 of a pid namespace.
+fn alone(file: &Path, line: &str) -> Job {
+    let record = [HEAPLEDGER, "record", "--quiet", "-o", file.to_str().unwrap(), "--", "/bin/sh", "-c", line];
+    Job::new(ALONE.iter().chain(&record))
+}
+
+/// The pid of the recorder, as we see it.
+fn recorder(running: &Running) -> Pid {
+    let pid = running.pid().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let child = || fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok();
+    wait_until("the recorder is there", || child().is_some());
+    Pid::from_raw(child().unwrap()).unwrap()
+}
+
+#[test]
+fn the_first_process_ends_as_its_command_does() {
+    let scratch = Scratch::new();
+    if !has_namespaces() {
+        return;
+    }
+    // The kernel lets no signal of its own kill it.
+    for (name, line, status) in
+        [("code", "exit 7", 7), ("killed", "kill -KILL $$", 137), ("faulted", "kill -SEGV $$", 139)]
+    {
+        let file = scratch.file(&format!("{name}.hl"));
+        let outcome = alone(&file, line).bare();
+        assert_eq!(outcome.status, exited(status), "{line}: {outcome:?}");
+        Recording::open(file).assert_whole();
+    }
+}
+
+#[test]
+fn the_first_process_reaps_orphans() {
+    let scratch = Scratch::new();
+    if !has_namespaces() {
+        return;
+    }
+    let file = scratch.file("recording.hl");
+    // A zombie has a directory of its own until it is reaped.
+    let line = "( /bin/sh -c 'echo $$ > pid.new; mv pid.new pid; exit 3' & )\n\
+                until [ -e pid ]; do sleep 0.01; done\n\
+                while [ -e /proc/$(cat pid) ]; do sleep 0.01; done\n\
+                echo reaped $(cat pid); exit 6";
+    let outcome = alone(&file, line).directory(scratch.path()).bare();
+    let orphan: i64 =
+        outcome.text().trim_start_matches("reaped ").trim().parse().unwrap_or_else(|_| panic!("{outcome:?}"));
+    assert_eq!(outcome.status, exited(6), "{outcome:?}");
+    let recording = Recording::open(file);
+    recording.assert_whole();
+    // How others' children ended, kernels before 6.15 do not say.
+    let exit = &recording.process(orphan)["exit"];
+    assert!(exit.is_null() || *exit == json!({"code": 3}), "{recording:?}");
+}
+
+#[test]
+fn the_first_process_passes_signals_on() {
+    let scratch = Scratch::new();
+    if !has_namespaces() {
+        return;
+    }
+    for (name, signal) in
+        [("TERM", Signal::TERM), ("INT", Signal::INT), ("QUIT", Signal::QUIT), ("WINCH", Signal::WINCH)]
+    {
+        let (file, mark) = (scratch.file(&format!("{name}.hl")), scratch.file(name));
+        let line =
+            format!("trap 'echo got {name}; exit 9' {name}; : > '{}'; while :; do sleep 0.05; done", mark.display());
+        let running = alone(&file, &line).start_bare();
+        wait_until("the shell has set its trap", || mark.exists());
+        kill_process(recorder(&running), signal).unwrap();
+        let outcome = running.outcome();
+        assert_eq!((outcome.status, outcome.text()), (exited(9), format!("got {name}\n")), "{outcome:?}");
+        Recording::open(file).assert_whole();
+    }
+    // A command that does not handle it dies of it.
+    let (file, mark) = (scratch.file("default.hl"), scratch.file("default"));
+    let running = alone(&file, &format!(": > '{}'; exec sleep 100", mark.display())).start_bare();
+    wait_until("the command runs", || mark.exists());
+    kill_process(recorder(&running), Signal::TERM).unwrap();
+    let outcome = running.outcome();
+    assert_eq!(outcome.status, exited(143), "{outcome:?}");
+    Recording::open(file).assert_whole();
+}

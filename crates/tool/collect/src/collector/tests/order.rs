@@ -1,0 +1,280 @@
+//! Allocations whose stamps are too early, and frees that nobody saw.
+
+use super::*;
+
+/// In units of stamps.
+const WAIT: u64 = 100;
+
+/// A process with as many threads, each with a ring.
+fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<Line>) {
+    bench.collector.order.wait = WAIT;
+    let FakeImage { id, own, .. } = bench.image(100, None);
+    let mut lines = vec![own];
+    lines.extend((1..count).map(|thread| bench.ring(id, false, TID + thread, 1 << 20)));
+    for (number, line) in lines.iter_mut().enumerate() {
+        line.thread(0, TID + number as u32, "worker");
+    }
+    (id, lines)
+}
+
+/// Missed frees, reordered allocations, frees of unknown blocks, late events.
+fn figures(finished: &Finished) -> [u64; 4] {
+    let counts = finished.footer.counts;
+    [counts.frees_missed.0, counts.events_reordered, counts.frees_unknown.0, counts.events_late]
+}
+
+#[test]
+fn an_allocation_waits_for_the_free_of_its_address() {
+    let mut bench = Bench::new();
+    let (id, mut lines) = threads(&mut bench, 2);
+    let [one, two] = &mut lines[..] else { unreachable!() };
+    one.malloc(10, 0x1000, 10, 1);
+    // Three allocations that are stamped before the free, by entry points of every form; and what each thread does next.
+    two.malloc(20, 0x1000, 20, 1);
+    two.malloc(21, 0x5000, 1, 1);
+    one.free(30, 0x1000);
+    two.free(40, 0x1000);
+    let extended = |address| Extended::Alloc {
+        api: Api::PosixMemalign,
+        address,
+        size: 30,
+        stack: StackId(1),
+        alignment: 64,
+        count: 0,
+        usable: 0,
+        rate: Rate::EXACT,
+    };
+    one.malloc(200, 0x2000, 10, 1);
+    two.extended(201, &extended(0x2000));
+    one.free(202, 0x2000);
+    one.malloc(400, 0x3000, 10, 1);
+    two.malloc(401, 0x4000, 10, 1);
+    two.realloc(402, 0x4000);
+    two.realloc_returns(403, 0x3000, 40, 1);
+    // The first half of a reallocation makes an address free, too.
+    one.realloc(404, 0x3000);
+    one.realloc_returns(405, 0x6000, 50, 1);
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    assert_eq!(figures(&finished), [0, 3, 0, 0]);
+    let recording = open(&bytes);
+    let expected = [
+        alloc(0, 10, 1),
+        freed(0),
+        alloc(1, 20, 1),
+        alloc(2, 1, 1),
+        freed(1),
+        alloc(3, 10, 1),
+        freed(3),
+        alloc(4, 30, 1),
+        alloc(5, 10, 1),
+        alloc(6, 10, 1),
+        realloc(known(6), 7, 40, 1),
+        realloc(known(5), 8, 50, 1),
+    ];
+    assert_eq!(kinds_of(&recording, id), expected);
+    assert!(events_of(&recording, id).is_sorted_by_key(|(event, _)| event.time));
+}
+
+/// Two threads wait for the same address: the one that was first has it, and then the other.
+#[test]
+fn allocations_of_one_address_wait_in_their_order() {
+    let mut bench = Bench::new();
+    let (id, mut lines) = threads(&mut bench, 3);
+    lines[0].malloc(10, 0x1000, 10, 1);
+    lines[2].malloc(20, 0x1000, 20, 1);
+    lines[1].malloc(21, 0x1000, 30, 1);
+    lines[0].free(30, 0x1000);
+    lines[2].free(31, 0x1000);
+    lines[1].free(32, 0x1000);
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    assert_eq!(figures(&finished), [0, 2, 0, 0]);
+    let expected = [alloc(0, 10, 1), freed(0), alloc(1, 20, 1), freed(1), alloc(2, 30, 1), freed(2)];
+    assert_eq!(kinds_of(&open(&bytes), id), expected);
+}
+
+/// The free is not published yet when the allocation is merged.
+#[test]
+fn an_allocation_waits_from_round_to_round() {
+    let mut bench = Bench::new();
+    let (id, mut lines) = threads(&mut bench, 2);
+    let [one, two] = &mut lines[..] else { unreachable!() };
+    one.malloc(10, 0x1000, 10, 1);
+    one.malloc(28, 0x2000, 11, 1);
+    one.producer.begin();
+    two.malloc(20, 0x1000, 20, 1);
+    two.free(25, 0x1000);
+    bench.round();
+    assert_eq!(bench.collector.shared.events, 2);
+    assert!(bench.collector.sources.iter().any(|source| source.waiting.is_some()));
+    one.free(30, 0x1000);
+    one.producer.end();
+    bench.round();
+    assert_eq!(bench.collector.shared.events, 5);
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    assert_eq!(figures(&finished), [0, 1, 0, 0]);
+    let expected = [alloc(0, 10, 1), alloc(1, 11, 1), freed(0), alloc(2, 20, 1), freed(2)];
+    assert_eq!(kinds_of(&open(&bytes), id), expected);
+}
+
+/// A free that comes too late for the wait is that of the new block: nothing else can be told.
+#[test]
+fn the_wait_ends() {
+    for (late, expected) in [(WAIT, [0, 1, 0, 0]), (WAIT + 1, [1, 0, 0, 0])] {
+        let mut bench = Bench::new();
+        let (id, mut lines) = threads(&mut bench, 2);
+        lines[0].malloc(10, 0x1000, 10, 1);
+        lines[1].malloc(20, 0x1000, 20, 1);
+        lines[0].free(20 + late, 0x1000);
+        bench.round();
+        bench.end(id, ImageEndReason::Exit);
+        let (finished, _) = bench.finish();
+        assert_eq!(figures(&finished), expected, "{late}");
+    }
+}
+
+/// The image ends, or its ring is given up, while an allocation waits.
+#[test]
+fn what_waits_at_the_end_is_taken() {
+    for is_wild in [false, true] {
+        let mut bench = Bench::new();
+        let (id, mut lines) = threads(&mut bench, 2);
+        let [one, two] = &mut lines[..] else { unreachable!() };
+        one.malloc(10, 0x1000, 10, 1);
+        one.malloc(50, 0x2000, 10, 1);
+        one.producer.begin();
+        two.malloc(20, 0x1000, 20, 1);
+        bench.round();
+        let waiting = bench.collector.sources.iter_mut().find(|source| source.waiting.is_some()).unwrap();
+        if is_wild {
+            waiting.give_up();
+            one.free(60, 0x1000);
+        }
+        one.producer.end();
+        bench.round();
+        bench.end(id, ImageEndReason::Exit);
+        let (finished, _) = bench.finish();
+        assert!(finished.failure.is_none());
+        let counts = finished.footer.counts;
+        let taken = u64::from(!is_wild);
+        assert_eq!((counts.blocks_live_end.0, counts.frees_missed.0), (1 + taken, taken));
+    }
+}
+
+/// A program that really hands addresses out twice: nothing piles up, and each is counted.
+#[test]
+fn addresses_that_are_handed_out_again_and_again() {
+    let mut bench = Bench::new();
+    let (id, mut lines) = threads(&mut bench, 4);
+    let mut random = Random(1);
+    let (mut allocations, mut addresses) = (0, std::collections::HashSet::new());
+    for at in 0..20_000 {
+        let address = 0x1000 + 16 * random.below(50);
+        lines[random.below(4) as usize].malloc(10 + at, address, 8, 1);
+        addresses.insert(address);
+        allocations += 1;
+        if random.below(1_000) == 0 {
+            bench.round();
+            assert_eq!(bench.collector.sources.iter().map(Source::backlog).sum::<usize>(), 0);
+            assert!(bench.collector.sources.iter().all(|source| source.waiting.is_none()));
+        }
+    }
+    bench.round();
+    bench.end(id, ImageEndReason::Exit);
+    let (finished, bytes) = bench.finish();
+    let live = addresses.len() as u64;
+    assert_eq!(figures(&finished), [allocations - live, 0, 0, 0]);
+    let counts = finished.footer.counts;
+    assert_eq!(
+        (counts.allocations.0, counts.frees.0, counts.blocks_live_end.0),
+        (allocations, allocations - live, live)
+    );
+    assert!(events_of(&open(&bytes), id).is_sorted_by_key(|(event, _)| event.time));
+}
+
+/// One true history whose allocations are stamped up to so much too early, or of which some frees are not seen: the file has
+/// each block freed where it was, and says how many frees were missed.
+#[test]
+fn the_true_history_is_found_again() {
+    for seed in 0..100 {
+        let mut random = Random(seed);
+        // Where frees are missing, stamps are exact, and threads have done what they were at before the next one does
+        // something: an allocation that waits in vain delays what comes after it.
+        let (early, missed_of, pause) = if seed % 2 == 0 { (1 + random.below(WAIT), 0, 1) } else { (0, 50, WAIT) };
+        let mut bench = Bench::new();
+        let (id, mut lines) = threads(&mut bench, 5);
+        let mut last = [0; 5];
+        // Address, size, the thread that allocated it, the moment from which others may free it.
+        let mut live: Vec<(u64, u64, usize, u64)> = Vec::new();
+        let (mut released, mut dropped) = (Vec::new(), std::collections::HashSet::new());
+        let (mut at, mut fresh, mut allocations, mut missed, mut unseen) = (1_000, 0x10_0000, 0, 0, 0);
+        let (mut sizes, mut allocated) = (HashMap::new(), HashMap::new());
+        for _ in 0..3_000 / pause.isqrt() {
+            at += pause + random.below(3);
+            let mut line = random.below(5) as usize;
+            if random.below(2) == 0 && !live.is_empty() {
+                let (address, size, owner, shared_from) = live.swap_remove(random.below(live.len() as u64) as usize);
+                if shared_from > at {
+                    line = owner;
+                }
+                // Frees stand where they are.
+                last[line] = at;
+                if missed_of > 0 && random.below(missed_of) == 0 {
+                    dropped.insert(address);
+                    unseen += 1;
+                } else {
+                    lines[line].free(at, address);
+                    *sizes.entry(size).or_insert(0_i64) -= 1;
+                }
+                released.push(address);
+            } else {
+                let address = released.pop().unwrap_or_else(|| {
+                    fresh += 16;
+                    fresh
+                });
+                missed += u64::from(dropped.remove(&address));
+                // A thread's stamps never go back; and a block lives longer than the stamp of the next one is early.
+                let before = allocated.insert(address, at).unwrap_or(0);
+                last[line] = (at - random.below(early + 1)).max(last[line]).max(before + 1);
+                let size = 1 + random.below(500);
+                lines[line].malloc(last[line], address, size, 1);
+                *sizes.entry(size).or_insert(0) += 1;
+                allocations += 1;
+                live.push((address, size, line, if missed_of > 0 { at + 2 * WAIT } else { 0 }));
+            }
+        }
+        bench.round();
+        bench.end(id, ImageEndReason::Exit);
+        let (finished, bytes) = bench.finish();
+        let [frees_missed, reordered, unknown, late] = figures(&finished);
+        assert_eq!([frees_missed, unknown, late], [missed, 0, 0], "{seed}");
+        assert!(missed_of > 0 || early < 10 || reordered > 0, "{seed}: nothing was out of order");
+        assert!(missed_of == 0 || reordered == 0, "{seed}");
+        let counts = finished.footer.counts;
+        let live_end = (live.len() + dropped.len()) as u64;
+        assert_eq!((counts.allocations.0, counts.blocks_live_end.0), (allocations, live_end), "{seed}");
+        assert!(missed <= unseen);
+        // By their sizes, it was the right blocks that were freed.
+        let recording = open(&bytes);
+        let mut size_of = HashMap::new();
+        for (event, _) in events_of(&recording, id) {
+            match event.kind {
+                EventKind::Alloc { serial, size, .. } => {
+                    size_of.insert(serial, size.0);
+                    *sizes.entry(size.0).or_insert(0) -= 1;
+                }
+                EventKind::Free { block: FreedBlock::Known(serial) } => {
+                    *sizes.entry(size_of[&serial]).or_insert(0) += 1
+                }
+                _ => {}
+            }
+        }
+        if missed_of == 0 {
+            assert!(sizes.values().all(|&balance| balance == 0), "{seed}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Programs and processes that leave the session: announced by those that start them, and named in the recording unless they
+//! introduce themselves.
+
+use std::collections::{HashMap, HashSet};
+
+use heapledger_core::program::Obstacle;
+use heapledger_recording::{Departure, ImageId, ImageOrigin, ImageStart, Time};
+use heapledger_wire::session;
+
+/// How long an announced program that will not be recorded may still turn out not to have started: an exec that fails is
+/// told of at once, by a thread that may have to wait for the processor.
+const SETTLED_AFTER: u64 = 10_000_000_000;
+
+/// A program that an image has said to start.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    pub(crate) image: ImageId,
+    /// The ids of the image's own process, and of the program's, as their pid namespace has them.
+    pub(crate) process: u32,
+    pub(crate) pid: u32,
+    /// 0: it should introduce itself.
+    pub(crate) reason: u16,
+    pub(crate) is_tight: bool,
+    /// The stamp from which on the program may have run.
+    pub(crate) since: u64,
+    pub(crate) time: Time,
+    pub(crate) path: Vec<u8>,
+}
+
+/// The announcements of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    pending: Vec<Announced>,
+    /// The stamp at which an image that came by exec introduced itself last, by pid.
+    introduced: HashMap<u32, u64>,
+    /// Processes that had no room for the recorder, by pid.
+    declined: HashSet<u32>,
+    /// All that have been settled to be one.
+    count: u64,
+    /// The first of them.
+    listed: Vec<Departure>,
+}
+
+impl Departures {
+    /// The most that [`Departures::listed`] has.
+    const LISTED_MAX: usize = 256;
+
+    pub(crate) fn announce(&mut self, announced: Announced) {
+        self.pending.push(announced);
+    }
+
+    /// The latest that was announced of a process did not come to be.
+    pub(crate) fn exec_failed(&mut self, image: ImageId, pid: u32) {
+        let is_it = |announced: &Announced| announced.image == image && announced.pid == pid;
+        if let Some(at) = self.pending.iter().rposition(is_it) {
+            self.pending.remove(at);
+        }
+    }
+
+    /// An image has come by exec.
+    pub(crate) fn introduce(&mut self, pid: u32, stamp: u64) {
+        self.introduced.insert(pid, stamp);
+    }
+
+    /// An image that has introduced itself could not take what it was given. `None` if it has said so before: it asks
+    /// again.
+    pub(crate) fn decline(&mut self, start: &ImageStart, time: Time) -> Option<Departure> {
+        let pid = start.pid;
+        self.pending.retain(|announced| announced.pid != pid || announced.reason != 0);
+        if !self.declined.insert(pid) {
+            return None;
+        }
+        let (image, path) = (start.parent_image.unwrap_or(start.image), start.executable.clone());
+        let is_fork = start.how == ImageOrigin::Fork;
+        Some(self.list(Departure { time, image, pid, reason: Obstacle::NoRoom as u32, path, is_fork }))
+    }
+
+    /// A process that an image forked could not introduce itself.
+    pub(crate) fn unreached(&mut self, start: &ImageStart, child: u32) -> Option<Departure> {
+        if self.declined.contains(&(child & !session::IN_OTHER_NETWORK)) {
+            return None;
+        }
+        let is_elsewhere = child & session::IN_OTHER_NETWORK != 0;
+        let reason = if is_elsewhere { Obstacle::OtherNetwork } else { Obstacle::Silent } as u32;
+        let (pid, path) = (child & !session::IN_OTHER_NETWORK, start.executable.clone());
+        Some(self.list(Departure { time: start.time, image: start.image, pid, reason, path, is_fork: true }))
+    }
+
+    /// Returns the departures that are certain by now; at the end, all. `pid_of` gives the pid of an image.
+    pub(crate) fn settle(&mut self, now: Option<Time>, pid_of: impl Fn(ImageId) -> u32) -> Vec<Departure> {
+        let mut settled = Vec::new();
+        for announced in std::mem::take(&mut self.pending) {
+            let is_settled = |time: Time| now.is_none_or(|now| now.0.saturating_sub(time.0) > SETTLED_AFTER);
+            let own = pid_of(announced.image);
+            // In another pid namespace than ours; of itself an image says the number that it knows.
+            let is_elsewhere = announced.process != own;
+            let pid = if announced.pid == announced.process { own } else { announced.pid };
+            let has_come = || self.introduced.get(&pid).is_some_and(|&stamp| stamp >= announced.since);
+            if announced.reason == 0 && (is_elsewhere && pid != own || has_come()) {
+                continue;
+            }
+            if announced.reason == 0 && now.is_some() || !is_settled(announced.time) {
+                self.pending.push(announced);
+                continue;
+            }
+            let silent = if announced.is_tight { Obstacle::NoRoom } else { Obstacle::Silent };
+            let reason = if announced.reason == 0 { silent as u32 } else { announced.reason.into() };
+            let Announced { image, time, path, .. } = announced;
+            settled.push(Departure { time, image, pid, reason, path, is_fork: false });
+        }
+        settled.iter().for_each(|departure| drop(self.list(departure.clone())));
+        settled
+    }
+
+    /// How many there were, and the first of them.
+    pub(crate) fn into_listed(self) -> (u64, Vec<Departure>) {
+        (self.count, self.listed)
+    }
+
+    fn list(&mut self, departure: Departure) -> Departure {
+        self.count += 1;
+        if self.listed.len() < Departures::LISTED_MAX {
+            self.listed.push(departure.clone());
+        }
+        departure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(pid: u32, reason: u16, time: u64) -> Announced {
+        let (image, time, since) = (ImageId(0), Time(time + 1), time);
+        Announced { image, process: 7, pid, reason, is_tight: false, since, time, path: vec![] }
+    }
+
+    fn settled(departures: &mut Departures, now: Option<u64>) -> Vec<(u32, u32)> {
+        let settled = departures.settle(now.map(Time), |_| 7);
+        settled.iter().map(|departure| (departure.pid, departure.reason)).collect()
+    }
+
+    #[test]
+    fn those_that_introduce_themselves_are_none() {
+        let mut departures = Departures::default();
+        departures.announce(announced(8, 0, 100));
+        departures.announce(announced(9, 0, 100));
+        // An earlier program of that process.
+        departures.introduce(8, 50);
+        departures.introduce(8, 150);
+        assert_eq!(settled(&mut departures, Some(u64::MAX)), []);
+        assert_eq!(settled(&mut departures, None), [(9, 74)]);
+        assert_eq!(departures.into_listed().0, 1);
+    }
+
+    #[test]
+    fn those_that_fail_are_none() {
+        let mut departures = Departures::default();
+        departures.announce(announced(7, 1, 100));
+        departures.announce(announced(7, 3, 200));
+        departures.exec_failed(ImageId(0), 7);
+        departures.exec_failed(ImageId(1), 7);
+        assert_eq!(settled(&mut departures, Some(300)), []);
+        assert_eq!(settled(&mut departures, Some(200 + SETTLED_AFTER)), [(7, 1)]);
+        assert_eq!(settled(&mut departures, None), []);
+    }
+}
