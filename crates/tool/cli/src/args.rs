@@ -8,6 +8,7 @@ mod diff;
 mod dmd;
 mod dump;
 mod files;
+mod grammar;
 mod help;
 mod pictures;
 mod record;
@@ -20,7 +21,8 @@ pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Trim};
-pub(crate) use self::help::{Completions, Doctor, Explain, Man};
+pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
+pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, OnFull, Record, Run, Sample, Stacks, Start, Status, Stop,
@@ -57,7 +59,8 @@ const STYLES: Styles =
 ///     $ heapledger reports show memory-report.json.gz
 ///     $ heapledger dmd dmd-4711.json.gz   what nobody reports
 ///
-/// `heapledger FILE` is short for `heapledger summary FILE`.
+/// `heapledger FILE` is short for `heapledger summary FILE`; `heapledger help VERB`
+/// is the manual of a verb.
 ///
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
 /// makes no sense; 102 the recording cannot be read; 103 there is nothing to
@@ -68,12 +71,10 @@ const STYLES: Styles =
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
+#[command(override_usage = "heapledger VERB [OPTIONS] [FILE]\n       heapledger FILE\n       heapledger help VERB")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) verb: Option<Verb>,
-
-    #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) verb: Verb,
 
     /// When to use colours.
     ///
@@ -146,6 +147,9 @@ pub(crate) enum Verb {
     Explain(Explain),
     Completions(Completions),
     Man(Man),
+    Help(Help),
+    #[command(hide = true)]
+    CompleteWords(CompleteWords),
     /// The program that `doctor` records
     #[command(hide = true)]
     SelfTest,
@@ -169,22 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_alone_is_summarised() {
-        let arguments = parse("heapledger x.hl --json").unwrap();
-        assert!(arguments.verb.is_none() && arguments.input.json);
-        assert_eq!(arguments.input.file, Some("x.hl".into()));
-        assert!(parse("heapledger").is_err());
-        assert!(parse("heapledger x.hl y.hl").is_err());
-    }
-
-    #[test]
     fn the_command_is_left_alone() {
-        let Some(Verb::Record(record)) = parse("heapledger record -o f -- cc -o x --color never").unwrap().verb else {
+        let Verb::Record(record) = parse("heapledger record -o f -- cc -o x --color never").unwrap().verb else {
             panic!("not record")
         };
         assert_eq!(record.command, ["cc", "-o", "x", "--color", "never"]);
         assert_eq!(record.output, Some("f".into()));
-        let Some(Verb::Record(record)) = parse("heapledger record -q ls -f --wait").unwrap().verb else {
+        let Verb::Record(record) = parse("heapledger record -q ls -f --wait").unwrap().verb else {
             panic!("not record")
         };
         assert_eq!(record.command, ["ls", "-f", "--wait"]);
@@ -192,19 +187,17 @@ mod tests {
         assert!(parse("heapledger record").is_err());
         // Not the name of a command; of a command's own options nothing is taken.
         for line in ["record -p 7", "record --pid 7", "record -q -p 7 -- ls"] {
-            let Some(Verb::Record(record)) = parse(&format!("heapledger {line}")).unwrap().verb else {
-                panic!("not record")
-            };
+            let Verb::Record(record) = parse(&format!("heapledger {line}")).unwrap().verb else { panic!("not record") };
             assert_eq!(record.pid.as_deref(), Some("7"), "{line}");
         }
-        let Some(Verb::Record(record)) = parse("heapledger record ss -p 7").unwrap().verb else { panic!("not record") };
+        let Verb::Record(record) = parse("heapledger record ss -p 7").unwrap().verb else { panic!("not record") };
         assert_eq!((record.pid, record.command.len()), (None, 3));
     }
 
     #[test]
     fn selections() {
         let resolve = |line: &str| match parse(&format!("heapledger top {line}")).map(|arguments| arguments.verb) {
-            Ok(Some(Verb::Top(top))) => top.what.resolve().map_err(str::to_owned),
+            Ok(Verb::Top(top)) => top.what.resolve().map_err(str::to_owned),
             other => Err(format!("{other:?}")),
         };
         assert_eq!(resolve(""), Ok((Selection::at(Moment::Peak), Metric::Bytes)));

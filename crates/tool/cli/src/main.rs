@@ -3,15 +3,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use heapledger_analysis::Relation;
 use heapledger_collect::Request;
 
-use crate::args::{Arguments, Symbols, Verb};
+use crate::args::{Arguments, Refusal, Verb};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
-use crate::select::Which;
 
 mod anonymize;
 mod args;
@@ -20,6 +18,7 @@ mod attach;
 mod blocks;
 mod check;
 mod code;
+mod complete;
 mod control;
 mod cut;
 mod declared;
@@ -44,6 +43,7 @@ mod leaks;
 mod lost;
 mod merge;
 mod mismatch;
+mod near;
 mod neighbours;
 mod nested;
 mod new_file;
@@ -80,7 +80,15 @@ mod types;
 mod unseen;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = match args::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(Refusal::Clap(error)) => error.exit(),
+        Err(Refusal::Failure(failure)) => {
+            tell(&failure);
+            return failure.exit.into();
+        }
+    };
+    match run(&arguments) {
         Ok(code) => code,
         // Whoever read the output has seen enough.
         Err(failure) if failure.is_broken_pipe() => Exit::Ok.into(),
@@ -92,16 +100,16 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(Verb::Record(record)) = &arguments.verb {
+    if let Verb::Record(record) = &arguments.verb {
         return record::run(record);
     }
-    if let Some(Verb::Run(run)) = &arguments.verb {
+    if let Verb::Run(run) = &arguments.verb {
         return run::run(run);
     }
-    if let Some(Verb::Check(check)) = &arguments.verb {
+    if let Verb::Check(check) = &arguments.verb {
         return check::run(check);
     }
-    if let Some(Verb::SelfTest) = &arguments.verb {
+    if let Verb::SelfTest = &arguments.verb {
         return Ok(doctor::be_the_self_test());
     }
     let mut out = Output::new(arguments.color);
@@ -113,8 +121,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Every verb but `record` and `run`: they write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     match &arguments.verb {
-        Some(Verb::Leaks(leaks)) => leaks::run(leaks, out),
-        Some(Verb::Doctor(doctor)) => doctor::run(doctor, out).map(ExitCode::from),
+        Verb::Leaks(leaks) => leaks::run(leaks, out),
+        Verb::Doctor(doctor) => doctor::run(doctor, out).map(ExitCode::from),
         _ => show(arguments, out).map(|()| Exit::Ok.into()),
     }
 }
@@ -122,39 +130,38 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
 /// Those that either fail or end well.
 fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
-        None => summary::run(&arguments.input, &Which::default(), &Symbols::default(), out),
-        Some(Verb::Summary(summary)) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
-        Some(Verb::Attach(attach)) => Err(attach::refuse(&attach.pid)),
-        Some(Verb::Start(start)) => control::run(&start.control, Request::Start, out),
-        Some(Verb::Stop(stop)) => control::run(&stop.control, Request::Stop, out),
-        Some(Verb::Sample(sample)) => control::sample(sample, out),
-        Some(Verb::Status(status)) => control::run(&status.control, Request::Status, out),
-        Some(Verb::Top(top)) => top::run(top, out),
-        Some(Verb::Types(types)) => types::run(types, out),
-        Some(Verb::Blocks(blocks)) => blocks::run(blocks, out),
-        Some(Verb::Tree(tree)) => tree::run(tree, out),
-        Some(Verb::Temporary(temporary)) => temporary::run(temporary, out),
-        Some(Verb::Flame(flame)) => flame::run(flame, out),
-        Some(Verb::Timeline(timeline)) => timeline::run(timeline, out),
-        Some(Verb::Diff(diff)) => diff::run(diff, out),
-        Some(Verb::Export(export)) => export::run(export, out),
-        Some(Verb::Merge(merge)) => merge::run(merge),
-        Some(Verb::Trim(trim)) => trim::run(trim),
-        Some(Verb::Import(import)) => import::run(import),
-        Some(Verb::Anonymize(anonymize)) => anonymize::run(anonymize),
-        Some(Verb::Info(info)) => info::run(info, out),
-        Some(Verb::Reports(reports)) => reports::run(&reports.action, out),
-        Some(Verb::Dmd(dmd)) => dmd::run(dmd, out),
-        Some(Verb::Dump(dump)) => dump::run(dump, out),
-        Some(Verb::Explain(explain)) => explain::run(explain, out),
-        Some(Verb::Completions(completions)) => shell::completions(completions, out),
-        Some(Verb::Man(man)) => shell::man(man.dir.as_deref(), out),
-        Some(Verb::Reallocations(reallocations)) => reallocations::run(reallocations, out),
-        Some(Verb::Callers(neighbours)) => neighbours::run(neighbours, Relation::Callers, out),
-        Some(Verb::Callees(neighbours)) => neighbours::run(neighbours, Relation::Callees, out),
-        Some(Verb::Sizes(sizes)) => sizes::run(sizes, out),
-        Some(Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest) => {
-            Ok(())
-        }
+        Verb::Summary(summary) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
+        Verb::Attach(attach) => Err(attach::refuse(&attach.pid)),
+        Verb::Start(start) => control::run(&start.control, Request::Start, out),
+        Verb::Stop(stop) => control::run(&stop.control, Request::Stop, out),
+        Verb::Sample(sample) => control::sample(sample, out),
+        Verb::Status(status) => control::run(&status.control, Request::Status, out),
+        Verb::Top(top) => top::run(top, out),
+        Verb::Types(types) => types::run(types, out),
+        Verb::Blocks(blocks) => blocks::run(blocks, out),
+        Verb::Tree(tree) => tree::run(tree, out),
+        Verb::Temporary(temporary) => temporary::run(temporary, out),
+        Verb::Flame(flame) => flame::run(flame, out),
+        Verb::Timeline(timeline) => timeline::run(timeline, out),
+        Verb::Diff(diff) => diff::run(diff, out),
+        Verb::Export(export) => export::run(export, out),
+        Verb::Merge(merge) => merge::run(merge),
+        Verb::Trim(trim) => trim::run(trim),
+        Verb::Import(import) => import::run(import),
+        Verb::Anonymize(anonymize) => anonymize::run(anonymize),
+        Verb::Info(info) => info::run(info, out),
+        Verb::Reports(reports) => reports::run(&reports.action, out),
+        Verb::Dmd(dmd) => dmd::run(dmd, out),
+        Verb::Dump(dump) => dump::run(dump, out),
+        Verb::Explain(explain) => explain::run(explain, out),
+        Verb::Completions(completions) => shell::completions(completions, out),
+        Verb::CompleteWords(words) => complete::run(words, out),
+        Verb::Help(help) => shell::help(help, out),
+        Verb::Man(man) => shell::man(man.dir.as_deref(), out),
+        Verb::Reallocations(reallocations) => reallocations::run(reallocations, out),
+        Verb::Callers(neighbours) => neighbours::run(neighbours, Relation::Callers, out),
+        Verb::Callees(neighbours) => neighbours::run(neighbours, Relation::Callees, out),
+        Verb::Sizes(sizes) => sizes::run(sizes, out),
+        Verb::Record(_) | Verb::Run(_) | Verb::Check(_) | Verb::Leaks(_) | Verb::Doctor(_) | Verb::SelfTest => Ok(()),
     }
 }

@@ -1,22 +1,64 @@
-//! `heapledger completions` and `heapledger man`: from the same tree as the help.
+//! `heapledger completions`, `help` and `man`: from one tree.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
+use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{Arguments, Completions};
+use crate::args::{Arguments, Completions, Help};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::near::nearest;
 use crate::output::Output;
 
 pub(crate) fn completions(arguments: &Completions, out: &mut Output) -> Result<()> {
-    // Into memory first: clap_complete does not return errors of the stream.
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "heapledger", &mut script);
+    let script = match arguments.shell {
+        Shell::Bash => include_bytes!("complete/heapledger.bash").to_vec(),
+        Shell::Zsh => include_bytes!("complete/heapledger.zsh").to_vec(),
+        Shell::Fish => include_bytes!("complete/heapledger.fish").to_vec(),
+        other => {
+            // Into memory first: clap_complete does not return errors of the stream.
+            let mut script = Vec::new();
+            clap_complete::generate(other, &mut Arguments::command(), "heapledger", &mut script);
+            script
+        }
+    };
     out.stream().write_all(&script)?;
+    Ok(())
+}
+
+/// Prints the manual of a verb, as `--help` does.
+pub(crate) fn help(arguments: &Help, out: &mut Output) -> Result<()> {
+    let mut root = Arguments::command();
+    root.build();
+    let mut command = &mut root;
+    for word in &arguments.verb {
+        let verbs: Vec<String> = command
+            .get_subcommands()
+            .filter(|verb| !verb.is_hide_set())
+            .map(|verb| verb.get_name().to_owned())
+            .collect();
+        let name = command.get_bin_name().unwrap_or_default().to_owned();
+        let Some(verb) = command.find_subcommand_mut(word) else {
+            let what = format_args!("`{name}` has no verb `{word}`");
+            let near = nearest(word, verbs.iter().map(String::as_str));
+            let hint = match near.first() {
+                Some(near) => format!("did you mean `heapledger help {near}`?"),
+                None => "`heapledger help` lists the verbs".to_owned(),
+            };
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
+        };
+        command = verb;
+    }
+    let words = ["heapledger"].into_iter().chain(arguments.verb.iter().map(String::as_str)).chain(["--help"]);
+    // Help is among clap's errors.
+    if let Err(help) = Arguments::command().try_get_matches_from(words) {
+        let text = help.render();
+        if out.has_colors() { write!(out.stream(), "{}", text.ansi()) } else { write!(out.stream(), "{text}") }?;
+    }
     Ok(())
 }
 

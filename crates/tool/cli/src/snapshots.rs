@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clap::Parser;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Compressor, Counts, Event, EventKind, EventsEncoder, ExitStatus, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
@@ -18,7 +17,7 @@ use heapledger_recording::{
 
 mod types;
 
-use crate::args::Arguments;
+use crate::args;
 use crate::output::Output;
 use crate::read;
 
@@ -245,7 +244,7 @@ fn printed_of(line: &str, is_declared: bool) -> String {
         word if word.starts_with("FILE") => word.replace("FILE", &file.0.to_string_lossy()),
         word => word.to_owned(),
     });
-    let arguments = Arguments::try_parse_from(["heapledger".to_owned()].into_iter().chain(words)).unwrap();
+    let arguments = args::parse(["heapledger".to_owned()].into_iter().chain(words).map(Into::into)).unwrap();
     let captured = Captured::default();
     let mut out = Output::into(captured.clone());
     read(&arguments, &mut out).unwrap();
@@ -864,5 +863,7 @@ stamp            Page  src/pages.rs:8  spare"
 #[test]
 fn self_documentation() {
     assert!(printed("man").contains(".TH heapledger 1"));
-    assert!(printed("completions bash").contains("temporary"));
+    assert!(printed("completions bash").contains("complete-words"));
+    assert!(printed("completions elvish").contains("temporary"));
+    assert!(printed("help top").contains("Usage: heapledger top"));
 }

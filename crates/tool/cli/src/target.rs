@@ -85,7 +85,7 @@ impl Target {
     /// Looks at it, and at what its scripts start, so many scripts deep.
     fn inspect_within(program: &OsStr, scripts_max: usize) -> Target {
         let mut target = Target::default();
-        let Some(mut file) = find(program, std::env::var_os("PATH")) else { return target };
+        let Some(mut file) = program_file(program) else { return target };
         // A script is run by its interpreter; the usual `env NAME` by that program.
         for _ in 0..4 {
             let Some(interpreter) = interpreter(&file) else { break };
@@ -136,6 +136,11 @@ impl Target {
 /// Scripts that start scripts.
 const SCRIPTS_MAX: usize = 3;
 
+/// Returns the program of this name that a shell would find in the directories of PATH.
+pub(crate) fn program_file(name: &OsStr) -> Option<PathBuf> {
+    find(name, std::env::var_os("PATH"))
+}
+
 /// The file that a shell would run.
 fn find(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
@@ -155,7 +160,7 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     let interpreter = Path::new(OsStr::from_bytes(words.next()?));
     if interpreter.file_name() == Some(OsStr::new("env")) {
         let word = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
-        return find(OsStr::from_bytes(word), std::env::var_os("PATH"));
+        return program_file(OsStr::from_bytes(word));
     }
     Some(interpreter.to_owned())
 }

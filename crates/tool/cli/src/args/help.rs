@@ -54,7 +54,11 @@ pub(crate) struct Explain {
 /// Print a completion script for a shell
 ///
 ///     $ heapledger completions bash > ~/.local/share/bash-completion/completions/heapledger
+///     $ heapledger completions zsh > /usr/local/share/zsh/site-functions/_heapledger
 ///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
+///
+/// Those of bash, zsh and fish ask the command itself what there is to complete, so
+/// that they need not be written again for another version of it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Completions {
@@ -72,4 +76,26 @@ pub(crate) struct Man {
     /// The directory to write to; made if it is not there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// Print the manual of a verb
+///
+///     $ heapledger help top
+///     $ heapledger help reports show
+///
+/// Without a verb, lists them all. The same as `heapledger VERB --help`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Help {
+    /// The verb, and a verb of it if it has some
+    #[arg(value_name = "VERB")]
+    pub(crate) verb: Vec<String>,
+}
+
+/// Say what a command line may go on with: for the completion scripts
+#[derive(Debug, Args)]
+pub(crate) struct CompleteWords {
+    /// The words after the name of the command; the last one is being typed
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
+    pub(crate) words: Vec<OsString>,
 }

@@ -45,6 +45,7 @@ mod reporters_c;
 mod reports;
 mod rewrite;
 mod sampled;
+mod shells;
 mod stacks;
 mod stalled;
 mod stamps;
