@@ -15,7 +15,9 @@ pub(crate) fn run(arguments: &Anonymize) -> Result<()> {
     let key = key(arguments)?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    let target = NewFile::create(&arguments.target)?;
+    let mut inputs = vec![&*input.path];
+    inputs.extend(arguments.key_file.as_deref());
+    let target = NewFile::recording(&arguments.target, &inputs)?;
     let kept = Kept { names: arguments.keep_names, build_ids: arguments.keep_build_ids };
     let damage = rewrite::anonymize(&recording, kept, &key, target.draft()?).map_err(|error| target.failed(error))?;
     input.warn_of(&damage);

@@ -3,7 +3,6 @@
 mod found;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -15,12 +14,11 @@ use serde::Serialize;
 use self::found::{Findings, Frame, Misuse, Unverified};
 use crate::args::Check;
 use crate::code::Code;
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use crate::format::{count, counted};
-use crate::input::shown;
 use crate::label::shortened;
 use crate::nested;
+use crate::new_file::NewFile;
 use crate::preload::{CHECKER, LIBRARY};
 use crate::record::{failure, say};
 use crate::target::Target;
@@ -34,6 +32,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "check", "it will run without checks", arguments.quiet)?;
     nested::say(&arguments.command, &target, "checked", arguments.quiet);
+    let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
@@ -43,12 +42,8 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     } else if !(arguments.quiet && findings.misuses.is_empty()) {
         print(&findings, exit, &mut text)?;
     }
-    match &arguments.output {
-        Some(path) => {
-            let written = File::create(path).and_then(|mut file| file.write_all(&text));
-            let cannot = || format!("cannot write the report to `{}`", shown(path));
-            written.map_err(|error| Failure::caused(Exit::Unexpected, cannot(), error))?;
-        }
+    match target {
+        Some(target) => target.quiet().write(&mut io::stdout(), |file| file.write_all(&text))?,
         None if arguments.json => io::stdout().write_all(&text)?,
         None => io::stderr().write_all(&text)?,
     }

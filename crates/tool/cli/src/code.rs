@@ -488,6 +488,18 @@ codes! {
                       alone: they are in its recording or report, and in none around it.",
         remedy: "Leave out the outer one: `heapledger record -- COMMAND`. To check and record a program, run it twice.",
     }
+    /// The file is there already
+    FileExists = 94 {
+        cause: "The file that is to be written exists. It may be the only copy of something.",
+        consequence: "Nothing was done, and the file is as it was.",
+        remedy: "Give the new file another name, or add `--force` to replace it.",
+    }
+    /// The file cannot be written
+    CannotWrite = 95 {
+        cause: "The directory is not there or may not be written, or its disk is full; the cause is beside the message.",
+        consequence: "There is no new file, and one that was to be replaced is as it was.",
+        remedy: "Write elsewhere, by `-o FILE`; `df -h DIRECTORY` shows how much room there is.",
+    }
 }
 
 #[cfg(test)]

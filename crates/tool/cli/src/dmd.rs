@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use heapledger_dmd::{
     Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort, TextOptions,
@@ -12,6 +12,7 @@ use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
+use crate::new_file::NewFile;
 use crate::output::{Output, tell};
 use crate::page;
 
@@ -28,6 +29,7 @@ mod types;
 use self::source::Source;
 
 pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
+    let (mut saved, target) = (begin(&arguments.beyond.save, arguments)?, begin(&arguments.output, arguments)?);
     let symbolizer = symbolizer(&arguments.symbols);
     let mut logs = Vec::new();
     for source in &arguments.sources {
@@ -35,8 +37,10 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
-        if let Some(path) = &arguments.beyond.save {
-            save(&log, path, out)?;
+        if logs.len() + 1 == arguments.sources.len()
+            && let (Some(path), Some(target)) = (&arguments.beyond.save, saved.take())
+        {
+            save(&log, path, target, out)?;
         }
         if wants_types(arguments) {
             types::find(&mut log, &symbolizer);
@@ -54,11 +58,20 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
             return Err(Failure::new(Exit::Usage, "who points to a block is asked of one log"));
         };
         let text = referrers::show(&arguments.sources[0], log, address, &options(arguments))?;
-        return write(arguments, out, |file| file.write_all(text.as_bytes()));
+        return write(target, out, |file| file.write_all(text.as_bytes()));
     }
     let plan = logs.last().filter(|_| arguments.beyond.advice);
     let plan = plan.map(|log| Plan::of_log(log, options(arguments).estimate));
-    show(arguments, &analyse(arguments, &logs)?, plan.as_ref(), out)
+    show(arguments, &analyse(arguments, &logs)?, plan.as_ref(), target, out)
+}
+
+/// Begins a file, before programs are asked for what is to be in it.
+fn begin(path: &Option<PathBuf>, arguments: &Dmd) -> Result<Option<NewFile>> {
+    if path.is_some() && arguments.output == arguments.beyond.save {
+        return Err(Failure::new(Exit::Usage, "the text and the log cannot be written to the same file"));
+    }
+    let sources: Vec<&Path> = arguments.sources.iter().map(Path::new).collect();
+    path.as_ref().map(|path| NewFile::create(path, arguments.force, &sources)).transpose()
 }
 
 fn show_page(arguments: &Dmd, logs: Vec<Log>) -> Result<()> {
@@ -84,23 +97,29 @@ fn analyse(arguments: &Dmd, logs: &[Log]) -> Result<Analysis> {
     }
 }
 
-fn show(arguments: &Dmd, analysis: &Analysis, plan: Option<&Plan>, out: &mut Output) -> Result<()> {
+fn show(
+    arguments: &Dmd,
+    analysis: &Analysis,
+    plan: Option<&Plan>,
+    target: Option<NewFile>,
+    out: &mut Output,
+) -> Result<()> {
     let beyond = &arguments.beyond;
     if beyond.json {
         let mut text = analysis.to_json();
         if let Some(plan) = plan {
             text["advice"] = plan.to_json();
         }
-        return write(arguments, out, |file| writeln!(file, "{text:#}"));
+        return write(target, out, |file| writeln!(file, "{text:#}"));
     }
     let advice = plan.map(ToString::to_string).unwrap_or_default();
     if analysis.by != By::Stack {
         let text = groups::text(analysis, beyond.defects) + &advice;
-        return write(arguments, out, |file| file.write_all(text.as_bytes()));
+        return write(target, out, |file| file.write_all(text.as_bytes()));
     }
     let options = TextOptions { details: beyond.details, defects: beyond.defects };
     let text = analysis.text(&command(), &options) + &advice;
-    write(arguments, out, |file| file.write_all(text.as_bytes()))
+    write(target, out, |file| file.write_all(text.as_bytes()))
 }
 
 /// What a log is to be of that is made now.
@@ -114,9 +133,13 @@ fn mode(arguments: &Dmd) -> Mode {
 }
 
 /// Into the file that was asked for, or to standard output.
-fn write(arguments: &Dmd, out: &mut Output, text: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    match &arguments.output {
-        Some(path) => out.save(path, text),
+fn write(
+    target: Option<NewFile>,
+    out: &mut Output,
+    text: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
+    match target {
+        Some(target) => target.write(out.stream(), text),
         None => Ok(text(out.stream())?),
     }
 }
@@ -176,7 +199,7 @@ fn clamp(source: &str, log: &mut Log, with_stats: bool) -> Result<()> {
     Ok(())
 }
 
-fn save(log: &Log, path: &Path, out: &mut Output) -> Result<()> {
+fn save(log: &Log, path: &Path, target: NewFile, out: &mut Output) -> Result<()> {
     let is_packed = path.extension().is_some_and(|extension| extension == "gz");
-    out.save(path, |file| if is_packed { file.write_all(&log.to_gzip()) } else { log.write(file) })
+    target.write(out.stream(), |file| if is_packed { file.write_all(&log.to_gzip()) } else { log.write(file) })
 }

@@ -10,6 +10,7 @@ use heapledger_profiles::chrome::{Cut, Guid, HeapFormat, Kind, Level, ProcessDum
 use crate::args::{Dump, DumpHeaps, DumpLevel};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
@@ -17,14 +18,14 @@ use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 const DUMP_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &Dump, out: &mut Output) -> Result<()> {
-    // Before the file is there: whoever cannot be asked is told of at once.
+    let target = NewFile::create(&arguments.output, arguments.force, &[])?;
     let first = ask_all(arguments)?;
     let heaps = match arguments.heaps {
         DumpHeaps::Entries => HeapFormat::Entries(Cut::default()),
         DumpHeaps::Aggregated => HeapFormat::Aggregated,
     };
     let mut failure = None;
-    let written = out.save(&arguments.output, |out| {
+    let written = target.write(out.stream(), |out| {
         let mut trace = Trace::begin(out, heaps)?;
         let mut write = |(guid, dumps): (Guid, Vec<ProcessDump>)| -> io::Result<()> {
             dumps.iter().try_for_each(|dump| trace.dump(guid, Kind::Explicit, dump))

@@ -60,7 +60,7 @@ impl Failure {
 /// What could not be written.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
-        Failure::caused(Exit::Unexpected, "cannot write the output", error)
+        Failure::caused(Exit::Unexpected, "cannot write the output", error).code(Code::CannotWrite)
     }
 }
 

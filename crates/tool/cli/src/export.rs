@@ -13,6 +13,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::flame;
 use crate::input::Input;
+use crate::new_file::NewFile;
 use crate::output::{Output, tell};
 use crate::question::Question;
 use crate::sampled;
@@ -103,6 +104,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     let writer = arguments.to.writer()?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
+    let target = NewFile::create(&arguments.output, arguments.force, &[&input.path])?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let name = arguments.to.name();
     let (write, holds) = match writer {
@@ -116,7 +118,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
                 tell(format_args!("heapledger: this is {notice}"));
                 tell("heapledger: a block of the sample is one block there, with all bytes that it stands for");
             }
-            let (profile, told) = events::export(question, format, arguments, out)?;
+            let (profile, told) = events::export(question, format, arguments, target, out)?;
             told.into_iter().for_each(|told| tell(format_args!("heapledger: {told}")));
             if let Some(notice) = sampled::notice(&recording) {
                 tell(format_args!(
@@ -144,7 +146,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
         let unknown = unknown.join(", ");
         tell(format_args!("heapledger: {name} asks for {unknown}, which this recording does not tell"));
     }
-    out.save(&arguments.output, |out| write(&profile, out))
+    target.write(out.stream(), |out| write(&profile, out))
 }
 
 /// What the format has no place for.

@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::format::bytes;
 use crate::input::Input;
 use crate::label::{Labels, shown_command};
+use crate::new_file::NewFile;
 use crate::output::{Output, tell};
 use crate::question::Question;
 use crate::sampled;
@@ -23,6 +24,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
+    let target = NewFile::create(&arguments.output, arguments.force, &[&input.path])?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
     let lines = folded(&profile, &mut question.labels, &layers(&arguments.by), metric);
@@ -46,7 +48,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     if let Some(notice) = &notice {
         tell(format_args!("heapledger: {} {what}: {notice}", amount_of(&profile.whole, metric)));
     }
-    out.save(&arguments.output, |out| match arguments.collapsed {
+    target.write(out.stream(), |out| match arguments.collapsed {
         true => lines.write(out),
         false => draw(&lines, format!("{command}: {unit} {what}"), notice, unit, out),
     })

@@ -20,8 +20,8 @@ pub(crate) fn run(arguments: &Import) -> Result<()> {
         )
         .hint("`heapledger import --help` lists the formats"));
     };
-    let target = NewFile::create(&arguments.target)?;
-    let assumed = foreign.import(&bytes, target.file()).map_err(|error| error.failure(path))?;
+    let target = NewFile::recording(&arguments.target, &[path])?;
+    let assumed = foreign.import(&bytes, &target.file()?).map_err(|error| error.failure(path))?;
     told(path, foreign, &assumed);
     target.keep()
 }

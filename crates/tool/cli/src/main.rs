@@ -157,7 +157,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Verb::Completions(completions) => shell::completions(completions, out),
         Verb::CompleteWords(words) => complete::run(words, out),
         Verb::Help(help) => shell::help(help, out),
-        Verb::Man(man) => shell::man(man.dir.as_deref(), out),
+        Verb::Man(man) => shell::man(man, out),
         Verb::Reallocations(reallocations) => reallocations::run(reallocations, out),
         Verb::Callers(neighbours) => neighbours::run(neighbours, Relation::Callers, out),
         Verb::Callees(neighbours) => neighbours::run(neighbours, Relation::Callees, out),

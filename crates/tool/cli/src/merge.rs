@@ -14,7 +14,8 @@ use crate::new_file::NewFile;
 pub(crate) fn run(arguments: &Merge) -> Result<()> {
     let inputs = arguments.files.iter().map(|file| Input::map(file)).collect::<Result<Vec<_>>>()?;
     let recordings = inputs.iter().map(Input::open).collect::<Result<Vec<_>>>()?;
-    let target = NewFile::create(&arguments.target)?;
+    let paths: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
+    let target = NewFile::recording(&arguments.target, &paths)?;
     let mut draft = target.draft()?;
     let merged = rewrite::merge(&recordings.iter().collect::<Vec<_>>(), &mut draft);
     let (footer, damage) = merged.map_err(|error| refused(arguments, &recordings, &target, error))?;

@@ -1,14 +1,18 @@
-//! A file that is made of recordings: it appears under its name when it is whole, or not at all.
+//! Files that verbs write: each appears under its name when it is whole, or not at all.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, ErrorKind, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use heapledger_analysis::rewrite::{self, Draft};
 use heapledger_recording::Footer;
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use tempfile::NamedTempFile;
 
 use crate::args::Target;
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::bytes;
@@ -16,46 +20,116 @@ use crate::input::{Input, shown};
 use crate::output::tell;
 use crate::progress::Progress;
 
-/// A new file under a passing name in the directory of its own name. Like all recordings it is readable by its owner
-/// alone. Nothing is left of it if it is not [kept](NewFile::keep).
+/// A file that is being written. Nothing is left of it if it is not [kept](NewFile::keep).
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    file: NamedTempFile,
+    /// What is written so far, if it is held back until it is whole.
+    draft: Option<Unseen>,
+    place: Place,
     path: PathBuf,
-    force: bool,
+    told: Told,
+}
+
+/// What is said when the file is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Name,
+    NameAndLength,
+}
+
+/// Where the bytes go.
+#[derive(Debug)]
+enum Place {
+    Stdout,
+    /// A device or a pipe.
+    Stream(File),
+    /// A name, which may have a file already if that is to be replaced.
+    Name {
+        replaces: bool,
+    },
+}
+
+/// A new file that nobody sees under its name yet.
+#[derive(Debug)]
+enum Unseen {
+    /// A file without a name: gone when this process is, however it ends.
+    Unnamed(File),
+    /// A file under a passing name, where the file system knows no others.
+    Named(NamedTempFile),
 }
 
 impl NewFile {
-    pub(crate) fn create(target: &Target) -> Result<NewFile> {
-        let path = target.output.clone();
-        match fs::metadata(&path) {
-            Ok(metadata) if !metadata.is_file() => {
-                return Err(cannot(&path, io::Error::other("it is there, and is not a file")));
+    /// Begins a file; `-` is standard output, and devices and pipes are written to directly. Refuses to replace a file
+    /// without `force`, and to write one of `inputs`, which are read.
+    pub(crate) fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
+        let (place, before) = place(path, force, inputs)?;
+        let draft = match place {
+            Place::Name { .. } => {
+                // A file that is replaced keeps its permissions.
+                let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
+                Some(Unseen::beside(path, mode).map_err(|error| cannot_begin(path, error))?)
             }
-            Ok(_) if !target.force => return Err(exists(&path)),
-            _ => {}
+            Place::Stdout | Place::Stream(_) => None,
+        };
+        if let (Some(draft), Some(before)) = (&draft, before) {
+            let permissions = Permissions::from_mode(before.mode() & 0o777);
+            draft.file().set_permissions(permissions).map_err(|error| cannot(path, error))?;
         }
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new().prefix(".heapledger.").tempfile_in(directory);
-        let file = file.map_err(|error| cannot(&path, error))?;
-        Ok(NewFile { file, path, force: target.force })
+        Ok(NewFile { draft, place, path: path.to_owned(), told: Told::Name })
     }
 
-    /// The file itself.
-    pub(crate) fn file(&self) -> &fs::File {
-        self.file.as_file()
+    /// Begins a recording, which its owner alone may read. Of one for a device or a pipe the whole is held back, too: what
+    /// has been written of a recording is read again.
+    pub(crate) fn recording(target: &Target, inputs: &[&Path]) -> Result<NewFile> {
+        let path = &target.output;
+        let (place, _) = place(path, target.force, inputs)?;
+        let draft = match place {
+            Place::Name { .. } => Unseen::beside(path, 0o600),
+            Place::Stdout | Place::Stream(_) => tempfile::tempfile().map(Unseen::Unnamed),
+        };
+        let draft = draft.map_err(|error| cannot_begin(path, error))?;
+        Ok(NewFile { draft: Some(draft), place, path: path.clone(), told: Told::NameAndLength })
     }
 
-    /// What is to be in it.
-    pub(crate) fn draft(&self) -> Result<Draft<fs::File>> {
-        let file = self.file.as_file().try_clone().map_err(|error| cannot(&self.path, error))?;
-        Ok(Draft::new(file))
+    /// The same, of which nothing is said when it is there.
+    pub(crate) fn quiet(self) -> NewFile {
+        NewFile { told: Told::Nothing, ..self }
+    }
+
+    /// Writes the file, and gives it its name; or writes to `stdout`, if that is where it goes.
+    pub(crate) fn write(
+        mut self,
+        stdout: &mut dyn Write,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        let file = match (&self.draft, &mut self.place) {
+            (Some(draft), _) => draft.file(),
+            (None, Place::Stream(file)) => file,
+            (None, _) => return Ok(write(stdout)?),
+        };
+        let mut file = BufWriter::new(file);
+        let written = write(&mut file).and_then(|()| file.flush());
+        drop(file);
+        written.map_err(|error| cannot(&self.path, error))?;
+        self.keep()
+    }
+
+    /// Returns what is to be in a recording.
+    pub(crate) fn draft(&self) -> Result<Draft<File>> {
+        Ok(Draft::new(self.file()?))
+    }
+
+    /// Returns the file itself.
+    pub(crate) fn file(&self) -> Result<File> {
+        let file = self.draft.as_ref().map(|draft| draft.file().try_clone());
+        file.unwrap_or_else(|| Err(ErrorKind::Unsupported.into())).map_err(|error| cannot(&self.path, error))
     }
 
     /// Counts what the draft has, and ends the file with that.
-    pub(crate) fn count_and_keep(self, mut draft: Draft<fs::File>, footer: Footer) -> Result<()> {
+    pub(crate) fn count_and_keep(self, mut draft: Draft<File>, footer: Footer) -> Result<()> {
         draft.flush().map_err(|error| self.failed(error))?;
-        let input = Input::map(self.file.path())?;
+        let input = Input::map(&self.draft.as_ref().map(Unseen::path).unwrap_or_default())?;
         let so_far = input.recording()?;
         let mut progress = Progress::new();
         draft
@@ -65,17 +139,26 @@ impl NewFile {
         self.keep()
     }
 
-    /// The file is as it should be: gives it its name.
+    /// Gives the file its name, now that it is whole; or writes it to where it goes.
     pub(crate) fn keep(self) -> Result<()> {
-        let NewFile { file, path, force } = self;
-        let length = file.as_file().metadata().map_err(|error| cannot(&path, error))?.len();
-        let kept = if force { file.persist(&path) } else { file.persist_noclobber(&path) };
+        let NewFile { draft, place, path, told } = self;
+        let Some(draft) = draft else { return Ok(()) };
+        let length = draft.file().metadata().map_err(|error| cannot(&path, error))?.len();
+        let kept = match place {
+            Place::Name { replaces } => draft.rename(&path, replaces),
+            Place::Stream(mut file) => draft.copy(&mut file),
+            Place::Stdout => return Ok(draft.copy(&mut io::stdout())?),
+        };
         match kept {
-            Ok(_) => {}
-            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => return Err(exists(&path)),
-            Err(error) => return Err(cannot(&path, error.error)),
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(exists(&path)),
+            Err(error) => return Err(cannot(&path, error)),
         }
-        tell(format_args!("heapledger: wrote {} ({})", shown(&path), bytes(length)));
+        match told {
+            Told::Nothing => {}
+            Told::Name => tell(format_args!("heapledger: wrote {}", shown(&path))),
+            Told::NameAndLength => tell(format_args!("heapledger: wrote {} ({})", shown(&path), bytes(length))),
+        }
         Ok(())
     }
 
@@ -88,10 +171,184 @@ impl NewFile {
     }
 }
 
+impl Unseen {
+    /// Makes a file in the directory of the name that it is to have.
+    fn beside(path: &Path, mode: u32) -> io::Result<Unseen> {
+        let directory = directory(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(mode).custom_flags(OFlags::TMPFILE.bits() as i32);
+        let unnamed = options.open(directory).map(Unseen::Unnamed);
+        // It is given its name by way of /proc.
+        if let Ok(unnamed) = unnamed
+            && unnamed.path().exists()
+        {
+            return Ok(unnamed);
+        }
+        let mut named = tempfile::Builder::new();
+        named.prefix(".heapledger.").permissions(Permissions::from_mode(mode)).tempfile_in(directory).map(Unseen::Named)
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Unseen::Unnamed(file) => file,
+            Unseen::Named(file) => file.as_file(),
+        }
+    }
+
+    /// Returns a path by which it can be opened.
+    fn path(&self) -> PathBuf {
+        match self {
+            Unseen::Unnamed(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+            Unseen::Named(file) => file.path().to_owned(),
+        }
+    }
+
+    /// Gives it its name.
+    fn rename(self, to: &Path, replaces: bool) -> io::Result<()> {
+        // Behind a link, the file is replaced, not the link.
+        let to = if replaces { fs::canonicalize(to).unwrap_or_else(|_| to.to_owned()) } else { to.to_owned() };
+        let file = match self {
+            Unseen::Named(file) if replaces => return file.persist(to).map(drop).map_err(|error| error.error),
+            Unseen::Named(file) => return file.persist_noclobber(to).map(drop).map_err(|error| error.error),
+            Unseen::Unnamed(_) => self.path(),
+        };
+        let name = |name: &Path| linkat(CWD, &file, CWD, name, AtFlags::SYMLINK_FOLLOW);
+        match name(&to) {
+            // A name is taken over by renaming alone.
+            Err(rustix::io::Errno::EXIST) if replaces => {
+                let passing = directory(&to).join(format!(".heapledger.{}", std::process::id()));
+                // One that a process of this number left behind.
+                let _ = fs::remove_file(&passing);
+                name(&passing)?;
+                fs::rename(&passing, &to).inspect_err(|_| {
+                    let _ = fs::remove_file(&passing);
+                })
+            }
+            named => Ok(named?),
+        }
+    }
+
+    /// Writes all of it to a stream.
+    fn copy(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut file = self.file();
+        file.rewind()?;
+        io::copy(&mut file, to)?;
+        to.flush()
+    }
+}
+
+/// Returns where a file of this name goes, and what there is under that name.
+fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs::Metadata>)> {
+    if ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path) {
+        return Ok((Place::Stdout, None));
+    }
+    let Ok(before) = fs::metadata(path) else { return Ok((Place::Name { replaces: force }, None)) };
+    let is_it = |input: fs::Metadata| (input.dev(), input.ino()) == (before.dev(), before.ino());
+    if before.is_file() && inputs.iter().any(|input| fs::metadata(input).is_ok_and(is_it)) {
+        let what = format_args!("`{}` is read, and cannot be written at the same time", path.display());
+        return Err(Failure::new(Exit::Usage, what).hint("give the new file another name"));
+    }
+    if before.is_dir() {
+        let hint = format!("name a file in it: {}", shown(&path.join("NAME")));
+        return Err(cannot(path, ErrorKind::IsADirectory.into()).hint(hint));
+    }
+    // A descriptor of the shell's, such as /dev/fd/3, may be a file.
+    if !before.is_file() || path.starts_with("/dev") || path.starts_with("/proc") {
+        let stream = OpenOptions::new().append(true).open(path).map_err(|error| cannot(path, error))?;
+        return Ok((Place::Stream(stream), None));
+    }
+    if force { Ok((Place::Name { replaces: true }, Some(before))) } else { Err(exists(path)) }
+}
+
+/// The directory that a file of this name is in.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn exists(path: &Path) -> Failure {
-    cannot(path, io::Error::from(ErrorKind::AlreadyExists)).hint("to replace it, add --force")
+    let what = format_args!("cannot write `{}`: it exists", path.display());
+    Failure::new(Exit::Unexpected, what).code(Code::FileExists).hint("to replace it, add --force")
 }
 
 fn cannot(path: &Path, why: io::Error) -> Failure {
-    Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), why)
+    Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), why).code(Code::CannotWrite)
+}
+
+/// Why there is no new file in a directory.
+fn cannot_begin(path: &Path, why: io::Error) -> Failure {
+    let directory = shown(directory(path));
+    let hint = match why.kind() {
+        ErrorKind::NotFound => format!("there is no directory `{directory}`; to make it: mkdir -p {directory}"),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("the directory `{directory}` cannot be written; name a file in another one")
+        }
+        _ => return cannot(path, why),
+    };
+    // The error may name a passing file.
+    cannot(path, why.kind().into()).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Both sorts of files that are not seen yet.
+    #[test]
+    fn a_name_is_taken_over_only_by_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x");
+        let named = || tempfile::Builder::new().tempfile_in(directory.path()).map(Unseen::Named);
+        for unseen in [&|path: &Path| Unseen::beside(path, 0o666), &|_: &Path| named()]
+            as [&dyn Fn(&Path) -> io::Result<Unseen>; 2]
+        {
+            let begin = |text: &str| {
+                let unseen: Unseen = unseen(&path).unwrap();
+                unseen.file().write_all(text.as_bytes()).unwrap();
+                assert_eq!(fs::read(unseen.path()).unwrap(), text.as_bytes());
+                unseen
+            };
+            drop(begin("dropped"));
+            assert!(names(directory.path()).is_empty());
+            begin("one").rename(&path, false).unwrap();
+            assert_eq!(begin("two").rename(&path, false).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&path).unwrap(), b"one");
+            begin("three").rename(&path, true).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"three");
+            assert_eq!(names(directory.path()), ["x"]);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_safe() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("x"), directory.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let refused =
+            |path: &Path, force, inputs: &[&Path]| NewFile::create(path, force, inputs).unwrap_err().to_string();
+        assert!(refused(&path, false, &[]).contains("--force"));
+        assert!(refused(&link, true, &[&path]).contains("is read"));
+        assert!(refused(directory.path(), true, &[]).contains("NAME"));
+        assert!(refused(&directory.path().join("no/x"), false, &[]).contains("mkdir -p"));
+        let failing = |_: &mut dyn Write| Err(io::Error::other("no"));
+        NewFile::create(&path, true, &[]).unwrap().write(&mut io::sink(), failing).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        NewFile::create(&link, true, &[]).unwrap().write(&mut io::sink(), |file| file.write_all(b"new")).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), link.is_symlink()), (b"new".to_vec(), true));
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+        assert_eq!(names(directory.path()), ["link", "x"]);
+        NewFile::create(Path::new("/dev/null"), false, &[])
+            .unwrap()
+            .write(&mut io::sink(), |file| file.write_all(b"x"))
+            .unwrap();
+    }
 }

@@ -1,9 +1,7 @@
 //! Where output goes: data to stdout, everything else to stderr.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
 
 use heapledger_reports::about::Page;
 use heapledger_reports::{Layout, Tree};
@@ -11,8 +9,7 @@ use serde::Serialize;
 
 use crate::args::Color;
 use crate::code::Code;
-use crate::error::{Failure, Result, hint_lines};
-use crate::exit::Exit;
+use crate::error::{Result, hint_lines};
 
 /// Standard output, and how to write to it.
 pub(crate) struct Output {
@@ -95,23 +92,6 @@ impl Output {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
         writeln!(self.stdout)?;
-        Ok(())
-    }
-
-    /// What `write` writes, into a file that is replaced if it is there; `-` is this output.
-    pub(crate) fn save(&mut self, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-        if path == Path::new("-") {
-            return Ok(write(&mut self.stdout)?);
-        }
-        let written = File::create(path).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            write(&mut file)?;
-            file.flush()
-        });
-        written.map_err(|error| {
-            Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), error)
-        })?;
-        tell(format_args!("heapledger: wrote {}", crate::input::shown(path)));
         Ok(())
     }
 

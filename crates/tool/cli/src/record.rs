@@ -1,5 +1,6 @@
 //! `heapledger record`: runs a program under the collector.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
@@ -22,6 +23,10 @@ use crate::target::{Effect, Finding, Target};
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(pid) = &arguments.pid {
         return Err(attach::refuse(pid));
+    }
+    if arguments.output.as_deref() == Some(Path::new("-")) {
+        let what = "standard output is the program's: a recording cannot be written to it";
+        return Err(Failure::new(Exit::Usage, what).hint("heapledger record -o /dev/fd/3 -- COMMAND 3> FILE"));
     }
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "record", "it will not be recorded", arguments.quiet)?;
@@ -192,6 +197,7 @@ pub(crate) fn failure(error: collect::Error) -> Failure {
         Error::Library { .. } => Some(Code::NoLibraryPlace),
         Error::Session { .. } => Some(Code::System),
         Error::CreateOutput { .. } => Some(Code::NoOutput),
+        Error::OutputExists { .. } => Some(Code::FileExists),
         _ => None,
     };
     let failure = Failure::from_error(exit, error);

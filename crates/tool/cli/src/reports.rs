@@ -12,6 +12,7 @@ use crate::args::{
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::new_file::NewFile;
 use crate::output::{Output, warn};
 use crate::page;
 
@@ -60,11 +61,13 @@ fn diff(arguments: &DiffReports, out: &mut Output) -> Result<()> {
 }
 
 fn merge(arguments: &MergeReports, out: &mut Output) -> Result<()> {
-    write(&read_all(&arguments.sources, &arguments.privacy)?, &arguments.target, out)
+    let target = begin(&arguments.target, &arguments.sources)?;
+    write(&read_all(&arguments.sources, &arguments.privacy)?, &arguments.target, target, out)
 }
 
 fn save(arguments: &SaveReports, out: &mut Output) -> Result<()> {
-    write(&read(&arguments.source, &arguments.privacy)?, &arguments.target, out)
+    let target = begin(&arguments.target, std::slice::from_ref(&arguments.source))?;
+    write(&read(&arguments.source, &arguments.privacy)?, &arguments.target, target, out)
 }
 
 fn options(view: &ReportsView) -> Result<Options> {
@@ -98,13 +101,19 @@ fn print(page: &Page, view: &ReportsView, out: &mut Output) -> Result<()> {
     if view.json { out.json(&json::PageJson::from(page)) } else { Ok(out.page(page)?) }
 }
 
-fn write(reports: &Reports, target: &ReportsTarget, out: &mut Output) -> Result<()> {
-    let bytes = match target.to.unwrap_or_else(|| format_of(&target.output)) {
+/// Begins the file, before programs are asked for what is to be in it.
+fn begin(target: &ReportsTarget, sources: &[String]) -> Result<NewFile> {
+    let sources: Vec<&Path> = sources.iter().map(Path::new).collect();
+    NewFile::create(&target.output, target.force, &sources)
+}
+
+fn write(reports: &Reports, arguments: &ReportsTarget, target: NewFile, out: &mut Output) -> Result<()> {
+    let bytes = match arguments.to.unwrap_or_else(|| format_of(&arguments.output)) {
         ReportsFormat::Gzip => reports.to_gzip(),
         ReportsFormat::Json => reports.to_json().into_bytes(),
         ReportsFormat::Openmetrics => reports.to_openmetrics().into_bytes(),
     };
-    out.save(&target.output, |file| file.write_all(&bytes))
+    target.write(out.stream(), |file| file.write_all(&bytes))
 }
 
 fn format_of(path: &Path) -> ReportsFormat {

@@ -1,17 +1,18 @@
 //! `heapledger completions`, `help` and `man`: from one tree.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::Write;
-use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{Arguments, Completions, Help};
+use crate::args::{self, Arguments, Completions, Help};
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::near::nearest;
+use crate::new_file::NewFile;
 use crate::output::Output;
 
 pub(crate) fn completions(arguments: &Completions, out: &mut Output) -> Result<()> {
@@ -62,14 +63,27 @@ pub(crate) fn help(arguments: &Help, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn man(directory: Option<&Path>, out: &mut Output) -> Result<()> {
+pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
     let command = Arguments::command();
-    let Some(directory) = directory else {
+    let Some(directory) = &arguments.dir else {
         Man::new(command).render(out.stream())?;
         return Ok(());
     };
-    let written = fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(command, directory));
-    written.map_err(|error| {
-        Failure::caused(Exit::Unexpected, format_args!("cannot write to `{}`", directory.display()), error)
-    })
+    let cannot = |error| {
+        let what = format_args!("cannot write to `{}`", directory.display());
+        Failure::caused(Exit::Unexpected, what, error).code(Code::CannotWrite)
+    };
+    let pages = tempfile::tempdir().map_err(cannot)?;
+    clap_mangen::generate_to(command, pages.path()).map_err(cannot)?;
+    fs::create_dir_all(directory).map_err(cannot)?;
+    let mut pages: Vec<_> = fs::read_dir(pages.path()).and_then(Iterator::collect).map_err(cannot)?;
+    pages.sort_by_key(DirEntry::file_name);
+    // None is written if one is there.
+    let begin = |page: &DirEntry| NewFile::create(&directory.join(page.file_name()), arguments.force, &[]);
+    let targets = pages.iter().map(begin).collect::<Result<Vec<_>>>()?;
+    for (page, target) in pages.iter().zip(targets) {
+        let text = fs::read(page.path()).map_err(cannot)?;
+        target.quiet().write(out.stream(), |file| file.write_all(&text))?;
+    }
+    Ok(())
 }

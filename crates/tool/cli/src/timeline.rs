@@ -1,8 +1,5 @@
 //! `heapledger timeline`: what was live over time, as a plot, a picture or JSON.
 
-use std::fs;
-use std::path::Path;
-
 use heapledger_analysis::{Amount, Change, Filter, History, Metric, Moment, Profile, Selection, Shares};
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
@@ -14,9 +11,10 @@ use crate::args::{DiffBy, Range, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, time};
-use crate::input::{Input, shown};
+use crate::input::Input;
 use crate::label::{seconds, shown_command};
-use crate::output::{Output, tell};
+use crate::new_file::NewFile;
+use crate::output::Output;
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
 use crate::question::Question;
@@ -31,6 +29,8 @@ const PROGRAMS_MAX: usize = 12;
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
+    let target =
+        arguments.svg.as_ref().map(|path| NewFile::create(path, arguments.force, &[&input.path])).transpose()?;
     let filter = Filter { processes: arguments.process.clone(), ..Filter::default() };
     let selection = Selection { filter, ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
@@ -53,16 +53,9 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     if arguments.input.json {
         return out.json(&TimelineJson::new(&view, processes));
     }
-    let Some(path) = &arguments.svg else { return print(&view, &processes, out) };
+    let Some(target) = target else { return print(&view, &processes, out) };
     let picture = picture::draw(&view, &title(&view, &processes));
-    if path == Path::new("-") {
-        out.line(picture)?;
-        return Ok(());
-    }
-    let cannot = |error| Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), error);
-    fs::write(path, picture).map_err(cannot)?;
-    tell(format_args!("heapledger: wrote {}", shown(path)));
-    Ok(())
+    target.write(out.stream(), |file| file.write_all(picture.as_bytes()))
 }
 
 /// What is shown: a part of a history.

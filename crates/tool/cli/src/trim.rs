@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &Trim) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
     let (from, to) = part(&recording, arguments.range)?;
-    let target = NewFile::create(&arguments.target)?;
+    let target = NewFile::recording(&arguments.target, &[&input.path])?;
     let mut draft = target.draft()?;
     let mut progress = Progress::new();
     let trimmed = rewrite::trim(&recording, from..=to, &mut draft, &mut |done, all| progress.events(done, all));

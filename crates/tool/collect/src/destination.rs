@@ -53,7 +53,11 @@ impl Destination {
     }
 
     pub(crate) fn name(&mut self, name: PathBuf) {
-        if let Destination::Replaced { path, is_regular: true, .. } = self {
+        // A descriptor of the shell's, such as /dev/fd/3, may be a file, and is no name to replace.
+        let is_descriptor = name.starts_with("/dev") || name.starts_with("/proc");
+        if let Destination::Replaced { path, is_regular: true, .. } = self
+            && !is_descriptor
+        {
             *path = Some(name);
         }
     }

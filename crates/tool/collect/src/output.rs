@@ -22,6 +22,8 @@ pub(crate) struct Output {
     is_unnamed: bool,
     /// Ours to remove.
     is_ours: bool,
+    /// The file in whose place it comes.
+    replaces: Option<PathBuf>,
     parts: Option<Parts>,
 }
 
@@ -47,25 +49,27 @@ impl Output {
         let first = path.map(|path| if has_parts { part_path(path, 1) } else { path.to_owned() });
         let Some(path) = first.as_deref() else {
             let failed = |source| Error::CreateOutput { path: PathBuf::from("."), source };
-            let digits = random_digits().map_err(|errno| failed(errno.into()))?;
-            let mut name = OsString::from(".heapledger.");
-            name.push(OsStr::from_bytes(&digits));
-            let path = PathBuf::from(name);
+            let path = passing_path(None).map_err(failed)?;
             let file = new_file(&path).map_err(failed)?;
-            return Ok(Output { file, path, is_unnamed: true, is_ours: true, parts });
+            return Ok(Output { file, path, is_unnamed: true, is_ours: true, replaces: None, parts });
         };
         let failed = |source| Error::CreateOutput { path: path.to_owned(), source };
-        let output = |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours, parts };
+        let output =
+            |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours, replaces: None, parts };
         match new_file(path) {
             Ok(file) => Ok(output(file, true)),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
-            Err(_) if !force => Err(Error::OutputExists { path: path.to_owned() }),
-            // A device or a pipe is written to. A file is replaced, not overwritten: whoever has it mapped keeps it.
-            Err(_) if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) => {
-                OpenOptions::new().write(true).open(path).map(|file| output(file, false)).map_err(failed)
+            // A device or a pipe is written to; a descriptor of the shell's, /dev/fd/3, too.
+            Err(_) if is_stream(path) => {
+                OpenOptions::new().append(true).open(path).map(|file| output(file, false)).map_err(failed)
             }
+            Err(_) if !force => Err(Error::OutputExists { path: path.to_owned() }),
+            // A file is replaced, not overwritten: whoever has it mapped keeps it. And not before the program runs.
             Err(_) => {
-                std::fs::remove_file(path).and_then(|()| new_file(path)).map(|file| output(file, true)).map_err(failed)
+                let passing = passing_path(path.parent()).map_err(failed)?;
+                let mut output = output(new_file(&passing).map_err(failed)?, true);
+                (output.path, output.replaces) = (passing, Some(path.to_owned()));
+                Ok(output)
             }
         }
     }
@@ -73,6 +77,10 @@ impl Output {
     /// Gives a file without a name of its own the usual one: `heapledger.PROGRAM.PID.hl`, or with a number before the
     /// ending if that is taken and not to be replaced.
     pub(crate) fn name(&mut self, program: &OsStr, pid: u32, force: bool) -> Result<(), Error> {
+        if let Some(path) = self.replaces.take() {
+            std::fs::rename(&self.path, &path).map_err(|source| Error::CreateOutput { path: path.clone(), source })?;
+            self.path = path;
+        }
         if !self.is_unnamed {
             return Ok(());
         }
@@ -166,6 +174,20 @@ fn part_path(base: &Path, number: u32) -> PathBuf {
     base.with_extension(ending)
 }
 
+/// A name that nobody has, in a directory.
+fn passing_path(directory: Option<&Path>) -> io::Result<PathBuf> {
+    let mut name = OsString::from(".heapledger.");
+    name.push(OsStr::from_bytes(&random_digits()?));
+    Ok(directory.unwrap_or(Path::new("")).join(name))
+}
+
+/// True if what is there is written to as it is.
+fn is_stream(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| {
+        !metadata.is_file() && !metadata.is_dir() || path.starts_with("/dev") || path.starts_with("/proc")
+    })
+}
+
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
@@ -205,8 +227,14 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(Output::create(Some(&path), false, false), Err(Error::OutputExists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        Output::create(Some(&path), true, false).unwrap().keep();
-        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        // A program that does not run after all leaves the file as it was.
+        drop(Output::create(Some(&path), true, false).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut output = Output::create(Some(&path), true, false).unwrap();
+        output.name(OsStr::new("x"), 1, true).unwrap();
+        output.keep();
+        assert_eq!((std::fs::read(&path).unwrap(), output.path()), (vec![], &*path));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         let missing = directory.path().join("no/x.hl");
         assert!(matches!(Output::create(Some(&missing), false, false), Err(Error::CreateOutput { .. })));
     }
@@ -236,7 +264,7 @@ mod tests {
     #[test]
     fn devices_are_written_to() {
         let null = Path::new("/dev/null");
-        assert!(matches!(Output::create(Some(null), false, false), Err(Error::OutputExists { .. })));
+        drop(Output::create(Some(null), false, false).unwrap());
         drop(Output::create(Some(null), true, false).unwrap());
         assert!(null.exists());
     }

@@ -22,7 +22,7 @@ pub(crate) struct Input {
 /// A recording to write.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// The recording to write
+    /// The recording to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 

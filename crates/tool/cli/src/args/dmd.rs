@@ -48,6 +48,10 @@ pub(crate) struct Dmd {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Replace files that are there
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
+
     #[command(flatten)]
     pub(crate) process: DmdProcess,
 
@@ -172,7 +176,7 @@ pub(crate) struct DmdBeyond {
 
     /// Save the log: with clamped contents, if they are
     ///
-    /// Stacks are as they were. `.gz` at the end of the name has it gzipped. A file that is there is replaced.
+    /// Stacks are as they were. `.gz` at the end of the name has it gzipped. Of two logs it is the second that is saved.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
 }

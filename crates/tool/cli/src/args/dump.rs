@@ -34,6 +34,10 @@ pub(crate) struct Dump {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
     /// How much is told
     #[arg(long, value_name = "LEVEL", default_value = "detailed")]
     pub(crate) level: DumpLevel,

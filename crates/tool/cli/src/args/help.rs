@@ -76,6 +76,10 @@ pub(crate) struct Man {
     /// The directory to write to; made if it is not there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
+
+    /// Replace pages that are there
+    #[arg(short, long, requires = "dir")]
+    pub(crate) force: bool,
 }
 
 /// Print the manual of a verb

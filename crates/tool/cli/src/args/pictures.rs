@@ -88,6 +88,10 @@ pub(crate) struct Flame {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
     /// What boxes are, from the bottom: stack, context, heap, type, or several, such as context,stack
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
     pub(crate) by: Vec<Levels>,
@@ -142,6 +146,10 @@ pub(crate) struct Export {
     /// The file to write; - for stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
 
     /// Firefox: of more blocks than this, write some together, with rounded times
     #[arg(long, value_name = "N", default_value_t = 500_000)]
@@ -205,4 +213,8 @@ pub(crate) struct Timeline {
     /// Write a picture to this file, - for stdout
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
     pub(crate) svg: Option<PathBuf>,
+
+    /// Replace the picture if it is there
+    #[arg(short, long, help_heading = "Output", requires = "svg")]
+    pub(crate) force: bool,
 }

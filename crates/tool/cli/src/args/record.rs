@@ -206,9 +206,13 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write the report to a file, which is replaced if it is there
+    /// Write the report to a file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+
+    /// Replace the file if it is there
+    #[arg(short, long, requires = "output")]
+    pub(crate) force: bool,
 
     /// Print nothing where nothing was found
     #[arg(short, long)]

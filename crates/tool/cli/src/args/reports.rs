@@ -162,6 +162,10 @@ pub(crate) struct ReportsTarget {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
     /// What it is [default: by its name, json.gz if that does not say]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<ReportsFormat>,

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::export::gather::Gatherer;
 use crate::format::counted;
 use crate::input::Input;
+use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::question::Question;
@@ -49,6 +50,7 @@ pub(super) fn export(
     mut question: Question<'_, '_>,
     format: Format,
     arguments: &Export,
+    target: NewFile,
     out: &mut Output,
 ) -> Result<(Profile, Vec<String>)> {
     let (recording, input) = (question.recording, question.input);
@@ -72,7 +74,7 @@ pub(super) fn export(
 
     let mut samples: HashMap<NodeId, usize> = HashMap::new();
     let (mut happened, mut told) = (Ok(analysis::HeapEvents::default()), Vec::new());
-    let saved = out.save(&arguments.output, |out| {
+    let saved = target.write(out.stream(), |out| {
         let mut out = Compressed::new(&arguments.output, out)?;
         let mut writer: Box<dyn EventWriter + '_> = match format {
             Format::Heaptrack => Box::new(heaptrack::Writer::new(&mut out, peak(recording, &selection))),

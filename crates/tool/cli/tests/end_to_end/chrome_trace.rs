@@ -13,7 +13,8 @@ use crate::trace_viewer::{Viewer, dumps, heap_total};
 
 fn exported(scratch: &Scratch, recording: &Recording, format: &str) -> PathBuf {
     let file = scratch.file(&format!("{format}.json"));
-    let words = [OsStr::new("export"), OsStr::new("--to"), OsStr::new(format), OsStr::new("-o"), file.as_os_str()];
+    // Several viewers look at the same.
+    let words = ["export", "--force", "--to", format, "-o"].map(OsStr::new).into_iter().chain([file.as_os_str()]);
     let outcome = heapledger(words.into_iter().chain([recording.path.as_os_str()]));
     assert!(outcome.status.success(), "{outcome:?}");
     file

@@ -18,7 +18,7 @@ fn exported(
     options: &[&str],
 ) -> (PathBuf, Outcome) {
     let (file, from) = (scratch.file(name), recording.path.to_str().unwrap());
-    let words = ["export", from, "--to", format, "-o", file.to_str().unwrap()];
+    let words = ["export", "--force", from, "--to", format, "-o", file.to_str().unwrap()];
     let outcome = heapledger(words.iter().chain(options));
     assert!(outcome.status.success(), "{outcome:?}");
     (file, outcome)

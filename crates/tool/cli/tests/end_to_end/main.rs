@@ -62,3 +62,4 @@ mod variants;
 mod verified;
 mod viewers;
 mod viewers_firefox;
+mod written;

@@ -20,10 +20,10 @@ fn answers(scratch: &Scratch, recording: &Recording, file: &OsStr) {
         assert!(outcome.status.success() && !outcome.stdout.is_empty(), "{verb}: {outcome:?}");
     }
     let picture = scratch.file("flame.svg");
-    let flame = heapledger([OsStr::new("flame"), file, "-o".as_ref(), picture.as_os_str()]);
+    let flame = heapledger([OsStr::new("flame"), file, "--force".as_ref(), "-o".as_ref(), picture.as_os_str()]);
     assert!(flame.status.success() && picture.exists(), "{flame:?}");
     let pprof = scratch.file("again.pb.gz");
-    let words = [OsStr::new("export"), file, "--to".as_ref(), "pprof".as_ref(), "-o".as_ref()];
+    let words = [OsStr::new("export"), file, "--force".as_ref(), "--to".as_ref(), "pprof".as_ref(), "-o".as_ref()];
     let export = heapledger(words.into_iter().chain([pprof.as_os_str()]));
     assert!(export.status.success() && pprof.exists(), "{export:?}");
     // Beside the recording that it was made of: nothing has changed.
