@@ -63,11 +63,11 @@ const STYLES: Styles =
 /// is the manual of a verb.
 ///
 /// Exit status: 0 all went well; 1 something unexpected; 2 a command line that
-/// makes no sense; 102 the recording cannot be read; 103 there is nothing to
-/// show, because nothing was recorded; 104 `heapledger diff` found more growth
-/// than --fail-above allows. `heapledger record`, `run` and `check` end as the
-/// program did; 101: it could not be started, 126: it is not executable, 127: there
-/// is no such program.
+/// makes no sense, or a filter that fits no block of the recording; 102 the
+/// recording cannot be read; 103 there is nothing to show, because nothing was
+/// recorded; 104 `heapledger diff` found more growth than --fail-above allows.
+/// `heapledger record`, `run` and `check` end as the program did; 101: it could
+/// not be started, 126: it is not executable, 127: there is no such program.
 #[derive(Debug, Parser)]
 #[command(name = "heapledger", version, verbatim_doc_comment, arg_required_else_help = true, styles = STYLES)]
 #[command(disable_help_subcommand = true, subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]

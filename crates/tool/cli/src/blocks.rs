@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;
     let found = question.answer(|names, selection, progress| live_blocks(names, selection, progress))?;
     question.input.warn_of(&found.damage);
+    question.expect_match(found.blocks.is_empty())?;
     let (shown, rest) = found.blocks.split_at(found.blocks.len().min(limit(arguments.rows)));
     if arguments.input.json {
         return out.json(&document(&mut question, &found, shown));

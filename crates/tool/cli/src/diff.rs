@@ -27,7 +27,10 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let recordings = [inputs[0].open()?, inputs[1].open()?];
     let question = |at: usize| ask(arguments, &inputs[at], &recordings[at], sides[at].1, metric);
     let (mut before, mut after) = (question(0)?, question(1)?);
-    let profiles = [before.profile()?, after.profile()?];
+    let profiles = [before.profile_or_nothing()?, after.profile_or_nothing()?];
+    // What only one of the two has is what a difference is asked for.
+    let is_empty = profiles.iter().all(|profile| profile.whole.is_nothing());
+    before.expect_match(is_empty).or_else(|nowhere| after.expect_match(is_empty).map_err(|_| nowhere))?;
 
     let (by, depth) = arguments.by.resolve();
     let names = (&mut before.labels.names, &mut after.labels.names);

@@ -110,6 +110,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     let (write, holds) = match writer {
         Writer::Profile(write, holds) => (write, holds),
         Writer::Events(format) => {
+            question.profile()?;
             // Until when things happened that are written.
             if !arguments.what.has_moment() && question.selection.filter.allocated.is_none() {
                 question.selection.moment = Moment::End;

@@ -1,20 +1,24 @@
 //! Opening the recording that was asked for.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use heapledger_analysis as analysis;
 use heapledger_core::Bytes;
-use heapledger_recording::{Damage, Reason, Recording};
+use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
 
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::foreign::{Cannot, Foreign};
+use crate::format::{counted, time};
 use crate::lost;
+use crate::near::nearest;
 use crate::output::{tell, warn};
+use crate::report::quoted;
 
 /// A file that should be a recording, mapped into memory.
 #[derive(Debug)]
@@ -88,10 +92,9 @@ impl Input {
     pub(crate) fn open(&self) -> Result<Recording<'_>> {
         let recording = self.recording()?;
         if recording.footer().is_none() {
-            warn(
-                Code::Unfinished,
-                format_args!("{} is not finished: the recorder was stopped, or the end is missing", shown(&self.path)),
-            );
+            let why = "the recorder was stopped, or the end is missing";
+            let what = format_args!("{} is not finished: {why}; {}", shown(&self.path), self.lost(&recording));
+            warn(Code::Unfinished, what);
         } else if !recording.complete() {
             warn(Code::Incomplete, format_args!("{} is incomplete", shown(&self.path)));
         }
@@ -109,6 +112,23 @@ impl Input {
             warn(Code::MissedFrees, missed);
         }
         Ok(recording)
+    }
+
+    /// What a recording without an end does not have.
+    fn lost(&self, recording: &Recording<'_>) -> String {
+        let events = recording.chunks().iter().filter(|chunk| chunk.kind == ChunkKind::Events);
+        let lost = match events.map(|chunk| chunk.head.time_last).max() {
+            Some(last) => format!("what happened after {} is not in it", time(last)),
+            None => "nothing that the program allocated is in it".to_owned(),
+        };
+        let rest = recording.damage().iter().find(|damage| damage.reason == Reason::Truncated);
+        match rest {
+            Some(rest) => {
+                let rest = self.length().0.saturating_sub(rest.offset);
+                format!("{lost} (its last {} are a part of a chunk)", counted(rest, "byte", "bytes"))
+            }
+            None => lost,
+        }
     }
 
     /// The size of the file.
@@ -131,11 +151,23 @@ impl Input {
     pub(crate) fn unanswered(&self, error: analysis::Error) -> Failure {
         match error {
             analysis::Error::Recording(error) => self.unreadable(error),
-            analysis::Error::NoSuchThread(_) => Failure::new(Exit::Usage, error)
-                .hint(format_args!("`heapledger info {}` lists the threads", self.path.display())),
-            analysis::Error::NoSuchProcess(_) => {
+            analysis::Error::NoSuchThread(ref name) => {
+                let list = format!("`heapledger info {}` lists the threads", self.path.display());
+                let hint = self.near("--thread", name, |recording| {
+                    let images = recording.images().iter();
+                    let threads = images.flat_map(|image| recording.threads(image.image));
+                    threads.map(|thread| String::from_utf8_lossy(&thread.name).into_owned()).collect()
+                });
+                Failure::new(Exit::Usage, error).hint(hint.unwrap_or(list))
+            }
+            analysis::Error::NoSuchProcess(ref name) => {
                 let list = format!("`heapledger summary {}` lists the processes", self.path.display());
-                Failure::new(Exit::Usage, error).hint(list)
+                let file =
+                    |path: &[u8]| Some(Path::new(OsStr::from_bytes(path)).file_name()?.to_string_lossy().into_owned());
+                let hint = self.near("--process", name, |recording| {
+                    recording.images().iter().filter_map(|image| file(&image.executable)).collect()
+                });
+                Failure::new(Exit::Usage, error).hint(hint.unwrap_or(list))
             }
             analysis::Error::AfterEnd => Failure::new(Exit::Usage, error)
                 .hint(format_args!("`heapledger info {}` says how long it is", self.path.display())),
@@ -143,6 +175,14 @@ impl Input {
                 .hint("it was made by `heapledger record --aggregate`; a recording made without that option can tell"),
             other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),
         }
+    }
+
+    /// The names of a recording that are most like one that it does not have.
+    fn near(&self, option: &str, name: &str, names: impl Fn(&Recording<'_>) -> Vec<String>) -> Option<String> {
+        let names = names(&self.recording().ok()?);
+        let near = nearest(name, names.iter().map(String::as_str));
+        let near: Vec<String> = near.into_iter().map(|name| format!("{option} {}", quoted(name))).collect();
+        (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
     }
 
     fn unreadable(&self, error: heapledger_recording::Error) -> Failure {

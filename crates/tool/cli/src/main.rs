@@ -77,6 +77,7 @@ mod top;
 mod tree;
 mod trim;
 mod types;
+mod unmatched;
 mod unseen;
 
 fn main() -> ExitCode {

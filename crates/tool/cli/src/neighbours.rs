@@ -23,6 +23,8 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     let profile = question.profile()?;
     let found = relations(&profile, &mut question.labels.names, &arguments.of, relation, metric);
     if found.functions.is_empty() {
+        question.selection.filter.functions.push(arguments.of.clone());
+        question.expect_match(true)?;
         let what = format!("no block {} has a stack with a function `{}`", question.what(), arguments.of);
         let hint = "FUNCTION is a part of a name, *wildcards* or /regex/; all that was ever allocated: add --total";
         return Err(Failure::new(Exit::Usage, what).hint(hint));

@@ -19,6 +19,7 @@ use crate::format::bytes;
 use crate::input::{Input, shown};
 use crate::output::tell;
 use crate::progress::Progress;
+use crate::report::quoted;
 
 /// A file that is being written. Nothing is left of it if it is not [kept](NewFile::keep).
 #[derive(Debug)]
@@ -178,11 +179,12 @@ impl Unseen {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(mode).custom_flags(OFlags::TMPFILE.bits() as i32);
         let unnamed = options.open(directory).map(Unseen::Unnamed);
-        // It is given its name by way of /proc.
-        if let Ok(unnamed) = unnamed
-            && unnamed.path().exists()
-        {
-            return Ok(unnamed);
+        match unnamed {
+            // It is given its name by way of /proc.
+            Ok(unnamed) if unnamed.path().exists() => return Ok(unnamed),
+            // Whoever cannot have a file without a name is refused one with a name for the same reason.
+            Err(error) if directory_hint(path, error.kind()).is_some() => return Err(error),
+            _ => {}
         }
         let mut named = tempfile::Builder::new();
         named.prefix(".heapledger.").permissions(Permissions::from_mode(mode)).tempfile_in(directory).map(Unseen::Named)
@@ -276,16 +278,24 @@ fn cannot(path: &Path, why: io::Error) -> Failure {
 
 /// Why there is no new file in a directory.
 fn cannot_begin(path: &Path, why: io::Error) -> Failure {
+    match directory_hint(path, why.kind()) {
+        Some(hint) => cannot(path, why).hint(hint),
+        None => cannot(path, why),
+    }
+}
+
+/// What to do where a file cannot be made because of its directory.
+pub(crate) fn directory_hint(path: &Path, why: ErrorKind) -> Option<String> {
     let directory = shown(directory(path));
-    let hint = match why.kind() {
-        ErrorKind::NotFound => format!("there is no directory `{directory}`; to make it: mkdir -p {directory}"),
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            format!("the directory `{directory}` cannot be written; name a file in another one")
+    match why {
+        ErrorKind::NotFound => {
+            Some(format!("there is no directory `{directory}`; to make it: mkdir -p {}", quoted(&directory)))
         }
-        _ => return cannot(path, why),
-    };
-    // The error may name a passing file.
-    cannot(path, why.kind().into()).hint(hint)
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Some(format!("the directory `{directory}` cannot be written; name a file in another one: -o FILE"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(crate) struct Parts {
 pub(crate) fn load(question: &mut Question<'_, '_>, by: By) -> Result<Parts> {
     let answer = question.answer(|names, selection, progress| breakdown(names, by, selection, progress))?;
     question.input.warn_of(&answer.damage);
+    question.expect_match(answer.whole.is_nothing())?;
     let (moment, metric) = (question.selection.moment, question.metric);
     let parts = answer.parts.into_iter().map(|(part, holding)| (part, holding.at(moment)));
     let is_there = |amount: &Amount| if metric == Metric::Bytes { !amount.is_nothing() } else { amount.by(metric) > 0 };

@@ -20,6 +20,7 @@ use crate::label::Labels;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::sampled;
+use crate::unmatched;
 
 /// A question to a recording.
 #[derive(Debug)]
@@ -55,6 +56,11 @@ impl<'r, 'a> Question<'r, 'a> {
         expect_something(self.recording).map(|()| self)
     }
 
+    /// Fails if the answer is empty because the filter fits no block that was ever recorded.
+    pub(crate) fn expect_match(&mut self, is_empty: bool) -> Result<()> {
+        if is_empty { unmatched::expect_match(self) } else { Ok(()) }
+    }
+
     /// The answer, with a progress bar while it is looked for.
     pub(crate) fn answer<A>(
         &mut self,
@@ -68,6 +74,13 @@ impl<'r, 'a> Question<'r, 'a> {
 
     /// What every site holds.
     pub(crate) fn profile(&mut self) -> Result<Profile> {
+        let profile = self.profile_or_nothing()?;
+        self.expect_match(profile.whole.is_nothing())?;
+        Ok(profile)
+    }
+
+    /// What every site holds, even if the filter fits no block.
+    pub(crate) fn profile_or_nothing(&mut self) -> Result<Profile> {
         let profile = self.answer(|names, selection, progress| Profile::load(names, selection, progress))?;
         self.input.warn_of(&profile.damage);
         Ok(profile)
@@ -77,6 +90,7 @@ impl<'r, 'a> Question<'r, 'a> {
     pub(crate) fn holdings(&mut self) -> Result<Holdings> {
         let holdings = self.answer(|names, selection, progress| Holdings::load(names, selection, progress))?;
         self.input.warn_of(&holdings.damage);
+        self.expect_match(holdings.sites.is_empty())?;
         Ok(holdings)
     }
 
@@ -85,6 +99,7 @@ impl<'r, 'a> Question<'r, 'a> {
         let profile =
             self.answer(|names, selection, progress| Profile::load_within(names, selection, within, progress))?;
         self.input.warn_of(&profile.damage);
+        self.expect_match(profile.whole.is_nothing())?;
         Ok(profile)
     }
 
@@ -108,13 +123,13 @@ impl<'r, 'a> Question<'r, 'a> {
 
     /// What was asked for.
     pub(crate) fn words(&self, out: &mut Output) -> Result<()> {
-        let filters = shown(&self.selection.filter);
+        let filters = filter_words(&self.selection.filter);
         if filters.is_empty() { Ok(()) } else { Ok(out.aside(format_args!("only: {}", filters.join(" · ")))?) }
     }
 
     /// What was asked for, and what that leaves out.
     pub(crate) fn filters(&self, left_out: &Amount, out: &mut Output) -> Result<()> {
-        let filters = shown(&self.selection.filter);
+        let filters = filter_words(&self.selection.filter);
         if filters.is_empty() {
             return Ok(());
         }
@@ -144,10 +159,15 @@ pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
     // Some files of other tools have bytes only.
     let tells =
         |counts: &Counts| counts.allocations.0 > 0 || counts.blocks_live_max.0 > 0 || counts.bytes_live_max.0 > 0;
-    if recording.footer().is_none_or(|footer| tells(&footer.counts))
-        || recording.chunks().iter().any(|chunk| chunk.kind == ChunkKind::Events)
+    let is_event = |kind| kind == ChunkKind::Events || kind == ChunkKind::Sites;
+    if recording.footer().is_some_and(|footer| tells(&footer.counts))
+        || recording.chunks().iter().any(|chunk| is_event(chunk.kind))
     {
         return Ok(());
+    }
+    if recording.footer().is_none() {
+        let what = "there is nothing to show: the recording ends before its first allocation";
+        return Err(Failure::new(Exit::NothingRecorded, what).hint("record again, or copy the file again, to its end"));
     }
     let what = "nothing was recorded: the program made no allocator call that was seen";
     Err(Failure::new(Exit::NothingRecorded, what).hint("a program that is statically linked cannot be recorded"))
@@ -190,7 +210,7 @@ fn peak_time(recording: &Recording<'_>, filter: &Filter) -> Option<Time> {
 }
 
 /// The filters in words.
-fn shown(filter: &Filter) -> Vec<String> {
+pub(crate) fn filter_words(filter: &Filter) -> Vec<String> {
     let mut words = Vec::new();
     let mut add = |name: &str, patterns: Vec<String>, between: &str| {
         if !patterns.is_empty() {

@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;
     let mut found = question.answer(|names, selection, progress| reallocations(names, selection, progress))?;
     input.warn_of(&found.damage);
+    question.expect_match(found.sites.is_empty())?;
     found.sites.sort_by_key(|(stack, site)| {
         let first = match arguments.by {
             ReallocationOrder::Copied => site.bytes_copied_max.0,

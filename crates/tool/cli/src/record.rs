@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::format::counted;
 use crate::hook;
 use crate::nested;
+use crate::new_file::directory_hint;
 use crate::output::{tell, warn};
 use crate::preload::LIBRARY;
 use crate::report;
@@ -190,6 +191,12 @@ pub(crate) fn failure(error: collect::Error) -> Failure {
         Error::CommandNotFound { .. } => (Exit::NotFound, None),
         Error::NotExecutable { .. } | Error::Launch { .. } => (Exit::NotExecutable, None),
         Error::OutputExists { .. } => (Exit::Unexpected, Some("to replace it, add --force".to_owned())),
+        Error::CreateOutput { path, .. } if path == Path::new(".") => {
+            let hint =
+                "the recording is made in the current directory; elsewhere: heapledger record -o FILE -- COMMAND";
+            (Exit::NotStarted, Some(hint.to_owned()))
+        }
+        Error::CreateOutput { path, source } => (Exit::NotStarted, directory_hint(path, source.kind())),
         Error::NoCommand => (Exit::Usage, None),
         _ => (Exit::NotStarted, None),
     };

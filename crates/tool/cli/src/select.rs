@@ -203,7 +203,7 @@ pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
         "end" => Ok(Moment::End),
-        text => time(text).map(Moment::At).map_err(|_| format!("expected peak, end, or a time: {EXAMPLES}")),
+        text => time(text).map(Moment::At).map_err(|_| invalid("moment", text, "peak, end, or a time", EXAMPLES)),
     }
 }
 
@@ -216,7 +216,7 @@ const EXAMPLES: &str = "1.5s, 200ms or 2min";
 
 /// A number and a unit; seconds without one.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let unknown = || format!("`{text}` is no time such as {EXAMPLES}");
+    let unknown = || invalid("time", text, "a number and a unit", EXAMPLES);
     let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
     let seconds = match unit {
         "ns" => 1e-9,
@@ -237,13 +237,13 @@ pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
         Err(_) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => {
             duration(text).map(|time| Lifetime::Freed(nanoseconds(time)))
         }
-        Err(_) => Err("expected a number of allocations, or a time with its unit".to_owned()),
+        Err(_) => Err(invalid("number or time", text, "a number of allocations, or a time with its unit", "10 or 1ms")),
     }
 }
 
 /// A number of bytes and a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let unknown = || format!("`{text}` is no size such as 64, 16k or 1.5M");
+    let unknown = || invalid("size", text, "a number of bytes, with a unit if need be", "64, 16k or 1.5M");
     let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
     let unit = unit.to_ascii_lowercase();
     let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
@@ -279,7 +279,7 @@ impl Limit {
 
 /// `10%`, `1MiB`, `250`.
 pub(crate) fn amount(text: &str) -> Result<Limit, String> {
-    let unknown = || format!("`{text}` is neither a share such as 10% nor a figure such as 1MiB or 250");
+    let unknown = || invalid("limit", text, "a share or a figure", "10%, 1MiB or 250");
     match text.strip_suffix('%') {
         None => size(text).map(Limit::Figure).map_err(|_| unknown()),
         Some(number) => match number.trim_end().parse() {
@@ -291,8 +291,22 @@ pub(crate) fn amount(text: &str) -> Result<Limit, String> {
 
 /// A share in percent.
 pub(crate) fn percentage(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| "expected a number".to_owned())?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("expected a number from 0 to 100".to_owned()) }
+    let unknown = || invalid("share", text, "a number from 0 to 100", "2.5 or 5%");
+    let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| unknown())?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err(unknown()) }
+}
+
+/// A number of rows or of other things; 0 is one.
+pub(crate) fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| invalid("number", text, "a whole number", "0 or 20"))
+}
+
+/// What is wrong with a value that is nothing of the kind.
+fn invalid(kind: &str, text: &str, expected: &str, examples: &str) -> String {
+    if text.starts_with('-') && text.contains(|character: char| character.is_ascii_digit()) {
+        return format!("a {kind} cannot be negative; expected {expected}, such as {examples}");
+    }
+    format!("invalid {kind} `{text}`: expected {expected}, such as {examples}")
 }
 
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
@@ -332,6 +346,10 @@ fn times(text: &str) -> Result<RangeInclusive<u64>, String> {
 
 /// `MIN..MAX`, `MIN-MAX`, `MIN..`, `..MAX`, or one value.
 fn range(text: &str, value: impl Fn(&str) -> Result<u64, String>) -> Result<RangeInclusive<u64>, String> {
+    if text.starts_with('-') {
+        let open = text.trim_start_matches('-');
+        return Err(format!("a bound cannot be negative; up to a bound is written `..{open}`"));
+    }
     let Some((first, last)) = text.split_once("..").or_else(|| text.split_once('-')) else {
         let only = value(text)?;
         return Ok(only..=only);

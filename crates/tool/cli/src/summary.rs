@@ -20,7 +20,7 @@ use crate::label::{command, seconds, shown_command};
 use crate::lost::{LostJson, at_least};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::question::{Question, SelectionJson};
+use crate::question::{Question, SelectionJson, expect_something};
 use crate::ranks::AmountJson;
 use crate::sampled::{self, RateJson, TotalErrorsJson, rates_json};
 use crate::select::Which;
@@ -33,6 +33,9 @@ pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out
     let selection = which.at(which.retained().unwrap_or(Moment::End));
     if selection.filter != Filter::default() {
         return of_selection(Question::new(&input, &recording, symbols, selection, Metric::Bytes), arguments.json, out);
+    }
+    if recording.footer().is_none() {
+        expect_something(&recording)?;
     }
     let mut progress = Progress::new();
     let totals =
@@ -51,6 +54,7 @@ pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out
 fn of_selection(mut question: Question<'_, '_>, json: bool, out: &mut Output) -> Result<()> {
     let totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
     question.input.warn_of(&totals.damage);
+    question.expect_match(totals.selected.is_nothing())?;
     let (selected, left_out) = (&totals.selected, &totals.left_out);
     if json {
         let moment = question.selection.moment;

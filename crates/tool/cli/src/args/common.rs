@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueHint};
 use heapledger_recording::Time;
 
@@ -50,6 +51,7 @@ pub(crate) struct Range {
 pub(crate) struct Symbols {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
+    #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
     pub(crate) debug_dir: Vec<PathBuf>,
 
     /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
@@ -60,6 +62,7 @@ pub(crate) struct Symbols {
     /// What is not found anywhere is asked of the debuginfod servers in the environment variable
     /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
     #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
+    #[arg(value_parser = PathBufValueParser::new().try_map(file_or_directory))]
     pub(crate) search: Vec<PathBuf>,
 
     /// Whether servers may be asked.
@@ -72,5 +75,21 @@ pub(crate) struct Symbols {
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
     pub(crate) sysroot: Option<PathBuf>,
+}
+
+/// A path, if a directory is there.
+fn directory(path: PathBuf) -> Result<PathBuf, String> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(path),
+        Ok(_) => Err("it is not a directory".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A path, if something is there.
+fn file_or_directory(path: PathBuf) -> Result<PathBuf, String> {
+    path.metadata().map_err(|error| error.to_string())?;
+    Ok(path)
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::Moment;
 
 use crate::args::Symbols;
-use crate::select::{self, AnyMetric, Limit, Which, moment};
+use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
 /// Compare two runs, or two moments of one
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Diff {
     pub(crate) by: DiffBy,
 
     /// How many rows to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     /// Leave out what differs by less: a share of the whole before (0.5%), or a figure (16KiB, 100)

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
 
 use super::Arguments;
 use crate::error::Failure;
@@ -38,7 +38,39 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Argumen
             words.insert(1, SUMMARY.into());
         }
     }
+    if let Some(failure) = negative(&command, &words) {
+        return Err(Refusal::Failure(failure));
+    }
     Arguments::try_parse_from(words).map_err(Refusal::Clap)
+}
+
+/// Refuses a negative number after an option: it would be taken for an option itself.
+fn negative(command: &Command, words: &[OsString]) -> Option<Failure> {
+    let mut command = command;
+    let mut words = words.iter().skip(1).map(|word| word.to_string_lossy()).peekable();
+    while let Some(word) = words.next() {
+        if word == "--" || has_command(command) && !word.starts_with('-') {
+            return None;
+        }
+        if let Some(verb) = verb(command, OsStr::new(&*word)) {
+            command = verb;
+        }
+        let Some(option) = awaited(command, &word).filter(|option| !option.is_allow_hyphen_values_set()) else {
+            continue;
+        };
+        let value = words.next()?;
+        if value.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+            let what = option.get_help().map(|help| format!(": {help}")).unwrap_or_default();
+            let failure = Failure::new(Exit::Usage, format_args!("the value of `{word}` cannot be negative: {value}"));
+            return Some(failure.hint(format_args!("`{word}`{what}")));
+        }
+    }
+    None
+}
+
+/// True if a verb takes a command line of its own.
+fn has_command(command: &Command) -> bool {
+    command.get_positionals().any(|argument| argument.get_value_hint() == ValueHint::CommandWithArguments)
 }
 
 /// The verb that a file alone is short for.
@@ -188,6 +220,21 @@ mod tests {
         assert!(said.contains("heapledger record -- sh -c true"), "{said}");
         let said = refused("/bin/sh -c true");
         assert!(said.contains("`/bin/sh` is a program") && said.contains("record -- /bin/sh -c true"), "{said}");
+    }
+
+    #[test]
+    fn negative_numbers_have_their_own_message() {
+        for line in
+            ["top --at -1s", "top -n -3 a.hl", "a.hl --size -5", "tree --threshold -1", "record --duration -1s ls"]
+        {
+            let said = refused(line);
+            assert!(said.contains("cannot be negative: -"), "{line}: {said}");
+        }
+        for line in ["top --at=-1s", "top -n=-3", "top --during=-1s", "temporary --within=-5"] {
+            let Err(Refusal::Clap(error)) = parsed(line) else { panic!("{line}") };
+            assert!(error.to_string().contains("cannot be negative"), "{line}: {error}");
+        }
+        assert!(parsed("record -- sleep -1").is_ok() && parsed("record nice -n -5 ls").is_ok());
     }
 
     #[test]

@@ -152,7 +152,7 @@ pub(crate) struct Export {
     pub(crate) force: bool,
 
     /// Firefox: of more blocks than this, write some together, with rounded times
-    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = select::number)]
     pub(crate) blocks_max: usize,
 
     #[command(flatten)]

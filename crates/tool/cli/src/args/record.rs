@@ -354,7 +354,7 @@ pub(crate) enum FileLimit {
 /// A time or a size.
 fn file_limit(text: &str) -> Result<FileLimit, String> {
     const BYTES_MIN: u64 = 64 << 10;
-    let unknown = || format!("`{text}` is neither a time such as 1h nor a size such as 500MiB");
+    let unknown = || format!("invalid limit `{text}`: expected a time or a size, such as 1h or 500MiB");
     let limit = select::duration(text).map(FileLimit::Age);
     match limit.or_else(|_| select::size(text).map(FileLimit::Bytes)).map_err(|_| unknown())? {
         FileLimit::Age(age) if age < Duration::from_millis(100) => Err("files are at least 100ms long".to_owned()),

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Lifetime, Pattern};
 
 use crate::args::{Input, Symbols};
-use crate::select::{LiveMetric, What, Which, within};
+use crate::select::{LiveMetric, What, Which, number, within};
 
 /// Show the totals of a recording and of each process in it
 ///
@@ -68,7 +68,7 @@ pub(crate) struct Top {
     pub(crate) by: By,
 
     /// How many rows to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub(crate) struct Leaks {
     pub(crate) metric: LiveMetric,
 
     /// How many stacks to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
     pub(crate) rows: usize,
 
     #[command(flatten)]
@@ -176,7 +176,7 @@ pub(crate) struct Temporary {
     pub(crate) within: Option<Lifetime>,
 
     /// How many sites to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     #[command(flatten)]
@@ -210,7 +210,7 @@ pub(crate) struct Reallocations {
     pub(crate) by: ReallocationOrder,
 
     /// How many stacks to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     #[command(flatten)]
@@ -253,7 +253,7 @@ pub(crate) struct Neighbours {
     pub(crate) input: Input,
 
     /// How many rows to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     #[command(flatten)]

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use heapledger_analysis::Moment;
 
 use crate::args::{Input, Symbols};
-use crate::select::{What, Which, moment};
+use crate::select::{What, Which, moment, number};
 
 /// Show what types of blocks there are, and how much each holds
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Types {
     pub(crate) stacks: bool,
 
     /// How many types to show, and of each how many sites; 0 for all [default: 20, with --json all]
-    #[arg(short = 'n', long = "rows", value_name = "N")]
+    #[arg(short = 'n', long = "rows", value_name = "N", value_parser = number)]
     pub(crate) rows: Option<usize>,
 
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub(crate) struct Blocks {
     pub(crate) input: Input,
 
     /// How many blocks to show; 0 for all
-    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
     /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]

@@ -27,7 +27,6 @@ blocks    share    bytes    share  confidence
           1    9.1 %   2.9 KiB   23.1 %              └─ … 1 more site
          11  100.0 %  12.7 KiB  100.0 %              [totals]"
     );
-    assert!(printed("types FILE --type Token").ends_with("(leaves out 7.8 KiB in 6 blocks)\n"));
 }
 
 #[test]

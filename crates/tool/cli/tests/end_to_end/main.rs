@@ -63,3 +63,4 @@ mod verified;
 mod viewers;
 mod viewers_firefox;
 mod written;
+mod wrong_input;
