@@ -19,7 +19,7 @@ use crate::{socket, steer};
 
 /// Answers whoever asks for this process's reports, as `heapledger reports show PID` and a [collection](crate::collect) of
 /// a parent do, until this is dropped. `heapledger status` shows its ledger then; `heapledger sample 512KiB PID` starts one that
-/// samples, or has it sample at another rate, and `heapledger stop PID` stops it.
+/// samples, or has it sample at another rate, and `heapledger pause PID` stops it.
 ///
 /// It is a quiet thread, which takes none of the program's signals, behind an abstract Unix socket with a random name, which answers
 /// processes of the same user, and root's. One request after the other is answered; a client that does not make one, or does

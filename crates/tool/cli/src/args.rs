@@ -15,6 +15,7 @@ mod record;
 mod reports;
 mod tables;
 mod types;
+mod verbs;
 
 pub(crate) use self::common::{Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
@@ -25,7 +26,7 @@ pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
 pub(crate) use self::record::{
-    Attach, Check, Control, FileLimit, OnFull, Record, Run, Sample, Stacks, Start, Status, Stop,
+    Attach, Check, Control, FileLimit, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
@@ -35,6 +36,7 @@ pub(crate) use self::tables::{
     By, Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top,
 };
 pub(crate) use self::types::{Blocks, Types, TypesBy};
+pub(crate) use self::verbs::command;
 
 const STYLES: Styles =
     Styles::styled().header(AnsiColor::Green.on_default().bold()).usage(AnsiColor::Green.on_default().bold());
@@ -103,8 +105,10 @@ pub(crate) enum Verb {
     Check(Check),
     #[command(hide = true)]
     Attach(Attach),
+    #[command(alias = "resume")]
     Start(Start),
-    Stop(Stop),
+    #[command(alias = "stop")]
+    Pause(Pause),
     Sample(Sample),
     Status(Status),
     Summary(Summary),
@@ -192,6 +196,22 @@ mod tests {
         }
         let Verb::Record(record) = parse("heapledger record ss -p 7").unwrap().verb else { panic!("not record") };
         assert_eq!((record.pid, record.command.len()), (None, 3));
+    }
+
+    #[test]
+    fn names_that_were_other_ones() {
+        assert!(matches!(parse("heapledger stop").unwrap().verb, Verb::Pause(_)));
+        assert!(matches!(parse("heapledger pause 7").unwrap().verb, Verb::Pause(_)));
+        assert!(matches!(parse("heapledger resume 7").unwrap().verb, Verb::Start(_)));
+        let bounds = |line: &str| match parse(&format!("heapledger timeline {line}")).map(|arguments| arguments.verb) {
+            Ok(Verb::Timeline(timeline)) => Some(timeline.range.bounds()),
+            _ => None,
+        };
+        let time = |seconds: u64| Some(Time(seconds * 1_000_000_000));
+        assert_eq!(bounds("--during 1s-2s"), Some((time(1), time(2))));
+        assert_eq!(bounds("--during 1s.."), Some((time(1), None)));
+        assert_eq!(bounds("--from 1s --to 2s"), bounds("--during 1s-2s"));
+        assert_eq!((bounds(""), bounds("--from 1s --during 1s-2s")), (Some((None, None)), None));
     }
 
     #[test]

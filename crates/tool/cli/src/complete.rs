@@ -7,15 +7,15 @@
 
 use std::fmt;
 
-use clap::{Arg, Command, CommandFactory, ValueHint};
+use clap::{Arg, Command, ValueHint};
 
-use crate::args::{Arguments, CompleteWords, SUMMARY, awaited, verb};
+use crate::args::{self, CompleteWords, SUMMARY, awaited, verb};
 use crate::error::Result;
 use crate::output::Output;
 
 pub(crate) fn run(arguments: &CompleteWords, out: &mut Output) -> Result<()> {
     let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut command = Arguments::command();
+    let mut command = args::command();
     command.build();
     let answer = Answer::of(&command, &words);
     out.line(&answer.rest)?;
@@ -183,7 +183,7 @@ impl<'c> Line<'c> {
     }
 
     fn is_root(&self) -> bool {
-        self.command.get_name() == Arguments::command().get_name()
+        self.command.get_name() == env!("CARGO_BIN_NAME")
     }
 
     fn is_option(&self, word: &str) -> bool {
@@ -218,7 +218,7 @@ mod tests {
 
     /// The first line of the answer, and its values.
     fn asked(line: &str) -> (String, Vec<String>) {
-        let mut command = Arguments::command();
+        let mut command = args::command();
         command.build();
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let answer = Answer::of(&command, &words);

@@ -87,7 +87,7 @@ impl Format {
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => {
                 let what = "this heapledger cannot write Parquet: it was built without the feature `parquet`";
-                let hint = "cargo install --path crates/tool/cli --features parquet";
+                let hint = "cargo install --locked --path crates/tool/cli --features parquet";
                 return Err(Failure::new(Exit::Usage, what).hint(hint));
             }
         };

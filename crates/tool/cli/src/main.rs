@@ -134,7 +134,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Verb::Summary(summary) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
         Verb::Attach(attach) => Err(attach::refuse(&attach.pid)),
         Verb::Start(start) => control::run(&start.control, Request::Start, out),
-        Verb::Stop(stop) => control::run(&stop.control, Request::Stop, out),
+        Verb::Pause(pause) => control::run(&pause.control, Request::Stop, out),
         Verb::Sample(sample) => control::sample(sample, out),
         Verb::Status(status) => control::run(&status.control, Request::Status, out),
         Verb::Top(top) => top::run(top, out),

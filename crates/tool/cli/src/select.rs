@@ -340,7 +340,7 @@ fn sizes(text: &str) -> Result<RangeInclusive<u64>, String> {
     range(text, size)
 }
 
-fn times(text: &str) -> Result<RangeInclusive<u64>, String> {
+pub(crate) fn times(text: &str) -> Result<RangeInclusive<u64>, String> {
     range(text, |text| duration(text).map(nanoseconds))
 }
 

@@ -3,11 +3,10 @@
 use std::fs::{self, DirEntry};
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{self, Arguments, Completions, Help};
+use crate::args::{self, Completions, Help};
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -23,7 +22,7 @@ pub(crate) fn completions(arguments: &Completions, out: &mut Output) -> Result<(
         other => {
             // Into memory first: clap_complete does not return errors of the stream.
             let mut script = Vec::new();
-            clap_complete::generate(other, &mut Arguments::command(), "heapledger", &mut script);
+            clap_complete::generate(other, &mut args::command(), "heapledger", &mut script);
             script
         }
     };
@@ -33,7 +32,7 @@ pub(crate) fn completions(arguments: &Completions, out: &mut Output) -> Result<(
 
 /// Prints the manual of a verb, as `--help` does.
 pub(crate) fn help(arguments: &Help, out: &mut Output) -> Result<()> {
-    let mut root = Arguments::command();
+    let mut root = args::command();
     root.build();
     let mut command = &mut root;
     for word in &arguments.verb {
@@ -56,7 +55,7 @@ pub(crate) fn help(arguments: &Help, out: &mut Output) -> Result<()> {
     }
     let words = ["heapledger"].into_iter().chain(arguments.verb.iter().map(String::as_str)).chain(["--help"]);
     // Help is among clap's errors.
-    if let Err(help) = Arguments::command().try_get_matches_from(words) {
+    if let Err(help) = args::command().try_get_matches_from(words) {
         let text = help.render();
         if out.has_colors() { write!(out.stream(), "{}", text.ansi()) } else { write!(out.stream(), "{text}") }?;
     }
@@ -64,9 +63,11 @@ pub(crate) fn help(arguments: &Help, out: &mut Output) -> Result<()> {
 }
 
 pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
-    let command = Arguments::command();
+    let command = args::command();
     let Some(directory) = &arguments.dir else {
-        Man::new(command).render(out.stream())?;
+        let mut page = Vec::new();
+        Man::new(command).render(&mut page)?;
+        out.stream().write_all(&with_examples(&page))?;
         return Ok(());
     };
     let cannot = |error| {
@@ -83,7 +84,23 @@ pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
     let targets = pages.iter().map(begin).collect::<Result<Vec<_>>>()?;
     for (page, target) in pages.iter().zip(targets) {
         let text = fs::read(page.path()).map_err(cannot)?;
-        target.quiet().write(out.stream(), |file| file.write_all(&text))?;
+        target.quiet().write(out.stream(), |file| file.write_all(&with_examples(&text)))?;
     }
     Ok(())
+}
+
+/// A manual page whose indented lines stay as they are: examples and tables.
+fn with_examples(page: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut is_example = false;
+    for line in page.split_inclusive(|&byte| byte == b'\n') {
+        let was_example = std::mem::replace(&mut is_example, line.starts_with(b"    "));
+        match (was_example, is_example) {
+            (false, true) => text.extend(b".nf\n"),
+            (true, false) => text.extend(b".fi\n"),
+            _ => {}
+        }
+        text.extend(line);
+    }
+    text
 }

@@ -862,7 +862,9 @@ stamp            Page  src/pages.rs:8  spare"
 
 #[test]
 fn self_documentation() {
-    assert!(printed("man").contains(".TH heapledger 1"));
+    let page = printed("man");
+    assert!(page.contains(".TH heapledger 1") && page.contains("\n.nf\n    $ heapledger record "), "{page}");
+    assert!(page.contains("what nobody reports\n.fi\n"), "{page}");
     assert!(printed("completions bash").contains("complete-words"));
     assert!(printed("completions elvish").contains("temporary"));
     assert!(printed("help top").contains("Usage: heapledger top"));

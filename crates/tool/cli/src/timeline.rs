@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let history =
         question.answer(|names, selection, progress| History::load(names.recording(), selection, progress))?;
     input.warn_of(&history.damage);
-    let mut view = View::new(&recording, history, arguments.range)?;
+    let mut view = View::new(&recording, history, &arguments.range)?;
     view.estimate(&mut question);
     if let Some(by) = arguments.by {
         let columns = match (&arguments.svg, arguments.input.json) {
@@ -113,9 +113,10 @@ pub(crate) struct Program {
 }
 
 impl<'r, 'a> View<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, history: History, range: Range) -> Result<View<'r, 'a>> {
-        let from = range.from.unwrap_or(history.begins).max(history.begins);
-        let to = range.to.unwrap_or(history.ends).min(history.ends).max(Time(history.begins.0 + 1));
+    fn new(recording: &'r Recording<'a>, history: History, range: &Range) -> Result<View<'r, 'a>> {
+        let (from, to) = range.bounds();
+        let from = from.unwrap_or(history.begins).max(history.begins);
+        let to = to.unwrap_or(history.ends).min(history.ends).max(Time(history.begins.0 + 1));
         if from >= to {
             let span = format!("the recording goes from {} to {}", time(history.begins), time(history.ends));
             return Err(Failure::new(Exit::Usage, "there is nothing between these times").hint(span));

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 pub(crate) fn run(arguments: &Trim) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    let (from, to) = part(&recording, arguments.range)?;
+    let (from, to) = part(&recording, &arguments.range)?;
     let target = NewFile::recording(&arguments.target, &[&input.path])?;
     let mut draft = target.draft()?;
     let mut progress = Progress::new();
@@ -29,11 +29,12 @@ pub(crate) fn run(arguments: &Trim) -> Result<()> {
 }
 
 /// The part that was asked for, inside what there is.
-fn part(recording: &Recording<'_>, range: Range) -> Result<(Time, Time)> {
+fn part(recording: &Recording<'_>, range: &Range) -> Result<(Time, Time)> {
     let begins = recording.session().map_or(Time(0), |session| session.begins);
     let last = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
     let ends = recording.footer().map(|footer| footer.time).or_else(last).unwrap_or(begins);
-    let (from, to) = (range.from.unwrap_or(begins).max(begins), range.to.unwrap_or(ends).min(ends));
+    let (from, to) = range.bounds();
+    let (from, to) = (from.unwrap_or(begins).max(begins), to.unwrap_or(ends).min(ends));
     if from > to {
         let span = format!("the recording goes from {} to {}", time(begins), time(ends));
         return Err(Failure::new(Exit::Usage, "there is nothing between these times").hint(span));

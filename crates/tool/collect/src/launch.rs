@@ -44,11 +44,11 @@ impl<'a> Launch<'a> {
     /// Starts the program with the libraries at the front of `LD_PRELOAD`, and what they look for in its environment. It
     /// keeps our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
     /// signal that we handle is back at its default there.
-    pub(crate) fn start(&self, library: &Library, session: Option<&OsStr>) -> Result<Pid, Error> {
+    pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, Error> {
         // Nothing in a static program would take the additions out again.
-        let environment = match is_recordable(&self.file, INTERPRETERS_MAX) {
-            true => environment(library, session),
-            false => unix::environment().iter().map(|entry| text(entry)).collect(),
+        let environment = match library.filter(|_| is_recordable(&self.file, INTERPRETERS_MAX)) {
+            Some(library) => environment(library, session),
+            None => unix::environment().iter().map(|entry| text(entry)).collect(),
         };
         let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
             let image = Image::new(file, arguments, &environment)?;

@@ -256,7 +256,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let record = session_record(options);
 
     let first_reading = Reading::now();
-    let pid = launch.start(&library, Some(&environment))?;
+    let pid = launch.start(Some(&library), Some(&environment))?;
     let started = Instant::now();
     let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
     let command = command.inspect_err(|_| give_up_command(pid))?;

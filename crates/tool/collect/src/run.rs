@@ -17,7 +17,8 @@ use crate::unix::Signals;
 use crate::{command, give_up_command};
 
 /// Runs a command with the preload library and these hook libraries in it and in what it starts, and waits for its end.
-/// Hooks are absolute paths. What still runs then goes on as it is; what it starts later has no hooks.
+/// Hooks are absolute paths; without any, the command runs as it would by itself. What still runs then goes on as it is;
+/// what it starts later has no hooks.
 ///
 /// Signals are handled as [`Options::handle_signals`](crate::Options::handle_signals) says.
 ///
@@ -26,7 +27,10 @@ use crate::{command, give_up_command};
 /// The command was not started.
 pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, Error> {
     let launch = Launch::find(command)?;
-    run_with(&launch, &Library::place(library, hooks)?)
+    if hooks.is_empty() {
+        return run_with(&launch, None);
+    }
+    run_with(&launch, Some(&Library::place(library, hooks)?))
 }
 
 /// Runs a command with the preload library and with the hook library of these bytes, which writes files whose names end
@@ -40,7 +44,7 @@ pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(Ex
     let launch = Launch::find(command)?;
     let mut library = Library::place(library, &[])?;
     library.add_hook("checks.so", checker)?;
-    let exit = run_with(&launch, &library)?;
+    let exit = run_with(&launch, Some(&library))?;
     Ok((exit, reports(library.directory())))
 }
 
@@ -63,7 +67,7 @@ fn reports(directory: &Path) -> Vec<String> {
 const REPORTS_MAX: usize = 4096;
 const REPORTS_LENGTH_MAX: u64 = 64 << 20;
 
-fn run_with(launch: &Launch, library: &Library) -> Result<ExitStatus, Error> {
+fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, Error> {
     let signals = Signals::handle();
     let pid = launch.start(library, None)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session("a handle of the command"));

@@ -1,5 +1,6 @@
 //! Options that verbs have in common.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -33,16 +34,30 @@ pub(crate) struct Target {
 }
 
 /// A part of the time.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Range {
-    /// From this time on, such as 1.5s or 200ms [default: the beginning]
-    #[arg(long, value_name = "TIME", value_parser = select::time)]
-    pub(crate) from: Option<Time>,
+    /// Only this time: 10s-20s, 1min.., ..500ms [default: all of it]
+    #[arg(long, value_name = "RANGE", value_parser = select::times, conflicts_with_all = ["from", "to"])]
+    during: Option<RangeInclusive<u64>>,
 
-    /// Up to this time [default: the end]
-    #[arg(long, value_name = "TIME", value_parser = select::time)]
-    pub(crate) to: Option<Time>,
+    /// From this time on: the beginning of --during
+    #[arg(long, value_name = "TIME", value_parser = select::time, hide = true)]
+    from: Option<Time>,
+
+    /// Up to this time: the end of --during
+    #[arg(long, value_name = "TIME", value_parser = select::time, hide = true)]
+    to: Option<Time>,
+}
+
+impl Range {
+    /// Returns the first and the last moment, where they are given.
+    pub(crate) fn bounds(&self) -> (Option<Time>, Option<Time>) {
+        match &self.during {
+            None => (self.from, self.to),
+            Some(during) => (Some(Time(*during.start())), (*during.end() < u64::MAX).then_some(Time(*during.end()))),
+        }
+    }
 }
 
 /// Where the names of functions come from.

@@ -71,8 +71,8 @@ pub(crate) struct Import {
 /// peak and what is live count what was there before, too. Processes that were over
 /// by then, or began later, are not in it.
 ///
-///     $ heapledger trim --from 10s --to 20s -o part.hl run.hl
-///     $ heapledger trim --from 1h -o end.hl run.hl
+///     $ heapledger trim --during 10s-20s -o part.hl run.hl
+///     $ heapledger trim --during 1h.. -o end.hl run.hl
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Trim {

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
+use clap::{Arg, Command, FromArgMatches, ValueHint};
 
 use super::Arguments;
 use crate::error::Failure;
@@ -27,7 +27,7 @@ pub(crate) enum Refusal {
 /// Parses a command line; its first word is the name of this command.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, Refusal> {
     let mut words: Vec<OsString> = words.into_iter().collect();
-    let mut command = Arguments::command();
+    let mut command = super::command();
     command.build();
     if let Some(first) = first_word(&command, &words) {
         let is_file = words[..first].iter().any(|word| word == "--");
@@ -41,7 +41,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Argumen
     if let Some(failure) = negative(&command, &words) {
         return Err(Refusal::Failure(failure));
     }
-    Arguments::try_parse_from(words).map_err(Refusal::Clap)
+    let matches = super::command().try_get_matches_from(words);
+    matches.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(Refusal::Clap)
 }
 
 /// Refuses a negative number after an option: it would be taken for an option itself.
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn options_that_await_a_value() {
-        let mut command = Arguments::command();
+        let mut command = crate::args::command();
         command.build();
         let top = verb(&command, OsStr::new("top")).unwrap();
         let name = |word| awaited(top, word).map(|arg| arg.get_id().as_str());

@@ -173,7 +173,7 @@ pub(crate) struct Export {
 ///
 ///     $ heapledger timeline
 ///     $ heapledger timeline --svg live.svg
-///     $ heapledger timeline --from 10s --to 12s --process 4411
+///     $ heapledger timeline --during 10s-12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
 ///     $ heapledger timeline --by context                   what the program did when it grew
 ///     $ heapledger timeline --by type                      blocks of which types it has more and more

@@ -158,14 +158,15 @@ pub(crate) struct Attach {
 ///     $ heapledger run --hook ./libfail.so --hook ./libhistogram.so -- make test
 ///
 /// The libraries are asked for their hooks in the order given, before the program's
-/// first allocation returns. Ends with the program's exit status, or by the signal
-/// that killed it. Programs that cannot be recorded cannot have hooks either: they
-/// run as always. To record as well: `heapledger record --hook`.
+/// first allocation returns; without one, the program runs as it would by itself.
+/// Ends with the program's exit status, or by the signal that killed it. Programs
+/// that cannot be recorded cannot have hooks either: they run as always. To record
+/// as well: `heapledger record --hook`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Run {
     /// The hook library; may be given several times
-    #[arg(long, required = true, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
 
     /// Print nothing
@@ -231,7 +232,7 @@ pub(crate) struct Check {
 ///
 ///     $ heapledger record --start-paused -- ./server &
 ///     $ heapledger start
-///     $ heapledger stop 4411
+///     $ heapledger pause 4411
 ///
 /// Takes effect at once, in all processes of the recording. What was allocated
 /// before is not in the recording; that it is freed later is counted apart. The
@@ -247,7 +248,7 @@ pub(crate) struct Start {
 
 /// Pause the recording of a program that runs under `heapledger record`
 ///
-///     $ heapledger stop
+///     $ heapledger pause
 ///
 /// From now on allocations are not recorded, in any process of the recording;
 /// frees of recorded blocks are, so that what is live stays right. The program goes
@@ -256,7 +257,7 @@ pub(crate) struct Start {
 /// own, that is stopped; what it holds can be asked for until it is started again.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct Stop {
+pub(crate) struct Pause {
     #[command(flatten)]
     pub(crate) control: Control,
 }

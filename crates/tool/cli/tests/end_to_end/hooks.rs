@@ -93,6 +93,13 @@ fn programs(scratch: &Scratch) -> Vec<Job> {
     jobs
 }
 
+/// Without hooks, a program runs as it would by itself.
+#[test]
+fn no_hook_at_all() {
+    let job = Job::shell("env | grep -e HEAPLEDGER -e LD_PRELOAD; echo out; echo err >&2; exit 4");
+    assert_eq!(job.launched("run", &[]).outcome(), job.bare());
+}
+
 #[test]
 fn an_observer_sees_as_many_calls_as_the_recorder() {
     let scratch = Scratch::new();

@@ -1,0 +1,117 @@
+//! The list of verbs in help, by what they are for.
+
+use std::fmt::Write;
+
+use clap::{Command, CommandFactory};
+
+use super::{Arguments, STYLES};
+
+/// Verbs by task, in the order of help.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Record and run programs", &["record", "run", "check", "start", "pause", "sample", "status", "doctor"]),
+    (
+        "Ask a recording",
+        &[
+            "summary",
+            "top",
+            "types",
+            "blocks",
+            "tree",
+            "leaks",
+            "temporary",
+            "reallocations",
+            "callers",
+            "callees",
+            "sizes",
+            "timeline",
+            "diff",
+            "info",
+        ],
+    ),
+    ("Draw, and write for other tools", &["flame", "export"]),
+    ("Make recordings of recordings", &["merge", "trim", "anonymize", "import"]),
+    ("Ask running programs and reporters", &["reports", "dmd", "dump"]),
+    ("Help", &["help", "explain", "completions", "man"]),
+];
+
+/// Columns of help.
+const WIDTH: usize = 80;
+
+/// Returns the command line, with its verbs by task.
+pub(crate) fn command() -> Command {
+    let command = Arguments::command();
+    let verbs = listed(&command);
+    command
+        .help_template(format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{verbs}\nOptions:\n{{options}}"))
+}
+
+fn listed(command: &Command) -> String {
+    let (start, end) = (STYLES.get_header().render(), STYLES.get_header().render_reset());
+    let names = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter());
+    let indent = names.map(|name| name.len()).max().unwrap_or_default() + 4;
+    let mut text = String::new();
+    for (task, verbs) in GROUPS {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\n{start}{task}:{end}");
+        for name in *verbs {
+            let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let lines = wrapped(&about.unwrap_or_default(), WIDTH - indent);
+            for (at, line) in lines.iter().enumerate() {
+                let name = if at == 0 { *name } else { "" };
+                let _ = writeln!(text, "  {name:width$}{line}", width = indent - 2);
+            }
+        }
+    }
+    text
+}
+
+/// Breaks a text between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().map(|line| (line.chars().count(), line));
+        match line {
+            Some((0, line)) => line.push_str(word),
+            Some((length, line)) if length + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verb_is_listed_once() {
+        let command = command();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let mut all: Vec<&str> =
+            command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name).collect();
+        listed.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(listed, all);
+    }
+
+    /// Help is broken between words, and is not wider than a terminal.
+    #[test]
+    fn help_fits_a_terminal() {
+        let mut root = command().term_width(WIDTH);
+        root.build();
+        let mut pages = vec![root.render_help(), root.render_long_help()];
+        for verb in root.get_subcommands_mut() {
+            pages.extend([verb.render_help(), verb.render_long_help()]);
+        }
+        for page in pages {
+            for line in page.to_string().lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+            }
+        }
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert!(root.render_help().to_string().contains("\nAsk a recording:\n  summary "));
+    }
+}
