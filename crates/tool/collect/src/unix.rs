@@ -254,11 +254,7 @@ fn send(pidfd: i32, signal: i32) {
 pub(crate) fn stop_by(signal: i32) {
     let before = disposition(signal);
     set_disposition(signal, &default());
-    // SAFETY: sends a signal to our own process; touches no memory. To the process, not to this thread by `raise`:
-    // all threads have to stop, which a default stop does either way.
-    unsafe { libc::kill(libc::getpid(), signal) };
-    // The signal may be taken by any thread; give it the moment it needs, before the handler is back.
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    raise(signal);
     set_disposition(signal, &before);
 }
 
@@ -272,16 +268,24 @@ pub fn die_by(signal: i32) -> ! {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     // SIGKILL and SIGSTOP have no other disposition than the default; the call refuses them.
     set_disposition(signal, &default());
-    // SAFETY: unblocks one signal for this thread and sends it to it. Both only touch the live local set. The number
-    // is checked by the calls themselves.
+    raise(signal);
+    std::process::exit(128_i32.saturating_add(signal))
+}
+
+/// Sends a signal to this thread, which takes it before this returns. Sent to the process, it would be for any thread,
+/// which on a busy machine may look at it only when its disposition has changed again. A default stop or end is that of
+/// the whole process either way.
+fn raise(signal: i32) {
+    // SAFETY: `pthread_sigmask` and `sigaddset` read and write only the two live local sets, `raise` no memory of ours.
+    // A number that is no signal is refused by each of them.
     unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
         libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
     }
-    std::process::exit(128_i32.saturating_add(signal))
 }
 
 /// The process at the other end of a Unix socket. rustix's `Pid` has no place for 0, which is the number of a process in
