@@ -256,6 +256,7 @@ fn parts_answer_like_the_whole() {
 
 /// Files of `--rotate` are one recording again, which says what one says that was never cut.
 #[test]
+#[ignore = "takes long; `.ci/run` runs it"]
 fn segments_merge_to_what_one_recording_says() {
     let plain = Scratch::new();
     for (fixture, work) in [("mix", "600000"), ("mix_threads", "150000")] {
