@@ -354,7 +354,7 @@ pub struct RawChunk {
 }
 
 impl RawChunk {
-    /// What it says about itself.
+    /// Returns the head, which describes the contents.
     pub fn head(&self) -> &ChunkHead {
         &self.head
     }
@@ -384,7 +384,7 @@ impl EncodedChunk {
         self.kind
     }
 
-    /// What it says about itself.
+    /// Returns the head, which describes the contents.
     pub fn head(&self) -> &ChunkHead {
         &self.head
     }

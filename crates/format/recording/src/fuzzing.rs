@@ -266,6 +266,7 @@ pub fn sample() -> Vec<u8> {
         counts,
         exit: Some(ExitStatus::Signal(9)),
         costs: RunCosts { collector_cpu_ns: Some(77), ring_bytes: Some(Bytes(0)), ..RunCosts::default() },
+        peak_least: Some(Live { bytes: Bytes(5), blocks: Blocks(0) }),
     };
     writer.finish(&footer, &mut compressor);
     writer.pending().to_vec()

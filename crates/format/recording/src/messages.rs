@@ -466,6 +466,9 @@ pub struct Footer {
     pub exit: Option<ExitStatus>,
     /// What the recording cost.
     pub costs: RunCosts,
+    /// Of a recording that is merged from totals: the peak in `counts` is the most that can have
+    /// been live at once, and this the least. `None` if the peak is exact.
+    pub peak_least: Option<Live>,
 }
 
 /// What a recording cost, and what the program itself used. Absent where it was not measured.

@@ -174,6 +174,7 @@ messages! {
         3 counts [message, optional]: Option<Counts>,
         4 exit [message, optional]: Option<ExitStatus>,
         5 costs [message, optional]: Option<RunCosts>,
+        6 peak_least [message, optional]: Option<Live>,
     }
     messages::RunCosts {
         1 collector_cpu_ns [uint64, optional]: Option<u64>,

@@ -73,6 +73,7 @@ const FOOTER: Footer = Footer {
         program_cpu_ns: Some(6),
         program_wall_ns: Some(7),
     },
+    peak_least: Some(Live { bytes: Bytes(5), blocks: Blocks(0) }),
 };
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {

@@ -61,7 +61,8 @@ pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Ove
     Ok(recounted(recording, replayed))
 }
 
-fn recorded(recording: &Recording<'_>) -> Option<Overview> {
+/// The totals as the recorder left them; `None` if it did not finish.
+pub(crate) fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     let footer = recording.footer()?;
     let mut overview = Overview { counts: footer.counts, ..Overview::default() };
     for process in recording.processes() {
@@ -166,7 +167,7 @@ pub(crate) fn add_calls(sum: &mut Counts, counts: &Counts) {
 }
 
 /// Adds what is live at the end.
-fn add_live(sum: &mut Counts, counts: &Counts) {
+pub(crate) fn add_live(sum: &mut Counts, counts: &Counts) {
     let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
     let bytes = |sum: &mut Bytes, more: Bytes| sum.0 = sum.0.saturating_add(more.0);
     if let Some(errors) = counts.errors {

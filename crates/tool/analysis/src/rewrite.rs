@@ -22,10 +22,11 @@ mod merge;
 mod segments;
 #[cfg(test)]
 mod tests;
+mod totals;
 mod trim;
 
 pub use anonymize::{Kept, anonymize};
-pub use merge::merge;
+pub use merge::{Merged, merge};
 pub use trim::trim;
 
 /// Why a recording could not be made of others.
@@ -56,9 +57,13 @@ pub enum Error {
         /// The first segment that is missing.
         number: u32,
     },
-    /// The recording of this number has totals only.
-    #[error("it has no events: how much several recordings had live at once cannot be told from their totals")]
-    WithoutEvents(usize),
+    /// The recording of this number is one of several segments, and another recording has totals
+    /// only.
+    #[error("segments of a session cannot be merged with a recording without events")]
+    SegmentsBesideTotals(usize),
+    /// The recording of this number has totals only, and those are missing.
+    #[error("its end is missing, where its totals are, and it has no events to count them again")]
+    TotalsMissing(usize),
     /// The new one cannot be written.
     #[error(transparent)]
     Write(#[from] io::Error),

@@ -460,6 +460,15 @@ codes! {
                  `MAN_DISABLE_SECCOMP=1 man …`, `chromium --no-sandbox`.",
     }
 
+    /// The peak of several sessions is known within bounds
+    PeakBounds = 78 {
+        cause: "The recording is merged from several, at least one of which has totals only (`record --aggregate`), and they ran \
+                at the same time. What one of them had live when another had its peak is in no file.",
+        consequence: "The peak shown is the sum of theirs: no more was live at once. Figures of functions and stacks at the peak \
+                      are those at the peak of each session. What was allocated in all, and what was live at the end, is exact.",
+        remedy: "Record without `--aggregate`, and merge those. `heapledger summary FILE` shows both bounds (`--json`: \
+                 bytes_live_max_least, blocks_live_max_least), and each process with its own exact peak.",
+    }
     // ------------------------------------------------------------------------------------------ the command
 
     /// The command line makes no sense

@@ -129,6 +129,9 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
         fact("lost", lost);
     }
+    if let Some(bounds) = recording.footer().and_then(lost::peak_bounds) {
+        fact("peak", bounds);
+    }
     if let Some(told) = unseen::told(recording) {
         fact("unseen", told);
     }

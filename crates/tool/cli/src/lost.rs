@@ -1,9 +1,9 @@
 //! Telling what a recording has lost.
 
-use heapledger_recording::{Annotation, Counts, ImageId, Pause, Recording};
+use heapledger_recording::{Annotation, Counts, Footer, ImageId, Pause, Recording};
 use serde::Serialize;
 
-use crate::format::{count, counted, time};
+use crate::format::{bytes, count, counted, time};
 
 /// Events that were lost, by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -62,6 +62,17 @@ pub(crate) fn missed(counts: &Counts) -> Option<String> {
     }
     let frees = counted(counts.frees_missed.0, "free was", "frees were");
     Some(format!("{frees} not seen: addresses of live blocks were handed out again, and what is live may be too much"))
+}
+
+/// `at least 5 MiB and at most 12 MiB were live at once: …`, if the peak is not exact.
+pub(crate) fn peak_bounds(footer: &Footer) -> Option<String> {
+    let least = footer.peak_least?;
+    Some(format!(
+        "at least {} and at most {} were live at once: the recording is merged from totals, and figures at the peak are \
+         those of each session at its own",
+        bytes(least.bytes.0),
+        bytes(footer.counts.bytes_live_max.0),
+    ))
 }
 
 /// When the recorder stood still, if it did: `from 1.2 s to 7.5 s`.

@@ -6,10 +6,13 @@ use heapledger_analysis::rewrite::{self, Error};
 use heapledger_recording::Recording;
 
 use crate::args::Merge;
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::{Input, shown};
+use crate::lost;
 use crate::new_file::NewFile;
+use crate::output::warn;
 
 pub(crate) fn run(arguments: &Merge) -> Result<()> {
     let inputs = arguments.files.iter().map(|file| Input::map(file)).collect::<Result<Vec<_>>>()?;
@@ -18,11 +21,18 @@ pub(crate) fn run(arguments: &Merge) -> Result<()> {
     let target = NewFile::recording(&arguments.target, &paths)?;
     let mut draft = target.draft()?;
     let merged = rewrite::merge(&recordings.iter().collect::<Vec<_>>(), &mut draft);
-    let (footer, damage) = merged.map_err(|error| refused(arguments, &recordings, &target, error))?;
-    for (input, damage) in inputs.iter().zip(&damage) {
+    let merged = merged.map_err(|error| refused(arguments, &recordings, &target, error))?;
+    for (input, damage) in inputs.iter().zip(&merged.damage) {
         input.warn_of(damage);
     }
-    target.count_and_keep(draft, footer)
+    if !merged.is_counted {
+        return target.count_and_keep(draft, merged.footer);
+    }
+    if let Some(bounds) = lost::peak_bounds(&merged.footer) {
+        warn(Code::PeakBounds, bounds);
+    }
+    draft.finish(&merged.footer).map_err(|error| target.failed(error))?;
+    target.keep()
 }
 
 /// Why there is no recording, and what to do instead.
@@ -36,11 +46,10 @@ fn refused(arguments: &Merge, recordings: &[Recording<'_>], target: &NewFile, er
             "`heapledger merge` takes all segments of one session from any on, or together with others \
              those of a session from its first on",
         ),
-        Error::WithoutEvents(at) => cannot(at, error).hint(format_args!(
-            "it was made without events, as by `heapledger record --aggregate`; recorded with events it can be merged\n\
-             to compare it with another one: heapledger diff {} OTHER.hl",
-            shown(file(at))
-        )),
+        Error::SegmentsBesideTotals(at) => {
+            cannot(at, error).hint("merge the segments first, and the recording that this makes with the others")
+        }
+        Error::TotalsMissing(at) => cannot(at, error).hint("merge the others without it"),
         Error::SegmentTwice { at, .. } => cannot(at, error).hint("name each segment once"),
         Error::SegmentMissing { before, at, number } => {
             let mut files = consecutive(arguments, recordings, at);

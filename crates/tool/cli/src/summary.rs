@@ -174,6 +174,13 @@ struct SessionJson {
     #[serde(flatten)]
     counts: CountsJson,
     complete: bool,
+    /// The least that can have been live at once, of a recording that is merged from totals:
+    /// `bytes_live_max` and
+    /// `blocks_live_max` are the most then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_live_max_least: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_live_max_least: Option<u64>,
     /// At which rates blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
@@ -245,9 +252,12 @@ fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> 
     let footer = recording.footer();
     let session = recording.session();
     let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
+    let peak_least = footer.and_then(|footer| footer.peak_least);
     SessionJson {
         counts: CountsJson::new(&totals.counts),
         complete: recording.complete(),
+        bytes_live_max_least: peak_least.map(|least| least.bytes.0),
+        blocks_live_max_least: peak_least.map(|least| least.blocks.0),
         sampling: rates_json(recording),
         recounted: totals.recounted,
         command: session.map_or(vec![], |session| {
@@ -358,8 +368,15 @@ fn print(
         format!("{} {unit}", sampled::with_error(count(number.0), error.blocks.0, count))
     };
     let in_blocks = blocks(counts.blocks_at_bytes_max, errors.live_at_peak);
-    let at_peak = format!("at {} in {in_blocks}", time(counts.bytes_live_max_time));
-    fact("peak", size(counts.bytes_live_max, errors.live_at_peak), at_peak);
+    let peak = size(counts.bytes_live_max, errors.live_at_peak);
+    let least = recording.footer().and_then(|footer| footer.peak_least);
+    match least {
+        Some(least) => {
+            let note = format!("in {in_blocks}, at least {} [{}]", bytes(least.bytes.0), Code::PeakBounds);
+            fact("peak, at most", peak, note);
+        }
+        None => fact("peak", peak, format!("at {} in {in_blocks}", time(counts.bytes_live_max_time))),
+    }
     let in_blocks = format!("in {}", blocks(counts.blocks_live_end, errors.live_end));
     fact("live at the end", size(counts.bytes_live_end, errors.live_end), in_blocks);
     let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
@@ -393,7 +410,9 @@ fn print(
     if let Some(told) = unseen::told(recording) {
         fact("unseen", String::new(), told);
     }
-    fact("most blocks at once", count(counts.blocks_live_max.0), String::new());
+    let blocks_least = least.filter(|least| least.blocks != counts.blocks_live_max);
+    let note = blocks_least.map_or(String::new(), |least| format!("at most, at least {}", count(least.blocks.0)));
+    fact("most blocks at once", count(counts.blocks_live_max.0), note);
     fact("threads", count(counts.threads), String::new());
     stacks(&counts.stacks, &mut fact);
     declared.tell(&mut fact);

@@ -1030,6 +1030,7 @@ impl Collector {
                 program_cpu_ns: end.program_cpu_ns,
                 program_wall_ns: Some(end.program_wall_ns),
             },
+            peak_least: None,
         };
         writer.send(Job::Finish(Box::new(footer)));
         let (written, failure) = match writer.end() {

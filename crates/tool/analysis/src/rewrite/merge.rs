@@ -7,14 +7,27 @@ use heapledger_core::Bytes;
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Departure,
     Error as RecordingError, Footer, ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample,
-    Module, ModuleId, Node, Pause, Place, Record, Recording, RunCosts, Sampling, Session, Text, TextId, Thread, Time,
+    Module, ModuleId, Node, Pause, Place, Record, Recording, RunCosts, Sample, Sampling, Session, Site, Text, TextId,
+    Thread, Time,
 };
 
 use super::segments::{self, Joined, Repeated};
+use super::totals::{self, Totals};
 use super::{Draft, Error};
 
-/// Writes the recordings side by side into one draft, to be [counted](Draft::count_and_finish): with the footer to finish
-/// it with and, of each recording, what could not be read beyond what opening the recordings found.
+/// The outcome of [`merge`], which has written a draft.
+#[derive(Debug)]
+pub struct Merged {
+    /// The footer to finish the draft with.
+    pub footer: Footer,
+    /// True if the draft has all totals: it is to be [finished](Draft::finish). If not, it is to be
+    /// [counted](Draft::count_and_finish).
+    pub is_counted: bool,
+    /// Of each recording, what could not be read beyond what opening it found.
+    pub damage: Vec<Vec<Damage>>,
+}
+
+/// Writes the recordings side by side into one draft.
 ///
 /// Consecutive segments of a session become one recording first, in whatever order they are given: one that has all that
 /// happened from the beginning of the earliest on.
@@ -23,23 +36,23 @@ use super::{Draft, Error};
 /// modules are numbered anew; modules with the same path and build id are one, and so are equal texts. Pids stay as they
 /// are, so two processes may have the same. A pause in one of them is one of all. Chunks of a newer version are left out.
 ///
-/// Fails if a segment is missing between others, for several sessions of which one begins in mid-run, and for recordings
-/// without events.
-pub fn merge<W: Write>(
-    recordings: &[&Recording<'_>],
-    draft: &mut Draft<W>,
-) -> Result<(Footer, Vec<Vec<Damage>>), Error> {
-    let is_without_events = |recording: &&Recording<'_>| recording.session().is_some_and(|session| session.totals_only);
-    if let Some(at) = recordings.iter().position(is_without_events) {
-        return Err(Error::WithoutEvents(at));
-    }
+/// If one of them has no events, so has the new one: the totals of all are added up, and where that
+/// does not tell how much was live at once, the footer has [bounds](Footer::peak_least).
+///
+/// Fails if a segment is missing between others, for several sessions of which one begins in
+/// mid-run, for segments beside a recording without events, and for one of these whose end is
+/// missing.
+pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> Result<Merged, Error> {
     let sessions = segments::by_session(recordings)?;
+    let is_without_events = |recording: &&Recording<'_>| recording.session().is_some_and(|session| session.totals_only);
+    let totals_only = recordings.iter().any(is_without_events);
     let begins_in_mid_run = |joined: &&Joined<'_, '_>| joined.begins() > Time(0);
     if let Some(joined) = sessions.iter().find(begins_in_mid_run)
         && sessions.len() > 1
     {
         return Err(Error::BeginsInMidRun(joined.segments[0].0));
     }
+    let totals = if totals_only { Some(totals_of(&sessions)?) } else { None };
     let start = |joined: &Joined<'_, '_>| joined.first().session().map_or(0, |session| session.start_unix_ns);
     let first = sessions.iter().min_by_key(|joined| start(joined));
     let earliest = first.map_or(0, start);
@@ -55,7 +68,7 @@ pub fn merge<W: Write>(
         };
         let samples = recordings.iter().any(|recording| recording.is_sample());
         draft.begin(samples);
-        records.push(Record::Session(Session { options, samples, part: 0, ..session.clone() }));
+        records.push(Record::Session(Session { options, samples, part: 0, totals_only, ..session.clone() }));
     }
     let mut known = Known::default();
     let mut images = 0;
@@ -83,21 +96,36 @@ pub fn merge<W: Write>(
     let mut damage = vec![Vec::new(); recordings.len()];
     for source in &sources {
         source.copy(draft, &mut damage)?;
+        if !totals_only {
+            source.copy_events(draft, &mut damage)?;
+        }
         footer.time = footer.time.max(source.time(source.end()));
         for own in source.recordings().filter_map(|recording| recording.footer()) {
             footer.costs = sum(footer.costs, own.costs);
         }
+    }
+    if let Some(totals) = totals {
+        totals::write(&sources, totals, &mut footer, draft, &mut damage)?;
     }
     let is_whole = |recording: &&Recording<'_>| recording.complete();
     footer.complete = recordings.iter().all(is_whole) && damage.iter().all(Vec::is_empty);
     if let [source] = &sources[..] {
         footer.exit = source.joined.last().footer().and_then(|own| own.exit);
     }
-    Ok((footer, damage))
+    Ok(Merged { footer, is_counted: totals_only, damage })
+}
+
+/// Returns the totals of each session, none of which may have several segments.
+fn totals_of(sessions: &[Joined<'_, '_>]) -> Result<Vec<Totals>, Error> {
+    let of = |joined: &Joined<'_, '_>| match joined.segments[..] {
+        [(at, recording)] => Totals::of(at, recording),
+        _ => Err(Error::SegmentsBesideTotals(joined.segments[0].0)),
+    };
+    sessions.iter().map(of).collect()
 }
 
 /// A session on its way into another recording.
-struct Source<'r, 'a> {
+pub(super) struct Source<'r, 'a> {
     joined: &'r Joined<'r, 'a>,
     starts: Vec<&'r ImageStart>,
     /// Nanoseconds to add to its times.
@@ -181,7 +209,8 @@ impl<'r, 'a> Source<'r, 'a> {
         self.joined.recordings()
     }
 
-    fn time(&self, time: Time) -> Time {
+    /// Returns a time of the session in the new recording.
+    pub(super) fn time(&self, time: Time) -> Time {
         Time(time.0.saturating_add(self.shift))
     }
 
@@ -197,8 +226,30 @@ impl<'r, 'a> Source<'r, 'a> {
         Node { module: self.module(node.module), offset, ..*node }
     }
 
-    fn counts(&self, counts: &Counts) -> Counts {
+    /// Returns totals with the time that they have in the new recording.
+    pub(super) fn counts(&self, counts: &Counts) -> Counts {
         Counts { bytes_live_max_time: self.time(counts.bytes_live_max_time), ..*counts }
+    }
+
+    /// Returns the number of an image in the new recording.
+    pub(super) fn image(&self, old: ImageId) -> ImageId {
+        self.images[&old]
+    }
+
+    /// Returns the sites and the timeline that the recorder left of an image.
+    pub(super) fn recorded_rows(&self, image: ImageId, damage: &mut Vec<Damage>) -> (Vec<Site>, Vec<Sample>) {
+        let recording = self.joined.first();
+        let (sites, timeline) = (recording.sites(image), recording.image_timeline(image));
+        damage.extend(sites.damage);
+        damage.extend(timeline.damage);
+        (sites.rows, timeline.rows)
+    }
+
+    /// Returns the time in which it may have had blocks, in the new recording. A process of which
+    /// no end was recorded has them from then on.
+    pub(super) fn span(&self) -> (Time, Time) {
+        let runs_on = self.starts.iter().any(|start| self.joined.image_end(start.image).is_none());
+        (self.time(Time(0)), if runs_on { Time(u64::MAX) } else { self.time(self.end()) })
     }
 
     /// When it ended, by its own clock.
@@ -247,7 +298,8 @@ impl<'r, 'a> Source<'r, 'a> {
         }));
     }
 
-    /// `damage` has a list for each of all recordings.
+    /// Copies all but events, checkpoints and totals. `damage` has a list for each of all
+    /// recordings.
     fn copy<W: Write>(&self, draft: &mut Draft<W>, damage: &mut [Vec<Damage>]) -> Result<(), Error> {
         for &start in &self.starts {
             let image = self.images[&start.image];
@@ -263,7 +315,7 @@ impl<'r, 'a> Source<'r, 'a> {
             samples.sort_by_key(|sample| sample.time);
             draft.put(|compressor| MemoryEncoder::encode(image, &samples, compressor))?;
         }
-        self.copy_events(draft, damage)
+        Ok(())
     }
 
     /// Copies events and checkpoints. Those of a segment count from its beginning, and the marks with which it begins

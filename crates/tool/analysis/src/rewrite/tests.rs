@@ -23,9 +23,14 @@ fn merged(parts: &[&Recording<'_>]) -> Vec<u8> {
     draft.flush().expect("a draft");
     let mut bytes = Vec::new();
     let mut draft = Draft::new(&mut bytes);
-    let (footer, damage) = merge(parts, &mut draft).expect("a draft");
+    let Merged { footer, is_counted, damage } = merge(parts, &mut draft).expect("a draft");
     assert!(damage.iter().all(Vec::is_empty), "{damage:?}");
-    draft.count_and_finish(&Recording::open(&so_far).expect("a draft"), footer, &mut |_, _| ()).expect("a recording");
+    let so_far = Recording::open(&so_far).expect("a draft");
+    match is_counted {
+        true => draft.finish(&footer).map(drop),
+        false => draft.count_and_finish(&so_far, footer, &mut |_, _| ()).map(drop),
+    }
+    .expect("a recording");
     bytes
 }
 
@@ -62,6 +67,54 @@ proptest! {
         let both = Recording::open(&bytes).unwrap();
         prop_assert!(!both.complete() && both.footer().is_some());
         prop_assert_eq!(totals(&both).counts, found.counts);
+    }
+
+    #[test]
+    fn totals_of_merged_sessions_add_up(one in steps(80), two in steps(80)) {
+        let ((one, ..), (two, unfinished, _)) = (write(&one), write(&two));
+        let (nothing, cut) = (without_events(true), without_events(false));
+        let [one, two, unfinished, nothing, cut] =
+            [&one, &two, &unfinished, &nothing, &cut].map(|part| Recording::open(part).unwrap());
+        let exact = merged(&[&one, &two]);
+        let exact = Recording::open(&exact).unwrap();
+        let expected = totals(&exact);
+        for last in [&two, &unfinished] {
+            let bytes = merged(&[&one, &nothing, last]);
+            let sum = Recording::open(&bytes).unwrap();
+            prop_assert!(sum.session().unwrap().totals_only && sum.verify().is_empty());
+            prop_assert_eq!(sum.complete(), last.complete());
+            let found = totals(&sum);
+            prop_assert_eq!(&found.processes, &expected.processes);
+            // All is exact but the peak, which lies between the bounds.
+            let upper = Counts {
+                bytes_live_max: found.counts.bytes_live_max,
+                bytes_live_max_time: found.counts.bytes_live_max_time,
+                blocks_at_bytes_max: found.counts.blocks_at_bytes_max,
+                blocks_live_max: found.counts.blocks_live_max,
+                ..expected.counts
+            };
+            prop_assert_eq!(found.counts, upper);
+            let most = Live { bytes: upper.bytes_live_max, blocks: upper.blocks_live_max };
+            let least = sum.footer().unwrap().peak_least.unwrap_or(most);
+            prop_assert!((least.bytes..=most.bytes).contains(&expected.counts.bytes_live_max));
+            prop_assert!((least.blocks..=most.blocks).contains(&expected.counts.blocks_live_max));
+            // The bounds outlive another merge.
+            let again = merged(&[&sum, &nothing]);
+            let again = Recording::open(&again).unwrap();
+            prop_assert_eq!(again.footer().unwrap().peak_least, sum.footer().unwrap().peak_least);
+            for moment in [Moment::End, Moment::Total, Moment::Peak] {
+                let [of_sum, of_exact] = [&sum, &exact].map(|recording| {
+                    let mut names = Names::new(recording, Symbolizer::new(Options::default()));
+                    Profile::load(&mut names, &Selection::at(moment), &mut |_, _| ()).unwrap().whole
+                });
+                match moment {
+                    Moment::Peak => prop_assert_eq!(of_sum.bytes, most.bytes),
+                    _ => prop_assert_eq!(of_sum, of_exact),
+                }
+            }
+        }
+        let refused = merge(&[&one, &cut], &mut Draft::new(Vec::new()));
+        prop_assert!(matches!(refused, Err(Error::TotalsMissing(1))), "{:?}", refused);
     }
 
     #[test]
@@ -259,6 +312,19 @@ proptest! {
             let _ = overview(&Recording::open(&bytes).unwrap(), &mut |_, _| ());
         }
     }
+}
+
+/// A session of which nothing is known but that it has totals only; without its end they are
+/// missing.
+fn without_events(has_end: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut draft = Draft::new(&mut bytes);
+    draft.records(&[Record::Session(Session { totals_only: true, ..Session::default() })]).unwrap();
+    match has_end {
+        true => draft.finish(&Footer { complete: true, ..Footer::default() }).map(drop).unwrap(),
+        false => draft.flush().unwrap(),
+    }
+    bytes
 }
 
 /// A session with marks of memory reporters at its blocks.

@@ -15,8 +15,10 @@ use crate::args::{Input, Range, Symbols, Target};
 ///
 /// Segments of one session (`record --rotate`), in any order, become one
 /// recording again. It begins with the earliest of them; none may be missing
-/// between two others. Recordings without events (`record --aggregate`) cannot
-/// be merged: their totals do not tell how much all had live at once.
+/// between two others. If a recording has no events (`record --aggregate`), the
+/// new one has none: totals and what is live at the end add up. The peak of
+/// those that ran at the same time is the sum of theirs, which is the most
+/// that it can have been; `summary` shows the least, too.
 ///
 ///     $ heapledger merge -o both.hl client.hl server.hl
 ///     $ heapledger merge -o app.hl app.*.hl

@@ -138,24 +138,6 @@ fn totals_without_events() {
     }
 }
 
-/// Totals do not tell how much several recordings had live at once.
-#[test]
-fn totals_are_not_merged() {
-    let scratch = Scratch::new();
-    let (_, totals) = Job::fixture("mix", "100").option("--aggregate").recorded(&scratch);
-    let (_, full) = Job::fixture("mix", "100").recorded(&scratch);
-    let merged = scratch.file("merged.hl");
-    for other in [&totals, &full] {
-        let files = [other, &totals].map(|recording| recording.path.as_os_str());
-        let line = ["merge".as_ref(), "-o".as_ref(), merged.as_os_str()].into_iter().chain(files);
-        let refused = heapledger(line);
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status == exited(2) && refused.stdout.is_empty() && !merged.exists(), "{refused:?}");
-        assert!(told.contains("error[HL0090]") && told.contains("had live at once cannot be told"), "{told}");
-        assert!(told.contains("hint: it was made without events") && told.contains("heapledger diff"), "{told}");
-    }
-}
-
 /// What differs from run to run, or says how it was recorded.
 const UNSTEADY: [&str; 4] = ["costs", "duration_seconds", "bytes_live_max_time_seconds", "processes"];
 

@@ -38,6 +38,49 @@ fn made(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Recordi
     Recording::open(output.to_owned())
 }
 
+/// Recordings without events are one, with the same totals; the peak is exact if they did not run
+/// at once.
+#[test]
+fn totals_are_merged() {
+    let scratch = Scratch::new();
+    let job = || Job::fixture("forks", "10");
+    let [one, two] = [0, 1].map(|_| job().option("--aggregate").recorded(&scratch).1);
+    let (_, full) = job().recorded(&scratch);
+    assert!(one.processes().len() > 1, "{one:?}");
+    let parts = [&one, &two, &full];
+    let merged = made("merge", &[], &scratch.file("merged.hl"), &parts.map(|part| &*part.path));
+    merged.assert_whole().assert_adds_up();
+    assert_eq!(merged.ask("info", &[])["totals_only"], true);
+    for name in SUMS {
+        let sum: i64 = parts.iter().map(|part| part.total(name)).sum();
+        assert_eq!(merged.total(name), sum, "{name}: {merged:?}\nof {parts:?}");
+        let in_processes: i64 = merged.processes().iter().map(|process| number(process, name)).sum();
+        assert_eq!(in_processes, sum, "{name}: {merged:?}");
+    }
+    assert_eq!(merged.summary["bytes_live_max_least"], Value::Null, "one after the other: {merged:?}");
+    let peak = parts.map(|part| part.total("bytes_live_max")).into_iter().max();
+    assert_eq!(Some(merged.total("bytes_live_max")), peak, "{merged:?}");
+
+    // A recording beside itself ran at the same time.
+    let output = scratch.file("twice.hl");
+    let outcome = make("merge", &[], &output, &[&one.path, &one.path]);
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(outcome.status.success() && told.contains("warning[HL0078]: at least"), "{outcome:?}");
+    let twice = Recording::open(output);
+    twice.assert_adds_up();
+    for (bound, least) in [("bytes_live_max", "bytes_live_max_least"), ("blocks_live_max", "blocks_live_max_least")] {
+        assert_eq!(twice.total(bound), 2 * one.total(bound), "{twice:?}");
+        assert_eq!(twice.total(least), one.total(bound), "{twice:?}");
+    }
+    let table = heapledger(["summary".as_ref(), twice.path.as_os_str()]).text();
+    assert!(table.contains("peak, at most") && table.contains("[HL0078]"), "{table}");
+    for options in [&["--total"][..], &["--at", "end"], &[]] {
+        let options = [&["--by", "stack", "-n", "0"], options].concat();
+        let doubled = figures(&one.ask("top", &options)).into_iter().map(|(bytes, blocks)| (2 * bytes, 2 * blocks));
+        assert_eq!(figures(&twice.ask("top", &options)), doubled.collect::<Vec<_>>(), "{options:?}");
+    }
+}
+
 /// What each verb says: that it says something is checked here, what, by who asks.
 fn answers(recording: &Recording) -> Vec<Value> {
     let top = ["function", "site", "module", "thread", "size"];
