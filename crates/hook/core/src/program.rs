@@ -41,6 +41,8 @@ pub enum Obstacle {
     Silent = 74,
     /// It starts in a sandbox, which could kill it for the recorder's system calls.
     Sandbox = 77,
+    /// It belongs to another session: that of a Heapledger which was started in this one.
+    OtherSession = 93,
 }
 
 /// Whether a file with this mode, owner and group runs with rights that a caller with this user and group has not: then

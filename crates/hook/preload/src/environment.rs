@@ -228,7 +228,7 @@ impl Added {
             }
         });
         if is_anothers {
-            return Err(Outlook::Unwatched);
+            return Err(taken.session().map_or(Outlook::Unwatched, |_| Outlook::Leaves(Obstacle::OtherSession)));
         }
         added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
         Ok(added)

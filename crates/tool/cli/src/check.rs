@@ -31,7 +31,7 @@ const UNVERIFIED_MAX: usize = 8;
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "check", "it will run without checks", arguments.quiet)?;
-    nested::say(&arguments.command, &target, "checked", arguments.quiet);
+    nested::say("check", arguments.quiet);
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);

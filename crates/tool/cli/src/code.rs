@@ -459,7 +459,6 @@ codes! {
         remedy: "Turn the sandbox off for the recording, where the program has an option for it: \
                  `MAN_DISABLE_SECCOMP=1 man …`, `chromium --no-sandbox`.",
     }
-
     /// The peak of several sessions is known within bounds
     PeakBounds = 78 {
         cause: "The recording is merged from several, at least one of which has totals only (`record --aggregate`), and they ran \
@@ -469,6 +468,7 @@ codes! {
         remedy: "Record without `--aggregate`, and merge those. `heapledger summary FILE` shows both bounds (`--json`: \
                  bytes_live_max_least, blocks_live_max_least), and each process with its own exact peak.",
     }
+
     // ------------------------------------------------------------------------------------------ the command
 
     /// The command line makes no sense
@@ -491,10 +491,10 @@ codes! {
     }
     /// The program is Heapledger itself
     Nested = 93 {
-        cause: "The command is `heapledger record`, `check` or `run`. That one starts programs in a session of its own, and a \
-                program belongs to one session: the innermost.",
+        cause: "A `heapledger record`, `check` or `run` was started under another one, by a shell, say. It starts programs in a \
+                session of its own, and a program belongs to one session: the innermost.",
         consequence: "Of the inner `heapledger` its own allocations are seen, and the programs that it starts are seen by it \
-                      alone: they are in its recording or report, and in none around it.",
+                      alone: they are in its recording or report. A recording around it lists them as unrecorded.",
         remedy: "Leave out the outer one: `heapledger record -- COMMAND`. To check and record a program, run it twice.",
     }
     /// The file is there already

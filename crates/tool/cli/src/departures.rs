@@ -91,7 +91,9 @@ pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
 /// Says at the end of `record` what ran unrecorded, and which of the recorded programs allocate elsewhere, but for the
 /// one that was launched.
 pub(crate) fn tell_of(outcome: &Outcome, launched: &Target) {
-    let groups = grouped(&outcome.departures);
+    let mut groups = grouped(&outcome.departures);
+    // The other heapledger has said so itself.
+    groups.retain(|group| group.first().is_none_or(|first| first.reason != Code::Nested as u32));
     for group in groups.iter().take(WARNINGS_MAX) {
         let Some(first) = group.first() else { continue };
         let (path, reason) = (path(first), reason(first.reason));
@@ -169,6 +171,7 @@ fn reason(number: u32) -> &'static str {
         Code::NoRoom => "no room for the recorder (see `ulimit -v`)",
         Code::Silent => "it never reached the recorder",
         Code::Sandboxed => "started in a sandbox",
+        Code::Nested => "seen by another heapledger alone, which was started here",
         _ => explanation.title(),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     }
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     say(&target, "record", "it will not be recorded", arguments.quiet)?;
-    nested::say(&arguments.command, &target, "recorded", arguments.quiet);
+    nested::say("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
 
     let mut options = Options::new(arguments.command.clone(), LIBRARY);

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     if !hooks.is_empty() {
         let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
         say(&target, "run with hooks", "it will run without hooks", arguments.quiet)?;
-        nested::say(&arguments.command, &target, "run with hooks", arguments.quiet);
+        nested::say("run", arguments.quiet);
     }
     match collect::run(&arguments.command, LIBRARY, &hooks).map_err(failure)? {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),

@@ -72,6 +72,7 @@ pub use control::{Request, Running, Status};
 pub use error::Error;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use run::{check, run};
+pub use session::is_observed;
 pub use unix::die_by;
 
 /// What to record, and how.

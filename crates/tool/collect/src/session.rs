@@ -172,6 +172,26 @@ impl Drop for Library {
 const DIRECTORY_PREFIX: &str = "heapledger-";
 const FILE_NAME: &str = "libheapledger.so";
 
+/// Returns true if a private directory has this name.
+fn is_directory_name(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(DIRECTORY_PREFIX.as_bytes());
+    digits.is_some_and(|digits| digits.len() == NAME_LENGTH && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Returns true if this process itself has the library of a `heapledger record`, `check` or `run`.
+pub fn is_observed() -> bool {
+    // The library takes what loaded it out of the environment.
+    let Ok(maps) = std::fs::read("/proc/self/maps") else { return false };
+    maps.split(|&byte| byte == b'\n').any(maps_library)
+}
+
+/// Returns true if a line of `/proc/PID/maps` is about a library in a private directory.
+fn maps_library(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b" (deleted)").unwrap_or(line);
+    let mut names = line.rsplit(|&byte| byte == b'/');
+    names.next() == Some(FILE_NAME.as_bytes()) && names.next().is_some_and(is_directory_name)
+}
+
 /// Takes the lock of a private directory, if nobody has it.
 fn lock(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -189,8 +209,7 @@ fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.take(ENTRIES_MAX).flatten() {
         let name = entry.file_name();
-        let digits = name.as_bytes().strip_prefix(DIRECTORY_PREFIX.as_bytes());
-        if !digits.is_some_and(|digits| digits.len() == NAME_LENGTH && digits.iter().all(u8::is_ascii_hexdigit)) {
+        if !is_directory_name(name.as_bytes()) {
             continue;
         }
         let Ok(metadata) = entry.metadata() else { continue };

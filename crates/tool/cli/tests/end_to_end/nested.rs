@@ -62,6 +62,17 @@ fn the_inner_one_records() {
         outer.total("allocations") > 0 && programs(&outer).all(|command| command.starts_with(HEAPLEDGER)),
         "{outer:?}"
     );
+    assert_lists_another_sessions(&outer);
+}
+
+/// What left for the session of the inner one is in the recording of the outer one.
+#[track_caller]
+fn assert_lists_another_sessions(outer: &Recording) {
+    let list = outer.summary["unrecorded"].as_array().unwrap();
+    assert!(
+        list.iter().any(|one| one["code"] == "HL0093" && one["path"].as_str().unwrap().ends_with("/sh")),
+        "{list:?}"
+    );
 }
 
 #[test]
@@ -89,10 +100,20 @@ fn through_other_programs() {
     let truth = allocations(&alone.path);
     let inner_file = scratch.file("inner.hl");
     for around in ["sh -c", "env A=B sh -c", "exec sh -c"] {
-        let inner = Job::shell(&line()).option("-f").recording_words(&inner_file).replace('\'', r"'\''");
-        let (outcome, outer) = Job::shell(&format!("{around} '{inner}'")).recorded(&scratch);
+        let inner = Job::shell(&line()).option("-f").with_report().recording_words(&inner_file).replace('\'', r"'\''");
+        let line = format!("{around} '{inner}'");
+        let is_said = |outcome: &Outcome| {
+            let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+            assert_eq!(told.matches("warning[HL0093]: ").count(), 1, "{around}: {told}");
+        };
+        let checked = heapledger(["check", "--", "sh", "-c", &line]);
+        assert_eq!((checked.status, allocations(&inner_file)), (exited(7), truth), "{around}: {checked:?}");
+        is_said(&checked);
+        let (outcome, outer) = Job::shell(&line).recorded(&scratch);
         assert_eq!(outcome.status, exited(7), "{outcome:?}");
         assert_eq!(allocations(&inner_file), truth, "{around}: {outcome:?}");
+        is_said(&outcome);
+        assert_lists_another_sessions(&outer);
         outer.assert_whole();
         assert!(!programs(&outer).any(|command| command.ends_with("/mix 100")), "{around}: {outer:?}");
     }
