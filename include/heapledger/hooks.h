@@ -32,7 +32,9 @@
  * A library may also define heapledger_hook_exec_begins and heapledger_hook_exec_failed, without arguments: they are
  * called before the process becomes another program, and when it has not. And it may define
  * heapledger_hook_library_unseen(uint64_t reason, const char *path): the program opens a library whose calls of the
- * allocator no hook sees, in a namespace of its own (1) or past a library that wraps the allocator (2). Of four
+ * allocator no hook sees, in a namespace of its own (1) or past a library that wraps the allocator (2). And
+ * heapledger_hook_sandbox_begins and heapledger_hook_sandbox_refused, without arguments: they are called before the
+ * program puts itself in a sandbox (seccomp), where a system call of a hook could kill it, and when it has not. Of four
  * libraries they are called.
  *
  * Order. By the tables' `order`, ascending; where that is equal, by who was installed first, the first time. Of

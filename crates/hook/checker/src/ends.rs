@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use heapledger_checks::{self as checks, Care};
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::lock::Lock;
-use heapledger_core::sys;
+use heapledger_core::{sandbox, sys};
 use heapledger_loader::{Objects, Scope};
 
 use crate::file::{self, End};
@@ -67,9 +67,9 @@ extern "C" fn begin_child() {
     begin();
 }
 
-/// True in the process that the file is for.
+/// True in the process that the file is for, unless it is in a sandbox.
 fn is_own() -> bool {
-    checks::is_running() && PROCESS.load(Ordering::Acquire) == sys::process_id()
+    !sandbox::is_entered() && checks::is_running() && PROCESS.load(Ordering::Acquire) == sys::process_id()
 }
 
 /// Looks at the live blocks, and says so, before this end of the process. To be called with `LOOKING` locked.
@@ -93,6 +93,31 @@ pub(crate) fn look_for_now(end: End) {
     }
 }
 
+/// Looks at the live blocks for the last time, and gives the signals back: from here on no system
+/// call is made.
+pub(crate) fn confine() {
+    if is_own() {
+        sys::without_signals(|| {
+            let _guard = LOOKING.lock();
+            if checks::has_seen_blocks() || !IS_WRAPPED.load(Ordering::Relaxed) {
+                checks::look(Care::Plain);
+            }
+            file::confine();
+        });
+        FATAL.into_iter().for_each(uninstall);
+    }
+    sandbox::enter();
+}
+
+/// Takes back one [`confine`], which the kernel has refused.
+pub(crate) fn go_on_unconfined() {
+    sandbox::refused();
+    if is_own() {
+        FATAL.into_iter().for_each(install);
+        file::begin();
+    }
+}
+
 /// Takes back that this is the end of the process: it goes on.
 pub(crate) fn go_on() {
     if is_own() {
@@ -111,6 +136,10 @@ struct KernelAction {
     mask: u64,
 }
 
+impl KernelAction {
+    const DEFAULT: KernelAction = KernelAction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+}
+
 /// `struct sigaction` of the C library.
 #[derive(Debug)]
 #[repr(C)]
@@ -125,8 +154,7 @@ pub struct Action {
 fn install(signal: c_int) {
     const SA_SIGINFO: u64 = 4;
     const SA_RESTORER: u64 = 0x0400_0000;
-    let mut now = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-    if !kernel_action(signal, None, Some(&mut now)) || now.handler != SIG_DFL {
+    if sandbox::is_entered() || handler_of(signal) != Some(SIG_DFL) {
         return;
     }
     // On the thread's own stack: an alternative one may be too small for us.
@@ -137,6 +165,19 @@ fn install(signal: c_int) {
         mask: u64::MAX,
     };
     kernel_action(signal, Some(&ours), None);
+}
+
+/// Puts the default action where our handler is.
+fn uninstall(signal: c_int) {
+    if handler_of(signal).is_some_and(is_ours) {
+        kernel_action(signal, Some(&KernelAction::DEFAULT), None);
+    }
+}
+
+/// Returns the handler that the kernel has for a signal.
+fn handler_of(signal: c_int) -> Option<usize> {
+    let mut now = KernelAction::DEFAULT;
+    kernel_action(signal, None, Some(&mut now)).then_some(now.handler)
 }
 
 fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> bool {
@@ -160,8 +201,7 @@ unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_voi
         mem::forget(LOOKING.lock());
         look(End::Signal, Care::Readable);
     }
-    let default = KernelAction { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-    kernel_action(signal, Some(&default), None);
+    kernel_action(signal, Some(&KernelAction::DEFAULT), None);
     let (process, thread) = (sys::process_id() as usize, sys::thread_id() as usize);
     // SAFETY: queues a signal to this thread, with the details that the kernel has handed to us.
     let queued = unsafe { syscall(nr::RT_TGSIGQUEUEINFO, [process, thread, signal as usize, details as usize, 0, 0]) };

@@ -13,10 +13,12 @@
 //! end BEYOND MISSED
 //! looked exit|exec|signal
 //! stopped REASON LIBRARY
+//! confined
 //! unchecked
 //! ```
 //!
-//! After the last `begun` there is a `looked` if the live blocks were looked at when the process ended.
+//! After the last `begun` there is a `looked` if the live blocks were looked at when the process
+//! ended, or a `confined` if nothing was written any more because it had put itself in a sandbox.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -26,7 +28,7 @@ use heapledger_checks::Call;
 use heapledger_checks::report::{self, Kind, Report};
 use heapledger_core::arch::{self, nr, syscall};
 use heapledger_core::print::Printer;
-use heapledger_core::{StackId, sys};
+use heapledger_core::{StackId, sandbox, sys};
 
 use crate::object::Object;
 
@@ -57,6 +59,9 @@ pub(crate) fn find() -> bool {
 /// The file, open to be added to; `None` where it cannot be.
 fn open() -> Option<i32> {
     const O_WRONLY_CREAT_APPEND_CLOEXEC: usize = 1 | 0o100 | 0o2000 | 0o2000000;
+    if sandbox::is_entered() {
+        return None;
+    }
     let mut path = Path { bytes: [0; PATH_MAX], length: 0 };
     for byte in DIRECTORY.iter().take(LENGTH.load(Ordering::Acquire)) {
         path.push(byte.load(Ordering::Relaxed));
@@ -202,6 +207,15 @@ pub(crate) fn stop(reason: u64, library: &CStr) {
         chunk.valid().split('\n').try_for_each(|part| out.write_str(part)).unwrap_or(());
     }
     let _ = writeln!(out);
+    out.finish();
+    sys::close(fd);
+}
+
+/// Nothing is reported any more: the program enters a sandbox.
+pub(crate) fn confine() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = writeln!(out, "confined");
     out.finish();
     sys::close(fd);
 }

@@ -81,6 +81,18 @@ pub extern "C" fn heapledger_hook_exec_failed() {
     ends::go_on();
 }
 
+/// Called before the program puts itself in a sandbox, where a system call of ours could kill it.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_sandbox_begins() {
+    ends::confine();
+}
+
+/// Called when it has not, after all.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_sandbox_refused() {
+    ends::go_on_unconfined();
+}
+
 /// Runs after `main`, and after what the program has asked to be run.
 extern "C" fn destructor() {
     ends::look_for_now(file::End::Exit);

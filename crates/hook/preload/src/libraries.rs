@@ -11,9 +11,12 @@ use heapledger_family::next::Objects;
 /// `heapledger_hook_init`: see include/heapledger/hooks.h.
 type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
 
-/// Functions of hook libraries that are to be called around an exec: before, and when it has failed. Those of the first
-/// libraries that have them.
-static AROUND_EXEC: [[AtomicUsize; 2]; 4] = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
+/// Pairs of functions of hook libraries: to be called before something, and when it has failed.
+/// Those of the first libraries that have them.
+type Around = [[AtomicUsize; 2]; 4];
+
+static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
+static AROUND_SANDBOX: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 
 /// Functions of hook libraries that are told of libraries whose calls are not seen.
 static UNSEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -32,19 +35,30 @@ pub(crate) fn unseen(reason: u64, path: &CStr) {
 
 /// Calls an exec function, and what hook libraries want called around it.
 pub(crate) fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
-    let call = |index: usize| {
-        for functions in &AROUND_EXEC {
-            let address = functions.get(index).map_or(0, |function| function.load(Ordering::Acquire));
-            // SAFETY: 0, or a function that a hook library says is of this type, by its name.
-            if let Some(function) = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(address) } {
-                function();
-            }
-        }
-    };
-    call(0);
+    call(&AROUND_EXEC, 0);
     let failed = exec();
-    call(1);
+    call(&AROUND_EXEC, 1);
     failed
+}
+
+/// Calls what hook libraries want called before the program enters a sandbox.
+pub(crate) fn sandbox_begins() {
+    call(&AROUND_SANDBOX, 0);
+}
+
+/// Calls what hook libraries want called when the program has not entered it.
+pub(crate) fn sandbox_refused() {
+    call(&AROUND_SANDBOX, 1);
+}
+
+fn call(around: &Around, index: usize) {
+    for functions in around {
+        let address = functions.get(index).map_or(0, |function| function.load(Ordering::Acquire));
+        // SAFETY: 0, or a function that a hook library says is of this type, by its name.
+        if let Some(function) = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(address) } {
+            function();
+        }
+    }
 }
 
 /// Has each library install its hooks, in the order of the paths. What they say is theirs: a library that installs
@@ -63,12 +77,16 @@ pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Object
         if let Some(place) = UNSEEN.iter().find(|place| unseen != 0 && place.load(Ordering::Relaxed) == 0) {
             place.store(unseen, Ordering::Release);
         }
-        let around =
-            [c"heapledger_hook_exec_begins", c"heapledger_hook_exec_failed"].map(|name| objects.lookup_at(path, name));
-        if around != [0; 2]
-            && let Some(places) = AROUND_EXEC.iter().find(|[before, _]| before.load(Ordering::Relaxed) == 0)
-        {
-            places.iter().zip(around).for_each(|(place, address)| place.store(address, Ordering::Release));
+        for (around, names) in [
+            (&AROUND_EXEC, [c"heapledger_hook_exec_begins", c"heapledger_hook_exec_failed"]),
+            (&AROUND_SANDBOX, [c"heapledger_hook_sandbox_begins", c"heapledger_hook_sandbox_refused"]),
+        ] {
+            let functions = names.map(|name| objects.lookup_at(path, name));
+            if functions != [0; 2]
+                && let Some(places) = around.iter().find(|[before, _]| before.load(Ordering::Relaxed) == 0)
+            {
+                places.iter().zip(functions).for_each(|(place, address)| place.store(address, Ordering::Release));
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use heapledger_record::hook;
 use heapledger_wire::event::code;
 
 use crate::init::with_guard;
+use crate::libraries;
 
 static PRCTL: AtomicUsize = AtomicUsize::new(0);
 static SYSCALL: AtomicUsize = AtomicUsize::new(0);
@@ -120,10 +121,12 @@ fn enter(is_strict: bool, call: impl FnOnce() -> c_long) -> c_long {
         tell();
         with_guard(hook::detach_thread);
     }
+    libraries::sandbox_begins();
     sandbox::enter();
     let answer = call();
     if answer == -1 {
         sandbox::refused();
+        libraries::sandbox_refused();
     } else if !is_strict {
         // That takes no system call.
         tell();

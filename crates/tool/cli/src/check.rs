@@ -106,12 +106,13 @@ fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Res
             "\n{processes} not searched at the end for writes past blocks that were live (killed, ended by a system call of \
              the program's own, or still running{signal}):"
         )?;
-        for Unverified { pid, name } in findings.unverified.iter().take(UNVERIFIED_MAX) {
-            writeln!(out, "    {pid}  {}", escape(name))?;
-        }
-        if let more @ 1.. = findings.unverified.len().saturating_sub(UNVERIFIED_MAX) {
-            writeln!(out, "    and {}", counted(more as u64, "more process", "more processes"))?;
-        }
+        print_processes(out, &findings.unverified)?;
+    }
+    if !findings.confined.is_empty() {
+        let processes = counted(findings.confined.len() as u64, "process", "processes");
+        let code = Code::Sandboxed;
+        writeln!(out, "\n{processes} not looked at any more after a sandbox was entered (seccomp) [{code}]:")?;
+        print_processes(out, &findings.confined)?;
     }
     for library in findings.stopped_by.iter().take(UNVERIFIED_MAX) {
         let code = Code::UnseenLibrary;
@@ -132,6 +133,16 @@ fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Res
 }
 
 /// A frame's function, and where it is.
+fn print_processes(out: &mut impl Write, processes: &[Unverified]) -> io::Result<()> {
+    for Unverified { pid, name } in processes.iter().take(UNVERIFIED_MAX) {
+        writeln!(out, "    {pid}  {}", escape(name))?;
+    }
+    if let more @ 1.. = processes.len().saturating_sub(UNVERIFIED_MAX) {
+        writeln!(out, "    and {}", counted(more as u64, "more process", "more processes"))?;
+    }
+    Ok(())
+}
+
 fn line(frame: &Frame) -> String {
     let place = match (&frame.file, frame.line, &frame.module) {
         (Some(file), Some(line), _) => format!("  {}:{line}", shortened(file)),
@@ -153,6 +164,8 @@ struct FindingsJson<'a> {
     unchecked: u64,
     /// Processes that were not searched at the end for writes past the end of live blocks.
     unverified: &'a [Unverified],
+    /// Processes that put themselves in a sandbox: from then on nothing was reported in them.
+    confined: &'a [Unverified],
     /// Libraries whose calls are not seen: after one was opened, nothing was looked at in that process.
     stopped_by: &'a BTreeSet<String>,
 }
@@ -164,6 +177,7 @@ fn json(findings: &Findings) -> FindingsJson<'_> {
         missed: findings.missed,
         unchecked: findings.unchecked,
         unverified: &findings.unverified,
+        confined: &findings.confined,
         stopped_by: &findings.stopped_by,
     }
 }

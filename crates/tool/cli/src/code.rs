@@ -455,7 +455,8 @@ codes! {
         cause: "The program has restricted its own system calls (seccomp, as `man`, sshd and browsers do). Any call of the \
                 recorder's could kill it, so the recorder makes none in it from then on.",
         consequence: "Threads that it had are recorded on. New threads, children and the programs that it starts are not, and \
-                      threads do not wait for long where there is no room: what is lost is counted.",
+                      threads do not wait for long where there is no room: what is lost is counted. Under `check` nothing \
+                      is reported any more in that process.",
         remedy: "Turn the sandbox off for the recording, where the program has an option for it: \
                  `MAN_DISABLE_SECCOMP=1 man …`, `chromium --no-sandbox`.",
     }

@@ -30,6 +30,8 @@ pub(crate) struct Findings {
     pub(crate) unchecked: u64,
     /// Processes of which the live blocks were not looked at when they ended.
     pub(crate) unverified: Vec<Unverified>,
+    /// Processes that put themselves in a sandbox: from then on nothing was reported in them.
+    pub(crate) confined: Vec<Unverified>,
     /// Libraries after whose opening nothing was reported in a process.
     pub(crate) stopped_by: BTreeSet<String>,
     /// How to get better names.
@@ -172,7 +174,11 @@ fn bytes_of(size: u64) -> String {
 impl Findings {
     /// True if all was looked at that is looked for.
     pub(crate) fn is_all(&self) -> bool {
-        self.unverified.is_empty() && self.stopped_by.is_empty() && self.missed == 0 && self.unchecked == 0
+        self.unverified.is_empty()
+            && self.confined.is_empty()
+            && self.stopped_by.is_empty()
+            && self.missed == 0
+            && self.unchecked == 0
     }
 
     /// Reads the files of the processes.
@@ -181,7 +187,7 @@ impl Findings {
         let mut names = Names::new(symbolizer(symbols));
         for file in files {
             let mut of_process: Vec<(usize, Misuse)> = Vec::new();
-            let (mut unverified, mut is_stopped) = (None, false);
+            let (mut unverified, mut is_stopped, mut is_confined) = (None, false, false);
             let mut lines = file.lines();
             while let Some(line) = lines.next() {
                 let words: Vec<&str> = line.split(' ').collect();
@@ -228,18 +234,21 @@ impl Findings {
                     }
                     ["begun", pid, ..] => {
                         let name = line.splitn(3, ' ').nth(2).unwrap_or("").to_owned();
+                        is_confined = false;
                         unverified = pid.parse().ok().map(|pid| Unverified { pid, name });
                     }
                     ["stopped", ..] => {
                         is_stopped = true;
                         findings.stopped_by.extend(line.splitn(3, ' ').nth(2).map(str::to_owned));
                     }
+                    ["confined"] => is_confined = true,
                     ["looked", _] => unverified = None,
                     ["unchecked"] => (is_stopped, findings.unchecked) = (true, findings.unchecked + 1),
                     _ => {}
                 }
             }
-            findings.unverified.extend(unverified.filter(|_| !is_stopped));
+            let processes = if is_confined { &mut findings.confined } else { &mut findings.unverified };
+            processes.extend(unverified.filter(|_| !is_stopped));
             for (_, misuse) in of_process {
                 match findings.misuses.iter_mut().find(|known| known.is_like(&misuse)) {
                     Some(known) => known.times = known.times.saturating_add(misuse.times),

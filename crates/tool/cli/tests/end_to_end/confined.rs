@@ -1,6 +1,6 @@
 //! Programs that put themselves in a sandbox in which a system call of ours would kill them.
 
-use crate::harness::{Job, Recording, Scratch, heapledger, installed};
+use crate::harness::{Job, Recording, Scratch, heapledger, installed, program};
 
 fn assert_says_so(recording: &Recording) {
     let shown = heapledger(["summary".as_ref(), recording.path.as_os_str()]);
@@ -37,6 +37,21 @@ fn threads_children_and_programs_in_a_sandbox() {
             assert!(recording.total("events_lost") > 0, "{how}: {recording:?}");
         }
         assert_says_so(&recording);
+    }
+}
+
+/// The checks step aside: what is wrong before is reported, and the program ends as it does without
+/// them.
+#[test]
+fn a_checked_program_in_a_sandbox() {
+    for how in ["strict", "filter", "seccomp", "threads", "fork", "exec"] {
+        let job = Job::fixture("confined", how);
+        let bare = job.bare();
+        let program = program("confined");
+        let checked = heapledger(["check".as_ref(), "--".as_ref(), program.as_os_str(), how.as_ref()]);
+        assert_eq!((checked.status, &checked.stdout), (bare.status, &bare.stdout), "{how}: {checked:?}");
+        let told = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert!(told.contains("[HL0077]:\n") && told.contains("  confined"), "{how}: {told}");
     }
 }
 
