@@ -7,8 +7,10 @@ use core::ptr;
 
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys};
-use heapledger_record::{hook, process};
-use heapledger_wire::session::{ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX};
+use heapledger_record::{connect, hook, process};
+use heapledger_wire::session::{
+    ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, WAITS_SUFFIX,
+};
 
 use crate::announce::{self, Outlook, announce};
 use crate::scratch;
@@ -19,6 +21,7 @@ const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
 /// Without suffixes it is shorter.
 const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + WAITS_SUFFIX.len();
+const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
 pub(crate) const PATH_MAX: usize = 4096;
 
@@ -89,6 +92,11 @@ pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
     }
 }
 
+/// A session's address without the note that the recorder stands still, and true if there is one.
+fn without_stall(session: &[u8]) -> (&[u8], bool) {
+    session.strip_suffix(STALLED).map_or((session, false), |session| (session, true))
+}
+
 /// Finds what was added to the environment and takes it out, the text too, which
 /// `/proc/PID/environ` shows: zeroes stay in its place, because other strings cannot be moved (the
 /// C library may have pointers into them). `start` is where the kernel put the argument count; the
@@ -104,8 +112,12 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     let taken = unsafe { &mut *TAKEN.0.get() };
     for_each(environment, |entry| {
         let is_whole = |session: &&[u8]| (SESSION_LENGTH..=SESSION_LENGTH_MAX).contains(&session.len());
-        if let Some(session) = entry.strip_prefix(SESSION).filter(is_whole) {
+        let session = entry.strip_prefix(SESSION).map(without_stall);
+        if let Some((session, is_stalled)) = session.filter(|(session, _)| is_whole(session)) {
             taken.session.keep(session);
+            if is_stalled {
+                connect::expect_stall();
+            }
         } else if let Some(hooks) = entry.strip_prefix(HOOKS).filter(|hooks| hooks.len() < PATH_MAX) {
             taken.hooks.keep(hooks);
         }
@@ -184,6 +196,8 @@ pub(crate) struct Added {
     taken: &'static Taken,
     /// The value of `LD_PRELOAD` in the environment.
     preloaded: Option<&'static [u8]>,
+    /// True if the recorder stands still: the new program would wait for it.
+    is_stalled: bool,
 }
 
 /// The entries that may be added. The first replaces one that is there.
@@ -217,11 +231,12 @@ impl Added {
         if let Some(obstacle) = obstacle {
             return Err(Outlook::Leaves(obstacle));
         }
-        let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None };
+        let is_stalled = hook::session_is_stalled();
+        let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None, is_stalled };
         let mut is_anothers = false;
         for_each(environment, |entry| {
             added.count += 1;
-            is_anothers |= entry.strip_prefix(SESSION).is_some_and(|session| session != taken.session.get())
+            is_anothers |= entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != taken.session.get())
                 || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 added.preloaded = Some(value);
@@ -244,13 +259,13 @@ impl Added {
         let (session, hooks) = (self.taken.session.get(), self.taken.hooks.get());
         let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
         let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
-        let entry = |name, value: &'static [u8]| {
-            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, &[], &[], &[], &[]] }
+        let entry = |name, value: &'static [u8], suffix| {
+            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, suffix, &[], &[], &[]] }
         };
         [
             [PRELOAD, self.taken.library.get(), before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
-            entry(SESSION, session),
-            entry(HOOKS, hooks),
+            entry(SESSION, session, if self.is_stalled { STALLED } else { &[] }),
+            entry(HOOKS, hooks, &[]),
         ]
     }
 
@@ -329,7 +344,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let quote = (&b"'"[..], false);
     let [name, rest @ ..] = preload;
     let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
-    let pieces: [(&[u8], bool); 17] = [
+    let pieces: [(&[u8], bool); 18] = [
         (b"export ", false),
         (name, false),
         quote,
@@ -341,6 +356,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
         (b"' ", false),
         (session[0], false),
         (session[1], false),
+        (session[2], false),
         (b" ", false),
         (hooks[0], false),
         (hooks[1], false),

@@ -157,8 +157,14 @@ impl Patience {
     }
 }
 
-/// A wait without a page was in vain.
+/// A wait without a page was in vain, or would be.
 static WAS_BLIND: AtomicBool = AtomicBool::new(false);
+
+/// Says that the recorder was standing still when this program was started: no attempt waits for
+/// long.
+pub fn expect_stall() {
+    WAS_BLIND.store(true, Ordering::Relaxed);
+}
 
 /// Makes a request and maps what it brings. `page` is that of the session, where it is mapped.
 pub fn request(address: &Address, page: Option<&'static SessionPage>, asked: Asked) -> Result<Granted, Refusal> {

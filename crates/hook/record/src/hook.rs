@@ -453,6 +453,11 @@ pub fn session_is_live() -> bool {
     Process::get().is_some_and(Process::is_introduced) && !process::page().is_over()
 }
 
+/// True if the recorder is known to stand still.
+pub fn session_is_stalled() -> bool {
+    Process::get().is_some_and(Process::is_introduced) && process::page().is_stalled()
+}
+
 /// From now on this thread records nothing, until it can obtain a ring again: it may not do what that takes.
 pub fn detach_thread(sp: u64) {
     if let Some(block) = enter(sp) {

@@ -16,6 +16,9 @@ pub const SAMPLES_SUFFIX: &str = ":s";
 /// The end of that variable, behind all else, in a session whose threads wait for the recorder however long it stands
 /// still: the session page says so too, but a new program has it only from the recorder.
 pub const WAITS_SUFFIX: &str = ":w";
+/// The note that a recorded program adds to that variable for a program that it starts while the
+/// recorder is known to stand still. It is no part of the address, and is not handed on.
+pub const STALLED_SUFFIX: &str = ":x";
 /// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
 /// preload library.
 pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -145,6 +146,33 @@ fn who_comes_while_the_recorder_stands_still_goes_on() {
     Recording::open(file);
 }
 
+/// A program that starts when another one has noticed that the recorder stands still does not wait
+/// for it.
+#[test]
+fn programs_that_start_in_a_known_stall_do_not_wait() {
+    let flood = Flood::new();
+    let end = flood.scratch.file("end");
+    for name in ["flood", "mix"] {
+        program(name);
+    }
+    let line = format!(
+        "\"$PROGRAMS/flood\" 200000 {} {}; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
+         \"$PROGRAMS/mix\" 100 > /dev/null; done; : > '{}'; exit 6",
+        flood.go.display(),
+        flood.done.display(),
+        end.display()
+    );
+    let running = Job::shell(&line).option("--stall-timeout=500ms").start(Some(&flood.scratch.file("recording.hl")));
+    flood.stop(&running);
+    wait_until("the program has gone on without its recorder", || flood.done.exists());
+    let began = Instant::now();
+    wait_until("all others have ended", || end.exists());
+    // By itself each of them would wait for five seconds.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    kill_process(running.pid(), Signal::CONT).unwrap();
+    assert_eq!(running.outcome().status, exited(6));
+}
+
 /// Without a timeout it is waited for.
 #[test]
 fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
@@ -153,7 +181,7 @@ fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
     let running = flood.job(200_000).option("--stall-timeout=never").start(Some(&file));
     flood.stop(&running);
     // It cannot have gone on however long this is; two seconds are more than any wait without a look at the timeout.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(2));
     assert!(!flood.done.exists());
     kill_process(running.pid(), Signal::CONT).unwrap();
     let outcome = running.outcome();
