@@ -1,8 +1,13 @@
 //! `heapledger reports`: files of memory reports, shown, compared, merged and saved.
 
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
 use serde_json::Value;
 
-use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, installed};
+use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, installed, wait_until};
 
 /// A file with these reports: process, path, kind, units, amount.
 fn file(reports: &[(&str, &str, u8, u8, i64)]) -> String {
@@ -254,4 +259,61 @@ for family in text_string_to_metric_families(sys.stdin.read()):
     assert_eq!(sample("cache-hits")[5], 0.9876);
     assert_eq!(sample("requests/by-host/www\\example.net")[5], -6);
     assert_eq!(sample("explicit/heap-unclassified")[5], (70 << 20) - (60 << 20) - 999);
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Killed {
+    fn text(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).unwrap()
+    }
+
+    /// Processor time in ticks, and how often it has slept.
+    fn work_and_sleeps(&self) -> (u64, u64) {
+        let stat = self.text("stat");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let status = self.text("status");
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap(), sleeps.trim().parse().unwrap())
+    }
+}
+
+/// With more clients than descriptors the page sleeps between attempts, and answers again when some
+/// have gone.
+#[test]
+fn a_page_without_descriptors_sleeps() {
+    const DESCRIPTORS: usize = 12;
+    let scratch = Scratch::new();
+    let file = scratch.write("before.json", before());
+    let line = format!("ulimit -n {DESCRIPTORS}; exec \"$0\" reports show --page \"$1\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &line, HEAPLEDGER]).arg(&file).stderr(Stdio::piped());
+    let mut server = Killed(command.spawn().unwrap());
+    let mut told = String::new();
+    BufReader::new(server.0.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    let url = told.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap_or_else(|| panic!("{told}"));
+    let (address, path) = url.trim_end_matches(',').split_once('/').unwrap();
+    let clients: Vec<TcpStream> = (0..DESCRIPTORS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let directory = format!("/proc/{}/fd", server.0.id());
+    wait_until("it has no descriptor left", || fs::read_dir(&directory).unwrap().count() >= DESCRIPTORS);
+    let (work, sleeps) = server.work_and_sleeps();
+    wait_until("it has slept a few times", || {
+        let (work_now, sleeps_now) = server.work_and_sleeps();
+        assert!(work_now < work + 100, "a second of processor time, and {} sleeps", sleeps_now - sleeps);
+        sleeps_now >= sleeps + 10
+    });
+    drop(clients);
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
