@@ -22,6 +22,7 @@ mod profile;
 mod read;
 pub mod request;
 mod trace;
+mod untracked;
 
 pub use allocators::{AllocatorDump, Attribute, Edge, WEAK};
 pub use cut::{Cut, Entry};
@@ -33,3 +34,5 @@ pub use process::{Kind, Level, ProcessDump};
 pub use profile::{HOLDS, write, write_v2};
 pub use read::{is_one, read, reports};
 pub use trace::{HeapFormat, Trace};
+#[doc(hidden)]
+pub use untracked::set_scope;

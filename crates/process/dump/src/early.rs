@@ -1,5 +1,6 @@
 //! What is done before `main`.
 
+use heapledger_profiles::chrome::set_scope;
 use heapledger_report::{Collector, between};
 
 use crate::{made, malloc, profiling, reports};
@@ -9,6 +10,7 @@ const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
 
 extern "C" fn begin() {
     between::untracked::scope(|| {
+        set_scope(|run| between::untracked::scope(run));
         let _ = between::MAKE_DUMP.set(made::answer);
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
             profiling::note(true);

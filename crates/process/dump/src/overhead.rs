@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use heapledger_profiles::chrome::ProcessDump;
+use heapledger_report::between::untracked;
 
 /// What a provider needs for its account of blocks, by purpose: to be said in the same dump as the heap, since viewers take it off
 /// what the program holds.
@@ -20,7 +21,7 @@ impl Overhead {
     /// Adds some tables or the like: how many there are, what of them is allocated by `malloc`, and what they have mapped
     /// beside that, touched or not.
     pub fn add(&mut self, purpose: &str, count: u64, bytes_allocated: u64, bytes_mapped: u64) {
-        let part = self.0.entry(purpose.to_owned()).or_default();
+        let part = untracked::scope(|| self.0.entry(purpose.to_owned()).or_default());
         part.count += count;
         part.allocated += bytes_allocated;
         part.mapped += bytes_mapped;
@@ -28,6 +29,7 @@ impl Overhead {
 
     /// Says it in a dump: `tracing/heap_profiler_ALLOCATOR`.
     pub fn dump_into(&self, allocator: &str, dump: &mut ProcessDump) {
+        let _untracked = untracked::enter();
         for (purpose, part) in &self.0 {
             let said = dump.allocator(&format!("tracing/heap_profiler_{allocator}/{purpose}"));
             // As viewers see it, what has a size is of malloc.

@@ -1,13 +1,21 @@
 //! Heapledger never counts itself: a program that does nothing but call it has an empty ledger. Without the test harness: its
 //! threads allocate, too.
 
+use std::convert::Infallible;
 use std::hint::black_box;
+use std::pin::Pin;
 use std::sync::Mutex;
+use std::task::{self, Poll, Waker};
+use std::thread;
 
-use heapledger::dump::{self, Config, DumpArgs, Failed, Level, ProcessDump, Provider, Schedule, Session};
+use heapledger::dump::{
+    self, Amount, Config, DumpArgs, Failed, Guid, Heap, Level, Overhead, ProcessDump, Provider, Schedule, Session,
+};
 use heapledger::reports::dark_matter::{self, Mode};
 use heapledger::reports::{self, Collector, Options};
-use heapledger::{Allocator, Context, Ledger, Meter, Order, SnapshotOptions, context};
+use heapledger::{Allocator, Context, Ledger, Meter, Order, SnapshotOptions, context, serve};
+use http_body::{Body, Frame};
+use tower_service::Service;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -22,10 +30,62 @@ fn keep() {
 struct Own;
 
 impl Provider for Own {
-    fn dump(&mut self, _: &DumpArgs, _: &mut ProcessDump) -> Result<(), Failed> {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
         keep();
+        let own = dump.allocator("own/kept").set_size(100).set_object_count(1).set_text("what", "a vector").guid;
+        dump.suballocate(own, dump::MALLOC_OBJECTS);
+        let shared = dump.shared(Guid::of("shared")).set_scalar("pages", "pages", 1).guid;
+        dump.weak_shared(Guid::of("weak"));
+        dump.own(own, shared, 1);
+        if args.level == Level::Detailed {
+            let mut heap = Heap::default();
+            let frames = (0..3).map(|depth| {
+                keep();
+                ["main", "f", "g"][depth]
+            });
+            heap.add(frames, Some("Vec"), Amount { blocks: 1, bytes: 100 });
+            dump.add_heap("own/kept", heap);
+            let mut overhead = Overhead::default();
+            overhead.add("Register", 1, 64, 4096);
+            overhead.dump_into("own", dump);
+        }
         Ok(())
     }
+}
+
+/// The body of a request: reading it is the program's own work.
+struct Sent;
+
+impl Body for Sent {
+    type Data = &'static [u8];
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<&'static [u8]>, Infallible>>> {
+        keep();
+        Poll::Ready(None)
+    }
+}
+
+/// Asks the page, in a server that has nothing else to do.
+fn ask_mounted(path: &str) {
+    let (options, request) = {
+        let _ignored = heapledger::ignore();
+        let request = http::Request::get(path).header("host", "127.0.0.1").body(Sent).unwrap();
+        (serve::PageOptions { base: "/page".to_owned(), ..serve::PageOptions::default() }, request)
+    };
+    let mut mount = serve::Mount::new(options).unwrap();
+    let mut answer = mount.call(request);
+    let mut waiting = task::Context::from_waker(Waker::noop());
+    let response = loop {
+        match answer.as_mut().poll(&mut waiting) {
+            Poll::Ready(response) => break response.unwrap(),
+            Poll::Pending => thread::yield_now(),
+        }
+    };
+    assert_eq!(response.status(), 200, "{path}");
 }
 
 fn main() {
@@ -68,12 +128,22 @@ fn main() {
         dark_matter::save(&log, &options).unwrap();
         kept("a log");
     }
-    drop(dump::dump(&dump::Options { level: Level::Detailed, ..dump::Options::default() }));
+    let kept_before = KEPT.lock().unwrap().len();
+    let made = dump::dump(&dump::Options { level: Level::Detailed, ..dump::Options::default() });
+    assert_eq!(made.own().size_of("own/kept"), Some(100), "{:?}", made.failures);
+    assert_eq!(KEPT.lock().unwrap().len() - kept_before, 5, "the reporter, the provider, and three frames");
+    drop(made);
     kept("a dump");
     let session = Session::to_file(&trace, Config { schedule: Schedule::never(), ..Config::default() }).unwrap();
     session.dump(Level::Detailed).unwrap();
     drop(session.finish().unwrap());
     kept("a trace");
+    for path in ["/page/", "/page/metrics"] {
+        let kept_before = KEPT.lock().unwrap().len();
+        ask_mounted(path);
+        assert!(KEPT.lock().unwrap().len() > kept_before, "the body of a request is read by the program");
+        kept(path);
+    }
     let signal = dark_matter::on_signal(libc::SIGUSR2, &directory, dark_matter::Options::default()).unwrap();
     drop(signal);
     drop(ledger.snapshot(&SnapshotOptions::default()).unwrap());
@@ -89,7 +159,7 @@ fn main() {
     drop((listener, registration, registered, early));
     kept("ends");
     // The program's own threads are its own, whatever was before.
-    std::thread::spawn(|| black_box(vec![0_u8; 10])).join().unwrap();
+    thread::spawn(|| black_box(vec![0_u8; 10])).join().unwrap();
     assert!(counts()[0] > KEPT.lock().unwrap().len() as u64);
     std::fs::remove_dir_all(directory).unwrap();
     println!("test a_program_that_only_calls_heapledger ... ok");

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use futures_channel::oneshot;
 use heapledger_context::{quiet, untracked};
 use heapledger_page::{Handler, Request, Responder, Response, Source};
 use heapledger_report::Registration;
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use tower_service::Service;
 
@@ -106,7 +107,7 @@ impl Mount {
             Ok(bytes_max) => bytes_max,
             Err(response) => return response,
         };
-        let body = match Limited::new(body, bytes_max).collect().await {
+        let body = match Limited::new(OfProgram(Box::pin(body)), bytes_max).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => return Response::text(413, "the body is too large"),
             Err(error) => return Response::text(400, format!("the body cannot be read: {error}")),
@@ -151,8 +152,37 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let mount = self.clone();
-        Box::pin(async move { Ok(encode(mount.answer(request).await)) })
+        untracked::scope(|| {
+            let mount = self.clone();
+            Box::pin(async move {
+                let mut answer = pin!(async move { Ok(encode(mount.answer(request).await)) });
+                // Whichever thread of the executor polls it.
+                poll_fn(|context| untracked::scope(|| answer.as_mut().poll(context))).await
+            })
+        })
+    }
+}
+
+/// The body of a request, which the program's own server reads: what that allocates counts.
+struct OfProgram<B>(Pin<Box<B>>);
+
+impl<B: Body> Body for OfProgram<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        untracked::callback(|| self.0.as_mut().poll_frame(context))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::guid::Guid;
+use super::untracked;
 
 /// The bit of a dump's flags that says that it is weak.
 pub const WEAK: u32 = 1;
@@ -65,12 +66,12 @@ impl AllocatorDump {
 
     /// Says something else of it, in these units.
     pub fn set_scalar(&mut self, name: &str, units: &str, value: u64) -> &mut AllocatorDump {
-        self.set(name, Attribute::Scalar { units: units.to_owned(), value })
+        untracked::scope(|| self.set(name, Attribute::Scalar { units: units.to_owned(), value }))
     }
 
     /// Says something of it that is no number. Left out of dumps in the background.
     pub fn set_text(&mut self, name: &str, text: &str) -> &mut AllocatorDump {
-        self.set(name, Attribute::Text(text.to_owned()))
+        untracked::scope(|| self.set(name, Attribute::Text(text.to_owned())))
     }
 
     fn set(&mut self, name: &str, value: Attribute) -> &mut AllocatorDump {

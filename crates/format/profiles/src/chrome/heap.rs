@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::untracked;
 use crate::profile::Amount;
 
 /// What blocks of no known type are called.
@@ -67,7 +68,15 @@ impl Heap {
     /// Adds blocks with this stack, whose outermost frame comes first, and of this type. Frames beyond the first thousand
     /// are left out.
     pub fn add<F: AsRef<str>>(&mut self, stack: impl IntoIterator<Item = F>, type_name: Option<&str>, amount: Amount) {
-        let stack = stack.into_iter().take(DEPTH_MAX).fold(0, |outer, frame| self.stack(outer, frame.as_ref()));
+        // The frames come from the program's own code.
+        let stack = stack.into_iter().take(DEPTH_MAX).fold(0, |outer, frame| {
+            let frame = frame.as_ref();
+            untracked::scope(|| self.stack(outer, frame))
+        });
+        untracked::scope(|| self.add_cell(stack, type_name, amount));
+    }
+
+    fn add_cell(&mut self, stack: u32, type_name: Option<&str>, amount: Amount) {
         let of_type = type_name.filter(|name| *name != UNKNOWN_TYPE).map_or(0, |name| self.type_number(name));
         let cells = &mut self.cells;
         let at = *self.index.cells.entry((stack, of_type)).or_insert_with(|| {

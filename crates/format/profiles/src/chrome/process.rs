@@ -8,6 +8,7 @@ use super::allocators::{AllocatorDump, Attribute, Edge, WEAK};
 use super::guid::Guid;
 use super::heap::Heap;
 use super::kernel::{Region, Totals};
+use super::untracked;
 use crate::read_error::ReadError;
 
 /// How much a dump tells.
@@ -121,32 +122,35 @@ struct Filter {
 impl ProcessDump {
     /// A dump in which nothing has been said.
     pub fn new(pid: u32, process: impl Into<String>, time_us: u64, level: Level) -> ProcessDump {
-        ProcessDump { pid, process: process.into(), time_us, level, ..ProcessDump::default() }
+        let process = untracked::scope(|| process.into());
+        ProcessDump { pid, process, time_us, level, ..ProcessDump::default() }
     }
 
     /// The allocator dump of a name: a new one, where it has not been asked for. The name is absolute, with a `/` between its
     /// parts; others at its ends are taken off.
     pub fn allocator(&mut self, name: &str) -> &mut AllocatorDump {
         let name = name.trim_matches('/');
-        self.named(name, Guid::of_name(self.pid, name))
+        untracked::scope(|| self.named(name, Guid::of_name(self.pid, name)))
     }
 
     /// The dump of something that several processes have, known by a number that they agree on.
     pub fn shared(&mut self, guid: Guid) -> &mut AllocatorDump {
-        let dump = self.named(&format!("global/{guid}"), guid);
+        let dump = untracked::scope(|| self.named(&format!("global/{guid}"), guid));
         dump.flags &= !WEAK;
         dump
     }
 
     /// The same of something that is nothing unless another process has it, too, and not weakly.
     pub fn weak_shared(&mut self, guid: Guid) -> &mut AllocatorDump {
-        let name = format!("global/{guid}");
-        let is_new = !self.allocators.contains_key(&name);
-        let dump = self.named(&name, guid);
-        if is_new {
-            dump.flags |= WEAK;
-        }
-        dump
+        untracked::scope(|| {
+            let name = format!("global/{guid}");
+            let is_new = !self.allocators.contains_key(&name);
+            let dump = self.named(&name, guid);
+            if is_new {
+                dump.flags |= WEAK;
+            }
+            dump
+        })
     }
 
     fn named(&mut self, name: &str, guid: Guid) -> &mut AllocatorDump {
@@ -163,23 +167,25 @@ impl ProcessDump {
         match self.edges.get_mut(&source) {
             Some(old) if old.importance > importance => {}
             Some(old) => *old = edge,
-            None => _ = self.edges.insert(source, edge),
+            None => _ = untracked::scope(|| self.edges.insert(source, edge)),
         }
     }
 
     /// Says that the memory of one allocator dump is a part of that of another, such as `malloc/allocated_objects`: beside
     /// others that are.
     pub fn suballocate(&mut self, source: Guid, target: &str) {
-        // A part of its own: two that owned the whole would share it.
-        let part = self.allocator(&format!("{target}/__{source}")).guid;
-        self.own(source, part, 0);
+        untracked::scope(|| {
+            // A part of its own: two that owned the whole would share it.
+            let part = self.allocator(&format!("{target}/__{source}")).guid;
+            self.own(source, part, 0);
+        });
     }
 
     /// Adds the heap of an allocator. There should be an allocator dump of the same name. Nothing in other dumps than
     /// detailed ones, nor where nothing is live.
     pub fn add_heap(&mut self, allocator: &str, heap: Heap) {
         if self.level == Level::Detailed && !heap.is_empty() {
-            self.heaps.insert(allocator.to_owned(), heap);
+            untracked::scope(|| self.heaps.insert(allocator.to_owned(), heap));
         }
     }
 

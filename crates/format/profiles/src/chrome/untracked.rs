@@ -1,0 +1,25 @@
+//! Keeps what a provider writes out of the account of the program in which it runs.
+//!
+//! A provider is the program's own code, and its allocations count. The dump into which it writes is Heapledger's: its texts and
+//! tables do not. Who has a ledger in the process sets the scope in which they are allocated; elsewhere there is none.
+
+use std::sync::OnceLock;
+
+/// Calls what it is given, once, in a scope whose allocations nobody counts.
+type Scope = fn(&mut dyn FnMut());
+
+static SCOPE: OnceLock<Scope> = OnceLock::new();
+
+/// Sets the scope, for the whole process and for good.
+#[doc(hidden)]
+pub fn set_scope(scope: Scope) {
+    let _ = SCOPE.set(scope);
+}
+
+/// Runs code of Heapledger's that a provider calls.
+pub(super) fn scope<R>(run: impl FnOnce() -> R) -> R {
+    let Some(scope) = SCOPE.get() else { return run() };
+    let (mut run, mut result) = (Some(run), None);
+    scope(&mut || result = run.take().map(|run| run()));
+    result.expect("a scope calls what it is given")
+}
