@@ -25,9 +25,9 @@ use heapledger_wire::event::units;
 use heapledger_wire::ring::MEASURED_ONE_IN;
 use heapledger_wire::session::ImageCounters;
 
-use crate::awaited::WAIT;
 use crate::clock::{Clock, Reading};
 use crate::departures::Departures;
+use crate::early::{EARLY_MAX, Early, Found, Search};
 use crate::error::Error;
 use crate::forks::Forks;
 use crate::image::{Image, Noted, Shared, errors};
@@ -223,7 +223,7 @@ impl Collector {
             pool,
             command,
             command_has_come: false,
-            order: Order { wait: clock.units(WAIT.as_nanos() as u64), clock, reached: 0, stamp_max: 0 },
+            order: Order { early_max: clock.units(EARLY_MAX.as_nanos() as u64), clock, reached: 0, stamp_max: 0 },
             shared,
             slots: Vec::new(),
             processes: Vec::new(),
@@ -577,7 +577,12 @@ impl Collector {
             // Who comes after an end must not meet what was live before.
             self.finish_ended(key);
             self.run(index, limit);
-            self.resume(self.sources[index].image, &mut heap);
+            if let Some(early) = self.sources[index].early
+                && !self.settle(index, early)
+            {
+                // Nothing after it can be merged before more has come.
+                horizon = horizon.min(early.stamp);
+            }
             match self.sources[index].next {
                 Some(key) => heap.push(Reverse((key, index))),
                 None => horizon = horizon.min(self.sources[index].limit()),
@@ -618,26 +623,35 @@ impl Collector {
         }
     }
 
-    /// Lets allocations of an image go on for which a free has come: of several of one address, the earliest.
-    #[inline(always)]
-    fn resume(&mut self, image: usize, heap: &mut BinaryHeap<Reverse<(Key, usize)>>) {
-        while let Stage::Running(running) = &mut self.slots[image].stage
-            && let Some(address) = running.freed_awaited()
-        {
-            let waiting = self.sources.iter().enumerate().filter(|(_, source)| source.image == image);
-            let waiting = waiting.filter_map(|(index, source)| Some((source.waiting?, index)));
-            let earliest = waiting.filter(|(waiting, _)| waiting.address == address).min_by_key(|(one, _)| one.stamp);
-            if let Some((_, index)) = earliest
-                && let Some(key) = self.sources[index].resume(self.order.reached)
-            {
-                running.awaited.resume(address);
-                heap.retain(|Reverse((_, other))| *other != index);
-                heap.push(Reverse((key, index)));
-            } else {
-                // Its ring was given up.
-                running.awaited.remove(address, false);
+    /// Pulls the free forward that must have come before an allocation of a live address: the first free of the address, unless
+    /// the thread of the allocation makes it. False: one may still come.
+    #[cold]
+    fn settle(&mut self, index: usize, early: Early) -> bool {
+        let image = self.sources[index].image;
+        let mut earliest: Option<(Found, usize)> = None;
+        for (other, source) in self.sources.iter().enumerate() {
+            if source.image != image {
+                continue;
+            }
+            match source.search(&early, other == index) {
+                Search::Found(found) if earliest.is_none_or(|(known, _)| found.stamp < known.stamp) => {
+                    earliest = Some((found, other));
+                }
+                Search::Found(_) | Search::Nothing => {}
+                Search::Unknown => return false,
             }
         }
+        let Stage::Running(running) = &mut self.slots[image].stage else { return true };
+        match earliest.filter(|(_, other)| *other != index) {
+            Some((found, other)) => {
+                let time = Time(self.order.clock.time(early.stamp.max(self.order.reached)));
+                if self.sources[other].pull(found, running, &mut self.shared, time).is_err() {
+                    self.slots[image].lost.add_unreadable(self.sources[other].give_up());
+                }
+            }
+            None => self.sources[index].early = Some(Early { is_missed: true, ..early }),
+        }
+        true
     }
 
     /// Finishes the images that have ended by then, and of which everything is merged.

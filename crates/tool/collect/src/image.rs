@@ -15,7 +15,6 @@ use heapledger_recording::{
 };
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
-use crate::awaited::Awaited;
 use crate::departures::{Announced, Departures};
 use crate::error::Error;
 use crate::forks::{ForkPoint, Forks};
@@ -163,9 +162,8 @@ pub(crate) struct Image {
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
-    /// Allocations that waited for the free of their address, which came.
+    /// Frees that were pulled forward, before an allocation of their address.
     pub(crate) events_reordered: u64,
-    pub(crate) awaited: Awaited,
     frees_paused: Blocks,
     /// Blocks whose address was handed out again though nobody saw them freed.
     frees_missed: Blocks,
@@ -198,7 +196,6 @@ impl Image {
             has_forked: false,
             events_late: 0,
             events_reordered: 0,
-            awaited: Awaited::default(),
             frees_paused: Blocks(0),
             frees_missed: Blocks(0),
             finder: Finder::new(),
@@ -232,12 +229,6 @@ impl Image {
     pub(crate) fn is_too_early(&self, address: u64) -> bool {
         // One thread's events are in the order in which it wrote them.
         self.threads.len() > 1 && self.ledger.holds(Key(address))
-    }
-
-    /// An awaited address that has been freed, if there is one.
-    #[inline(always)]
-    pub(crate) fn freed_awaited(&self) -> Option<u64> {
-        if self.awaited.is_empty() { None } else { self.awaited.freed(&self.ledger) }
     }
 
     /// Takes an event. `Err`: no working recorder would have written it.
@@ -574,11 +565,30 @@ impl Image {
     }
 
     fn begin_realloc(&mut self, shared: &mut Shared, moment: Moment, address: u64) {
-        // A beginning after a beginning: the end of the first was lost, and its block stays.
-        if let Some(pending) = self.take_pending(moment.thread) {
+        self.cancel_pending(shared, moment.thread);
+        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
+        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
+            thread.pending = Some(pending);
+        }
+    }
+
+    /// A beginning after a beginning: the end of the first was lost, and its block stays.
+    fn cancel_pending(&mut self, shared: &mut Shared, thread: ThreadId) {
+        if let Some(pending) = self.take_pending(thread) {
             self.ledger.cancel_realloc(&mut shared.session, pending);
         }
-        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
+    }
+
+    /// A reallocation counts as begun before its thread comes to it: the address is free for others.
+    pub(crate) fn suspend(&mut self, line: &mut Line, time: Time, address: u64) -> Pending {
+        let moment = self.moment(line, time);
+        self.ledger.begin_realloc(moment.thread, Key(address))
+    }
+
+    /// The thread has come to it.
+    pub(crate) fn continue_realloc(&mut self, shared: &mut Shared, line: &mut Line, time: Time, pending: Pending) {
+        let moment = self.moment(line, time);
+        self.cancel_pending(shared, moment.thread);
         if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
             thread.pending = Some(pending);
         }

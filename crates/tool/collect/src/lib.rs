@@ -25,7 +25,6 @@ use heapledger_wire::session::{mode, state};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-mod awaited;
 mod broker;
 mod clock;
 mod collector;
@@ -33,6 +32,7 @@ mod command;
 mod control;
 mod departures;
 mod destination;
+mod early;
 mod error;
 mod forks;
 mod image;

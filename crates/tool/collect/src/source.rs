@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use heapledger_recording::Time;
-use heapledger_wire::event::{Corrupt, Decoder, Event, Extended, ReallocOutcome, code, look_ahead, stack_ahead};
+use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead, stack_ahead};
 
-use crate::awaited::Waiting;
 use crate::clock::Clock;
+use crate::early::{Early, Found, Pulled, SEARCHED_MAX, Search, allocates, frees};
 use crate::image::{Image, Line, Shared};
 use crate::shared::SharedRing;
 
@@ -26,6 +26,8 @@ pub(crate) struct Source {
     /// The words that were copied; those before `at` are done with.
     words: Vec<u64>,
     at: usize,
+    /// The number of words that were before these.
+    gone: u64,
     /// Up to where memory was asked for.
     ahead: usize,
     decoder: Decoder,
@@ -33,9 +35,9 @@ pub(crate) struct Source {
     /// The next event's place in the order, once it is known.
     pub(crate) next: Option<Key>,
     /// The next event, if it is an allocation of an address that is live.
-    pub(crate) waiting: Option<Waiting>,
-    /// The stamp at which an allocation that waited was taken: no event behind it counts as earlier.
-    not_before: u64,
+    pub(crate) early: Option<Early>,
+    /// The frees among the events to come that count already.
+    pulled: Vec<Pulled>,
     floor: u64,
     /// The largest stamp so far.
     last: u64,
@@ -51,9 +53,8 @@ pub(crate) struct Source {
     is_wild: bool,
 }
 
-/// A place in the order of events: the moment at which an event counts, which is its stamp unless it was delayed; among equal
-/// moments what releases before what allocates, since an address is handed out again only after its release; and then
-/// the stamp.
+/// A place in the order of events: the stamp; among equal stamps what releases before what allocates, since an address is
+/// handed out again only after its release; and then the ends of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u128);
 
@@ -62,15 +63,15 @@ impl Key {
     pub(crate) const NONE: Key = Key(0);
 
     #[inline(always)]
-    fn new(moment: u64, releases: bool, stamp: u64) -> Key {
-        // Above `NONE`, even at moment 0.
-        let place = (moment.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
-        Key(u128::from(place) << 64 | u128::from(stamp))
+    fn new(stamp: u64, releases: bool) -> Key {
+        // Above `NONE`, even at stamp 0.
+        let place = (stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
+        Key(u128::from(place) << 64)
     }
 
     /// That of the end of an image: after all events of this stamp.
     pub(crate) fn of_end(stamp: u64) -> Key {
-        Key::new(stamp, false, u64::MAX)
+        Key(Key::new(stamp, false).0 | u128::from(u64::MAX))
     }
 
     /// The last key below all of this stamp.
@@ -107,12 +108,13 @@ impl Source {
             image,
             words: Vec::new(),
             at: 0,
+            gone: 0,
             ahead: 0,
             decoder: Decoder::default(),
             line: Line::new(tid),
             next: None,
-            waiting: None,
-            not_before: 0,
+            early: None,
+            pulled: Vec::new(),
             floor: 0,
             last: 0,
             busy_since: None,
@@ -148,7 +150,8 @@ impl Source {
         ring.readable() >= ring.capacity() / 4
     }
 
-    /// Looks at the ring, and copies what is there unless `is_full`: then only if nothing of it is left.
+    /// Looks at the ring, and copies what is there unless `is_full`: then only if hardly anything of it is left, which others
+    /// may have to know before it can be merged.
     pub(crate) fn look(&mut self, now: Now, is_full: bool) -> Look {
         // The order matters. What ended before this line has been written before this line; who is idle at the second
         // wrote what came before; only then do we look how much there is.
@@ -160,7 +163,7 @@ impl Source {
             self.is_drained = has_ended;
             return Look { words, events_lost: words.div_ceil(2), ..Look::default() };
         }
-        let is_looked_at = !is_full || self.backlog() == 0;
+        let is_looked_at = !is_full || self.backlog() < SEARCHED_MAX;
         let mut look = Look { events_dropped: self.newly_dropped(), ..Look::default() };
         if is_looked_at {
             match self.copy() {
@@ -202,11 +205,9 @@ impl Source {
 
     fn copy(&mut self) -> Result<u64, Corrupt> {
         let (ring, words) = (self.ring.ring(), &mut self.words);
-        if self.at == words.len() {
-            words.clear();
-            (self.at, self.ahead) = (0, 0);
-        } else if self.at > words.len() / 2 {
+        if self.at > words.len() / 2 || self.at == words.len() {
             words.drain(..self.at);
+            self.gone += self.at as u64;
             (self.at, self.ahead) = (0, self.ahead.saturating_sub(self.at));
         }
         words.reserve(ring.readable().min(ring.capacity()) as usize);
@@ -216,7 +217,8 @@ impl Source {
     /// The producer has gone wild: nothing of what it writes is read any more. Returns an estimate of the events lost.
     pub(crate) fn give_up(&mut self) -> u64 {
         self.is_wild = true;
-        (self.next, self.waiting) = (None, None);
+        (self.next, self.early) = (None, None);
+        self.pulled = Vec::new();
         self.floor = u64::MAX;
         // An event has two words on the average.
         let words = self.backlog() as u64 + self.ring.ring().discard();
@@ -236,7 +238,7 @@ impl Source {
         let (mut at, mut decoder) = (self.at, self.decoder);
         while let Some((event, length)) = decoder.next(self.words.get(at..).unwrap_or(&[]))? {
             if let Some(releases) = releases(&event) {
-                self.next = Some(Key::new(decoder.stamp, releases, decoder.stamp));
+                self.next = Some(Key::new(decoder.stamp, releases));
                 break;
             }
             at += length;
@@ -246,14 +248,14 @@ impl Source {
 
     /// Applies events in the order of the ring, up to and including `limit`, and those that have no place in the order
     /// as soon as they are met. Stops at an event beyond the limit, which is then [`Source::next`], or when there is
-    /// nothing left; and after a free for which an allocation in another ring waits. `Err`: the words are no events, or make
-    /// no sense.
+    /// nothing left; and before an allocation of a live address, which is [`Source::early`] until it is known whether another
+    /// ring has the free. `Err`: the words are no events, or make no sense.
     pub(crate) fn run(
         &mut self,
         image: &mut Image,
         shared: &mut Shared,
         order: &mut Order,
-        mut limit: Key,
+        limit: Key,
     ) -> Result<(), Corrupt> {
         self.next = None;
         loop {
@@ -268,28 +270,26 @@ impl Source {
                 if decoder.stamp > order.stamp_max {
                     return Err(Corrupt);
                 }
-                let (moment, key) = self.place(decoder.stamp, releases);
+                let (stamp, key) = (decoder.stamp, Key::new(decoder.stamp, releases));
                 if key > limit {
                     self.next = Some(key);
                     return Ok(());
                 }
-                if let Some(waiting) = self.waiting.take() {
-                    image.awaited.remove(waiting.address, waiting.is_resumed);
-                    self.not_before = moment;
-                    image.events_reordered += u64::from(!image.is_too_early(waiting.address));
-                } else if !releases
+                let is_missed = self.early.take().is_some_and(|early| early.is_missed);
+                if !releases
+                    && !is_missed
                     && let Some(address) = allocates(&event)
                     && image.is_too_early(address)
                 {
-                    image.awaited.add(address);
-                    let until = decoder.stamp.saturating_add(order.wait);
-                    self.waiting = Some(Waiting { address, stamp: decoder.stamp, until, is_resumed: false });
-                    continue;
+                    let until = stamp.saturating_add(order.early_max);
+                    self.early = Some(Early { address, stamp, until, is_missed: false });
+                    self.next = Some(key);
+                    return Ok(());
                 }
-                if moment < order.reached {
+                if stamp < order.reached {
                     image.events_late += 1;
                 } else {
-                    order.reached = moment;
+                    order.reached = stamp;
                 }
                 time = Time(order.clock.time(order.reached));
             }
@@ -302,30 +302,77 @@ impl Source {
                     image.prefetch(address, stack);
                 }
             }
-            image.apply(shared, &mut self.line, time, &event)?;
+            match take(&mut self.pulled, self.gone + self.at as u64) {
+                None => image.apply(shared, &mut self.line, time, &event)?,
+                Some(Pulled { pending: Some(pending), .. }) => {
+                    image.continue_realloc(shared, &mut self.line, time, pending);
+                }
+                Some(Pulled { pending: None, .. }) => {}
+            }
             self.decoder = decoder;
             self.last = self.last.max(decoder.stamp);
             self.at += length;
-            if image.freed_awaited().is_some() {
-                limit = Key::NONE;
-            }
         }
     }
 
-    /// The moment at which the next event counts, and its place in the order, by its stamp.
-    #[inline(always)]
-    fn place(&self, stamp: u64, releases: bool) -> (u64, Key) {
-        let moment = stamp.max(self.waiting.map_or(0, |waiting| waiting.until)).max(self.not_before);
-        (moment, Key::new(moment, releases, stamp))
+    /// The number of words of the ring that come before this one.
+    fn place(&self, at: usize) -> u64 {
+        self.gone + at as u64
     }
 
-    /// The free for which the next event waits has come at this moment: returns its new place in the order.
-    pub(crate) fn resume(&mut self, moment: u64) -> Option<Key> {
-        let waiting = self.waiting.as_mut()?;
-        (waiting.until, waiting.is_resumed) = (moment, true);
-        let stamp = waiting.stamp;
-        self.next = Some(self.place(stamp, false).1);
-        self.next
+    /// Searches the events that have not been merged for the free that made an allocation possible; if the allocation is the
+    /// next event of this ring, for the free of the new block.
+    pub(crate) fn search(&self, early: &Early, is_next: bool) -> Search {
+        let (address, until) = (early.address, early.until);
+        if self.next.is_some_and(|next| next > Key::of_end(until)) {
+            return Search::Nothing;
+        }
+        let (mut at, mut decoder) = (self.at, self.decoder);
+        if is_next && let Ok(Some((_, length))) = decoder.next(self.words.get(at..).unwrap_or(&[])) {
+            at += length;
+        }
+        while at - self.at < SEARCHED_MAX {
+            let (before, words) = (decoder, self.words.get(at..).unwrap_or(&[]));
+            let Ok(Some((event, length))) = decoder.next(words) else {
+                let is_open = words.is_empty() && self.floor <= until;
+                return if is_open { Search::Unknown } else { Search::Nothing };
+            };
+            if releases(&event).is_some() {
+                let is_of_address = |of: Option<u64>| of == Some(address);
+                // Behind an allocation of its own it is that block which this ring frees.
+                if decoder.stamp > until || is_of_address(allocates(&event)) {
+                    return Search::Nothing;
+                }
+                let is_pulled = || self.pulled.iter().any(|pulled| pulled.at == self.place(at));
+                if is_of_address(frees(&event).map(|(address, _)| address)) && !is_pulled() {
+                    return Search::Found(Found { at, stamp: decoder.stamp, decoder: before });
+                }
+            }
+            at += length;
+        }
+        Search::Nothing
+    }
+
+    /// Has a free count before everything that has not been merged.
+    pub(crate) fn pull(
+        &mut self,
+        found: Found,
+        image: &mut Image,
+        shared: &mut Shared,
+        time: Time,
+    ) -> Result<(), Corrupt> {
+        let mut decoder = found.decoder;
+        let Some((event, _)) = decoder.next(self.words.get(found.at..).unwrap_or(&[]))? else { return Err(Corrupt) };
+        let pending = match frees(&event) {
+            Some((address, true)) => Some(image.suspend(&mut self.line, time, address)),
+            _ => {
+                image.apply(shared, &mut self.line, time, &event)?;
+                None
+            }
+        };
+        self.pulled.push(Pulled { at: self.place(found.at), pending });
+        image.events_reordered += 1;
+        Ok(())
     }
 }
 
@@ -337,8 +384,18 @@ pub(crate) struct Order {
     pub(crate) reached: u64,
     /// No working recorder has a stamp beyond this yet.
     pub(crate) stamp_max: u64,
-    /// [`WAIT`](crate::awaited::WAIT) in the unit of stamps.
-    pub(crate) wait: u64,
+    /// [`EARLY_MAX`](crate::early::EARLY_MAX) in the unit of stamps.
+    pub(crate) early_max: u64,
+}
+
+/// Takes out the event at this place in its ring, if it was pulled forward.
+#[inline(always)]
+fn take(pulled: &mut Vec<Pulled>, place: u64) -> Option<Pulled> {
+    if pulled.is_empty() {
+        return None;
+    }
+    let index = pulled.iter().position(|pulled| pulled.at == place)?;
+    Some(pulled.swap_remove(index))
 }
 
 /// Whether an event makes an address free for others. `None` if it has no place in the order.
@@ -352,42 +409,17 @@ fn releases(event: &Event<'_>) -> Option<bool> {
     }
 }
 
-/// The address that an event makes live, if it does.
-#[inline(always)]
-fn allocates(event: &Event<'_>) -> Option<u64> {
-    match *event {
-        Event::Malloc { address, .. } | Event::Calloc { address, .. } | Event::ReallocEnd { address, .. } => {
-            Some(address)
-        }
-        Event::Extended { code: code::ALLOC | code::REALLOC_END | code::IGNORED, .. } => allocates_extended(event),
-        _ => None,
-    }
-}
-
-#[cold]
-fn allocates_extended(event: &Event<'_>) -> Option<u64> {
-    let Event::Extended { code, payload } = *event else { return None };
-    match Extended::parse(code, payload) {
-        Ok(Some(Extended::Alloc { address, .. } | Extended::Ignored { address })) => Some(address),
-        Ok(Some(Extended::ReallocEnd { address, outcome: ReallocOutcome::Returned, .. })) => Some(address),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn at_equal_stamps_releases_come_first() {
-        let key = |stamp, releases| Key::new(stamp, releases, stamp);
-        assert!(key(5, true) < key(5, false));
-        assert!(key(5, false) < key(6, true));
-        assert!(Key::before(6) >= Key::of_end(5) && Key::before(6) < Key::new(6, true, 0));
-        assert!(Key::before(0) < Key::new(0, true, 0));
+        assert!(Key::new(5, true) < Key::new(5, false));
+        assert!(Key::new(5, false) < Key::of_end(5) && Key::of_end(5) < Key::new(6, true));
+        assert!(Key::before(6) >= Key::of_end(5) && Key::before(6) < Key::new(6, true));
+        assert!(Key::before(0) < Key::new(0, true));
         assert!(Key::before(u64::MAX) >= Key::of_end(u64::MAX));
-        assert!(key(0, true) > Key::NONE);
-        // The one of two delayed events with the smaller stamp.
-        assert!(Key::new(9, false, 3) < Key::new(9, false, 4) && Key::new(9, true, 4) < Key::new(9, false, 3));
+        assert!(Key::new(0, true) > Key::NONE);
     }
 }

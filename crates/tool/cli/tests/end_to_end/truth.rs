@@ -94,52 +94,73 @@ fn blocks_exchanged_through_atomic_slots() {
     }
 }
 
-/// Recordings of that side by side until there are so many events: plain loops over one hardly ever show a wrong order.
+/// Recordings of that side by side until there are so many events: plain loops over one hardly ever show a wrong order. Each
+/// thread of the program makes so many rounds. Says every 100 million events how far it is.
+///
+/// A thread that gets no processor for a second in the middle of writing an event is passed by, and the event is late: such a
+/// recording does not count. Of so many recordings, `late_max` may be like that.
 #[track_caller]
-fn exchanges(events_min: i64) {
+fn exchanges(events_min: i64, rounds: u32, late_max: fn(i64) -> i64) {
     const AT_ONCE: usize = 3;
+    const TOLD_EVERY: i64 = 100_000_000;
     let scratch = Scratch::new();
     let job = |work: &str, variant: usize| {
         let (caches, pinned) = (["", "glibc.malloc.tcache_count=0"][variant % 2], ["", " pinned"][variant / 2 % 2]);
         let job = Job::fixture("exchange", &format!("{work}{pinned}")).option("--aggregate");
         job.variable("GLIBC_TUNABLES", caches)
     };
-    let idle: Vec<_> = (0..4).map(|variant| job("000000", variant).recorded(&scratch).1).collect();
-    let (events, reordered) = (AtomicI64::new(0), AtomicI64::new(0));
+    let work = rounds.to_string();
+    let nothing = "0".repeat(work.len());
+    let idle: Vec<_> = (0..4).map(|variant| job(&nothing, variant).recorded(&scratch).1).collect();
+    let [events, reordered, recordings, late] = [(); 4].map(|()| AtomicI64::new(0));
     std::thread::scope(|scope| {
         for first in 0..AT_ONCE {
-            let (scratch, idle, events, reordered) = (&scratch, &idle, &events, &reordered);
+            let (scratch, idle, work) = (&scratch, &idle, &work);
+            let (events, reordered, recordings, late) = (&events, &reordered, &recordings, &late);
             scope.spawn(move || {
                 let mut variant = first;
                 while events.load(Ordering::Relaxed) < events_min {
-                    let (outcome, recording) = job("100000", variant).recorded(scratch);
+                    let (outcome, recording) = job(work, variant).recorded(scratch);
+                    let made = 1 + recordings.fetch_add(1, Ordering::Relaxed);
+                    if recording.total("events_late") > 0 {
+                        let late = 1 + late.fetch_add(1, Ordering::Relaxed);
+                        assert!(late <= late_max(made), "{late} of {made} recordings are late: {recording:?}");
+                        continue;
+                    }
                     let told = &outcome.told()[0];
                     for name in ["allocations", "frees", "reallocations", "bytes_allocated", "blocks_live_end"] {
                         let recorded = recording.total(name) - idle[variant % 4].total(name);
                         assert_eq!(recorded, number(told, name), "{name}, variant {}: {recording:?}", variant % 4);
                     }
                     recording.assert_whole();
-                    assert_eq!(recording.total("events_late"), 0, "{recording:?}");
                     reordered.fetch_add(recording.total("events_reordered"), Ordering::Relaxed);
-                    events.fetch_add(recording.total("allocations") + recording.total("frees"), Ordering::Relaxed);
+                    let more = recording.total("allocations") + recording.total("frees");
+                    let before = events.fetch_add(more, Ordering::Relaxed);
+                    if before / TOLD_EVERY < (before + more) / TOLD_EVERY {
+                        println!("{} events so far, {reordered:?} put right; {late:?} recordings late", before + more);
+                    }
                     std::fs::remove_file(&recording.path).unwrap();
                     variant += 1;
                 }
             });
         }
     });
-    println!("{events:?} events without a wrong pair; {reordered:?} put right by the recorder");
+    println!(
+        "{events:?} events without a wrong pair, {reordered:?} put right; {late:?} of {recordings:?} recordings late"
+    );
 }
 
 #[test]
 fn blocks_exchanged_beside_other_recordings() {
-    exchanges(25_000_000);
+    exchanges(25_000_000, 100_000, |_| 0);
 }
 
+/// Most of a short recording is its beginning and its end, so these are longer. At the lowest priority beside 20 busy
+/// processes 2 of 517 were late.
 #[test]
 #[ignore = "half an hour and more"]
 fn blocks_exchanged_ten_billion_times() {
-    exchanges(10_000_000_000);
+    exchanges(10_000_000_000, 1_000_000, |recordings| 2 + recordings / 4);
 }
 
 /// A program that hands addresses out again, though nobody saw them freed.
@@ -166,6 +187,22 @@ fn frees_that_nobody_saw() {
         assert_eq!(with.ask("info", &[])["frees_missed"], blocks - live);
     }
     assert!(heapledger(["explain", "HL0075"]).text().contains("Frees were not seen"));
+}
+
+/// Beside frees that nobody saw, those that were seen are all known: an address that is handed out again holds no thread up.
+#[test]
+fn frees_that_nobody_saw_among_others() {
+    let scratch = Scratch::new();
+    for caches in ["", "glibc.malloc.tcache_count=0"] {
+        let job = Job::fixture("exchange", "200000 bypass").variable("GLIBC_TUNABLES", caches);
+        let (outcome, recording) = job.recorded(&scratch);
+        let told = &outcome.told()[0];
+        assert!(recording.total("frees_missed") > 100_000, "{recording:?}");
+        assert_eq!((recording.total("frees_unknown"), recording.total("events_late")), (0, 0), "{recording:?}");
+        // Each of them is one more free; but for the blocks whose addresses are not in use again.
+        let (freed, missed) = (recording.total("frees"), recording.total("frees_missed"));
+        assert!((0..100).contains(&(freed - missed - number(told, "frees"))), "{told} {recording:?}");
+    }
 }
 
 #[test]
