@@ -3,13 +3,15 @@
 mod frame;
 mod owner;
 mod plan;
+mod whose;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use owner::{Owner, Whose};
+pub use owner::Owner;
 pub use plan::{Part, Plan, Step};
+pub use whose::{Code, Whose};
 
 use crate::analysis::{Analysis, KindName, Record, Reported, Stack};
 use crate::hash::Map;

@@ -23,7 +23,7 @@ mod stacks;
 mod text;
 mod write;
 
-pub use advice::{Advice, Adviser, Because, Near, Owner, Part, Plan, Step, Who, Whose};
+pub use advice::{Advice, Adviser, Because, Code, Near, Owner, Part, Plan, Step, Who, Whose};
 pub use analysis::{
     Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
     Share, Sort, Stack, Total, is_alloc_fn,

@@ -1,4 +1,4 @@
-//! What threads or sizes hold: questions that only the events answer.
+//! What threads, processes or sizes hold: questions that only the events answer.
 
 use heapledger_core::{Bytes, ThreadId};
 use heapledger_recording::{Damage, ImageId};
@@ -16,6 +16,8 @@ use crate::tally::{Needs, tally};
 pub enum By {
     /// The thread that allocated them.
     Thread,
+    /// The process that allocated them.
+    Process,
     /// Their requested size.
     Size,
     /// Their size class: requested sizes between two powers of two.
@@ -27,15 +29,17 @@ pub enum By {
 pub enum Part {
     /// A thread of an image allocated them.
     Thread(ImageId, ThreadId),
+    /// The process with this number allocated them.
+    Process(u32),
     /// They have this requested size.
     Size(Bytes),
     /// They have at most so many bytes, and more than half of that: a power of two. Of 1: one byte or none.
     SizeClass(Bytes),
-    /// They are of a thread or size beyond those that can be told apart (4 million).
+    /// They are of a thread, process or size beyond those that can be told apart (4 million).
     Rest,
 }
 
-/// What threads or sizes hold.
+/// What threads, processes or sizes hold.
 #[derive(Debug, Default)]
 pub struct Breakdown {
     /// Those that hold something at some moment, in no particular order.
@@ -49,7 +53,7 @@ pub struct Breakdown {
     pub damage: Vec<Damage>,
 }
 
-/// Breaks a selection down by thread or size: a replay of its events. [`Holding::live`] is what is live at the
+/// Breaks a selection down by thread, process or size: a replay of its events. [`Holding::live`] is what is live at the
 /// selection's time if its moment is one, else at the end.
 pub fn breakdown(
     names: &mut Names<'_, '_>,
@@ -57,7 +61,9 @@ pub fn breakdown(
     selection: &Selection,
     progress: Progress<'_>,
 ) -> Result<Breakdown, Error> {
+    let recording = names.recording();
     let part = |origin: &Origin| match (by, origin.call) {
+        (By::Process, _) => recording.image(origin.image).map(|image| Part::Process(image.pid)),
         (By::Size, _) => Some(Part::Size(origin.size)),
         (By::SizeClass, _) => {
             Some(Part::SizeClass(Bytes(origin.size.0.checked_next_power_of_two().unwrap_or(u64::MAX))))
@@ -66,7 +72,7 @@ pub fn breakdown(
         (By::Thread, None) => None,
     };
     let needs = Needs { thread: by == By::Thread, ..Needs::default() };
-    let mut merged = MergedStacks::new(names.recording());
+    let mut merged = MergedStacks::new(recording);
     let tally = tally(names, &mut merged, selection, needs, |origin, _, _| part(origin), None, progress)?;
     let mut breakdown = Breakdown { left_out: tally.left_out, damage: tally.damage, ..Breakdown::default() };
     breakdown.damage.append(&mut merged.damage);

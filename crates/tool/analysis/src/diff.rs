@@ -71,7 +71,10 @@ pub fn diff(
 fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> String {
     match rank.key {
         Key::Module(module) => library(&names.module_path(module)).to_owned(),
-        Key::Function(function) => function_label(names, function, rank.frame.location.as_ref().map(|it| &*it.file)),
+        Key::Line(id) | Key::File(id) if names.function(id).declared => file_name(&names.function(id).short).to_owned(),
+        Key::Owner(function) | Key::Line(function) | Key::File(function) | Key::Function(function) => {
+            function_label(names, function, rank.frame.location.as_ref().map(|it| &*it.file))
+        }
         Key::Site(stack) => {
             let frames = names.useful_frames(&profile.stacks, stack);
             let frames = frames.iter().map(|frame| {

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use heapledger_dmd::Whose;
 use heapledger_recording::{ModuleId, NodeKind, Place as RecordedPlace, Recording};
 use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
-use crate::allocators::{is_allocator, is_of_standard_library};
+use crate::allocators::is_allocator;
+use crate::owners::Roles;
 use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
 
@@ -22,6 +24,7 @@ pub struct Names<'r, 'a> {
     functions: Vec<FunctionName>,
     ids: HashMap<FunctionKey, FunctionId>,
     types: Types,
+    roles: Roles,
 }
 
 /// A function in a stack: one that was called, or one that the compiler inlined.
@@ -73,6 +76,8 @@ pub struct FunctionName {
     pub module: ModuleId,
     /// Whether it only passes requests for memory on.
     pub allocator: bool,
+    /// Whose code it is.
+    pub whose: Whose,
     /// Whether that is really a name, and not an address.
     pub known: bool,
     /// Whether it is no function, but one of the program's scopes or heaps, or a type.
@@ -96,6 +101,7 @@ impl<'r, 'a> Names<'r, 'a> {
             functions: Vec::new(),
             ids: HashMap::new(),
             types: Types::default(),
+            roles: Roles::new(recording),
         }
     }
 
@@ -116,20 +122,14 @@ impl<'r, 'a> Names<'r, 'a> {
     /// by. If there are no others, the outermost of them stays.
     pub fn useful_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
         let mut frames = self.frames(stacks, stack);
-        let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
-        frames.drain(..allocators.min(frames.len() - 1));
+        frames.drain(..self.allocators(&frames));
         frames
     }
 
-    /// The [useful frames](Self::useful_frames) without the functions of a language's standard library in which they end:
-    /// the first one is the program's own code. If there are no others, all of them stay.
-    pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
-        let mut frames = self.useful_frames(stacks, stack);
-        let is_own = |frame: &Frame| frame.location.as_ref().is_none_or(|at| !is_of_standard_library(&at.file));
-        if let Some(first) = frames.iter().position(is_own) {
-            frames.drain(..first);
-        }
-        frames
+    /// How many allocator functions a stack ends in, without its outermost function.
+    pub(crate) fn allocators(&self, frames: &[Frame]) -> usize {
+        let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
+        allocators.min(frames.len().saturating_sub(1))
     }
 
     /// The [useful frames](Self::useful_frames) by the places that they are at, from the innermost to the outermost.
@@ -196,6 +196,12 @@ impl<'r, 'a> Names<'r, 'a> {
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })
     }
 
+    /// The functions at a place of a stack, the innermost first.
+    pub(crate) fn frames_at(&mut self, place: StackFrame) -> &[Frame] {
+        let range = self.look_up(place);
+        &self.frames[range]
+    }
+
     fn look_up(&mut self, place: StackFrame) -> Range<usize> {
         if let Some(range) = self.places.get(&place) {
             return range.clone();
@@ -224,6 +230,7 @@ impl<'r, 'a> Names<'r, 'a> {
                 full,
                 module: ModuleId::UNKNOWN,
                 allocator: false,
+                whose: Whose::Library,
                 known: false,
                 declared: false,
             };
@@ -231,16 +238,19 @@ impl<'r, 'a> Names<'r, 'a> {
             self.frames.push(Frame { function, location: None, inlined: false });
             return;
         };
+        let path = String::from_utf8_lossy(reference.path);
         for frame in self.symbolizer.frames(reference, offset).iter() {
             let short = frame.function.short();
-            let name = FunctionName {
+            let mut name = FunctionName {
                 short: short.into(),
                 full: frame.function.full().into(),
                 module,
                 allocator: is_allocator(short, frame.file.as_deref()),
+                whose: Whose::Library,
                 known: frame.source != NameSource::None,
                 declared: false,
             };
+            name.whose = self.roles.whose(&name, &path, frame.file.as_deref());
             let function = self.intern(name, frame.file.clone());
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
             self.frames.push(Frame { function, location, inlined: frame.inlined });
@@ -250,17 +260,20 @@ impl<'r, 'a> Names<'r, 'a> {
     /// As another tool has found it.
     fn push_named(&mut self, place: &RecordedPlace) {
         let mut inlined = place.functions.len();
+        let path = self.module_path(place.module);
         for named in place.functions() {
             inlined -= 1;
             let (function, file) = (Function::named(&named.name), named.file.map(Arc::<str>::from));
-            let name = FunctionName {
+            let mut name = FunctionName {
                 short: function.short().into(),
                 full: function.full().into(),
                 module: place.module,
                 allocator: is_allocator(function.short(), file.as_deref()),
+                whose: Whose::Library,
                 known: true,
                 declared: false,
             };
+            name.whose = self.roles.whose(&name, &path, file.as_deref());
             let function = self.intern(name, file.clone());
             let location = file.map(|file| Location { file, line: named.line });
             self.frames.push(Frame { function, location, inlined: inlined > 0 });
@@ -307,5 +320,6 @@ impl<'r, 'a> Names<'r, 'a> {
 fn named(name: &str, declared: bool) -> FunctionName {
     let name: Arc<str> = name.into();
     let (short, full) = (name.clone(), name);
-    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator: false, known: true, declared }
+    let (allocator, whose) = (false, Whose::Library);
+    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, known: true, declared }
 }

@@ -16,7 +16,13 @@ pub enum RankBy {
     /// Not at all: each stack by itself, apart by its context and heap.
     #[default]
     Site,
-    /// The function that wanted the memory: the innermost one that is no allocator.
+    /// The program's own function that the memory is for: see [`Owner`](crate::Owner).
+    Owner,
+    /// The source line in that function.
+    Line,
+    /// The source file of that function.
+    File,
+    /// The innermost function that is no allocator.
     Function,
     /// The module of that function.
     Module,
@@ -37,6 +43,12 @@ pub enum RankBy {
 pub enum Key {
     /// The stack.
     Site(NodeId),
+    /// The program's own function.
+    Owner(FunctionId),
+    /// `file:line`, or what stands for it where no line is known.
+    Line(FunctionId),
+    /// The source file, or the module where that is not known.
+    File(FunctionId),
     /// The function.
     Function(FunctionId),
     /// The module.
@@ -64,7 +76,8 @@ pub struct Rank {
     pub sites: usize,
     /// The stack of the one that holds most.
     pub largest: NodeId,
-    /// The first useful frame of that one; or, of contexts, heaps and types, what stands for them.
+    /// The frame of that one by which the group is called: its owner, or the first useful frame; or, of contexts, heaps
+    /// and types, what stands for them.
     pub frame: Frame,
 }
 
@@ -98,6 +111,15 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
 /// The group that a stack is in, and what it is called by.
 pub(crate) fn group(names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, by: RankBy) -> (Key, Frame) {
     let (key, label) = match by {
+        RankBy::Owner | RankBy::Line | RankBy::File => {
+            let frame = names.owner(stacks, stack).frame;
+            let key = match by {
+                RankBy::Owner => Key::Owner(frame.function),
+                RankBy::Line => Key::Line(names.line_of(&frame)),
+                _ => Key::File(names.file_of(&frame)),
+            };
+            return (key, frame);
+        }
         RankBy::Site | RankBy::Function | RankBy::Module => {
             let frame = names.useful_frame(stacks, stack);
             let key = match by {

@@ -517,7 +517,7 @@ proptest! {
             }
         }
         for metric in [Metric::Bytes, Metric::Blocks, Metric::Temporaries] {
-            for by in [RankBy::Site, RankBy::Function, RankBy::Module] {
+            for by in [RankBy::Site, RankBy::Function, RankBy::Module, RankBy::Owner, RankBy::Line, RankBy::File] {
                 let ranks = rank(&profile, &mut names, by, metric);
                 let mut sum = 0;
                 for (rank, next) in ranks.iter().zip(ranks.iter().skip(1).map(Some).chain([None])) {

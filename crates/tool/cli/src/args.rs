@@ -17,7 +17,7 @@ mod tables;
 mod types;
 mod verbs;
 
-pub(crate) use self::common::{Input, Range, Symbols, Target};
+pub(crate) use self::common::{Frames, Input, Range, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};

@@ -104,9 +104,8 @@ fn print_stacks(
     let mut table = Tree::new([""]);
     let mut functions = Vec::new();
     for (at, &stack) in stacks.iter().enumerate() {
-        let frames = labels.names.own_frames(&found.stacks, stack);
-        functions.extend(frames.first().map(|frame| frame.function));
-        let row = stack_row(labels, &found.stacks, stack, &frames, Depth::Stack(FRAMES_MAX));
+        functions.push(labels.names.owner(&found.stacks, stack).frame.function);
+        let row = stack_row(labels, &found.stacks, stack, Depth::Stack(FRAMES_MAX));
         table.push(0, row.cells([format!("#{}", at + 1)]));
     }
     out.line("")?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Amount, Difference, Key, Metric, Moment, Profile, Rank, RankBy, TypeBy, diff, growth};
+use heapledger_analysis::{Amount, Difference, Metric, Moment, Profile, Rank, RankBy, TypeBy, diff, growth};
 use heapledger_recording::Recording;
 use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
@@ -14,10 +14,10 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::input::{Input, shown};
-use crate::label::{DeclaredJson, FrameJson, Labels};
+use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
 use crate::output::{Output, tell};
 use crate::question::{Question, SelectionJson};
-use crate::ranks::{AmountJson, Depth, limit, row, type_of};
+use crate::ranks::{AmountJson, Depth, limit, module_and_frame, row, type_of};
 use crate::sampled::{self, RateJson, rates_json};
 use crate::select::{self, Limit};
 
@@ -436,6 +436,8 @@ struct GroupJson {
     type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerJson>,
     #[serde(flatten)]
     declared: DeclaredJson,
     /// The stack of the site that holds the most, innermost first.
@@ -445,14 +447,18 @@ struct GroupJson {
 impl GroupJson {
     fn new(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank) -> GroupJson {
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
-        let (module, frame) = match rank.key {
-            Key::Module(module) => (Some(labels.names.module_path(module)), None),
-            Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
-            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
-        };
+        let (module, frame) = module_and_frame(labels, rank);
+        let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
         let declared = DeclaredJson::new(labels, &profile.stacks, rank.key);
         let type_name = type_of(labels, rank);
-        GroupJson { module, type_name, frame, declared, stack: stack.iter().map(|frame| labels.frame(frame)).collect() }
+        GroupJson {
+            module,
+            type_name,
+            frame,
+            owner,
+            declared,
+            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
+        }
     }
 }
 
@@ -460,6 +466,9 @@ impl DiffBy {
     /// What that is, and how much of a stack to show.
     pub(crate) fn resolve(self) -> (RankBy, Depth) {
         match self {
+            DiffBy::Owner => (RankBy::Owner, Depth::Function),
+            DiffBy::Line => (RankBy::Line, Depth::Function),
+            DiffBy::File => (RankBy::File, Depth::Function),
             DiffBy::Function => (RankBy::Function, Depth::Function),
             DiffBy::Site => (RankBy::Site, Depth::Callers),
             DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
@@ -474,6 +483,9 @@ impl DiffBy {
 
     fn name(self) -> &'static str {
         match self {
+            DiffBy::Owner => "owner",
+            DiffBy::Line => "line",
+            DiffBy::File => "file",
             DiffBy::Function => "function",
             DiffBy::Site => "site",
             DiffBy::Stack => "stack",

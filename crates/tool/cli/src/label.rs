@@ -10,7 +10,7 @@ use heapledger_reports::escape;
 use heapledger_symbols::{Options, Symbolizer, TypeName};
 use serde::Serialize;
 
-use crate::args::Symbols;
+use crate::args::{Frames, Symbols};
 use crate::output::tell;
 
 /// Scopes of a deep context that are shown.
@@ -23,6 +23,7 @@ pub(crate) struct Labels<'r, 'a> {
     pub(crate) names: Names<'r, 'a>,
     recording: &'r Recording<'a>,
     full_names: bool,
+    frames: Frames,
     /// Where the program ran, with a slash at the end: places below it are shown relative to it.
     directory: String,
 }
@@ -35,7 +36,7 @@ impl<'r, 'a> Labels<'r, 'a> {
             directory.push('/');
         }
         let names = Names::new(recording, symbolizer(symbols));
-        Labels { names, recording, full_names: symbols.full_names, directory }
+        Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
     }
 
     /// The name of a function: the short one, unless full ones were asked for.
@@ -59,6 +60,36 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
+    /// Where a frame is, and by what it allocates: `src/main.rs:19, via Vec::with_capacity`.
+    pub(crate) fn place_via(&self, frame: &Frame, via: Option<FunctionId>) -> String {
+        let place = self.place(frame.function, frame.location.as_ref());
+        match via {
+            None => place,
+            Some(via) if place.is_empty() => format!("via {}", self.via(via)),
+            Some(via) => format!("{place}, via {}", self.via(via)),
+        }
+    }
+
+    /// A function that allocates for another, in short: `Vec::with_capacity`.
+    fn via(&self, function: FunctionId) -> String {
+        let name = self.function(function);
+        // The last two parts of a path say enough; of a trait's implementation all is needed.
+        let from = if self.full_names || name.contains(['<', '(', '{', ' ']) {
+            None
+        } else {
+            name.rmatch_indices("::").nth(1)
+        };
+        from.map_or_else(|| name.clone(), |(at, parts)| name[at + parts.len()..].to_owned())
+    }
+
+    /// The frames of a stack that are shown, and by what the first one allocates where that is not shown.
+    pub(crate) fn frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
+        match self.frames {
+            Frames::Own => self.names.own_frames(stacks, stack),
+            Frames::All => (self.names.useful_frames(stacks, stack), None),
+        }
+    }
+
     /// A run of functions in the same module of which no name is known, at the beginning of a stack: what stands for
     /// them, if that is shorter than they are.
     pub(crate) fn unnamed(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<(String, usize)> {
@@ -77,11 +108,16 @@ impl<'r, 'a> Labels<'r, 'a> {
 
     /// A place in the source: relative to where the program ran, or the end of a longer path.
     fn location(&self, location: &Location) -> String {
-        let file = match location.file.strip_prefix(self.directory.as_str()) {
-            Some(below) => Cow::Borrowed(below),
-            None => shortened(&location.file),
-        };
+        let file = self.file(&location.file);
         if location.line > 0 { format!("{file}:{}", location.line) } else { file.into_owned() }
+    }
+
+    /// A path in the source, or one with a line.
+    pub(crate) fn file<'f>(&self, file: &'f str) -> Cow<'f, str> {
+        match file.strip_prefix(self.directory.as_str()) {
+            Some(below) => Cow::Borrowed(below),
+            None => shortened(file),
+        }
     }
 
     /// How to get more out of the first of these functions of which more can be had.
@@ -164,6 +200,21 @@ pub(crate) struct LabelJson {
     declared: bool,
 }
 
+/// The owner of a stack, for JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct OwnerJson {
+    owner: FrameJson,
+    /// What it called to allocate; `null`: the allocator itself, or something without a name.
+    via: Option<LabelJson>,
+}
+
+impl OwnerJson {
+    pub(crate) fn new(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId) -> OwnerJson {
+        let owner = labels.names.owner(stacks, stack);
+        OwnerJson { owner: labels.frame(&owner.frame), via: owner.via.map(|via| labels.label(via)) }
+    }
+}
+
 /// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DeclaredJson {
@@ -215,7 +266,7 @@ impl DeclaredJson {
         let context = |context| Some(stacks.scopes(context).into_iter().map(|scope| labels.scope(scope)).collect());
         let mut declared = DeclaredJson::default();
         match key {
-            Key::Function(_) | Key::Module(_) | Key::Type(_) => {}
+            Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Function(_) | Key::Module(_) | Key::Type(_) => {}
             Key::Context(id) => declared.context = context(id),
             Key::Scope(name) => declared.scope = Some(name.map(|name| labels.names.text(name))),
             Key::Task(task) => declared.task = Some(task.map(|task| labels.scope(task))),

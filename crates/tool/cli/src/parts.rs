@@ -1,4 +1,4 @@
-//! What threads, sizes or size classes hold: tables of it.
+//! What threads, processes, sizes or size classes hold: tables of it.
 
 use std::cmp::Reverse;
 
@@ -81,6 +81,11 @@ fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row 
         }),
         Part::SizeClass(most) => Row::new(format!("up to {}", bytes(most.0))),
         Part::Rest => Row::new("others"),
+        Part::Process(pid) => {
+            let image = recording.images().iter().rfind(|image| image.pid == pid);
+            // What it became in the end.
+            Row::new(pid.to_string()).note(image.map_or(String::new(), command))
+        }
         Part::Thread(image, thread) => {
             let name = recording.thread(image, thread).map(|thread| {
                 let name = String::from_utf8_lossy(&thread.name);
@@ -113,6 +118,7 @@ struct PartJson {
 #[serde(untagged)]
 enum PartName {
     Thread { pid: Option<u32>, image: u32, thread: u32, tid: Option<u32>, name: Option<String> },
+    Process { pid: u32 },
     Size { size: u64 },
     SizeClass { size_min: u64, size_max: u64 },
     Rest { others: bool },
@@ -123,6 +129,7 @@ fn part_json(recording: &Recording<'_>, part: Part) -> PartName {
         Part::Size(size) => PartName::Size { size: size.0 },
         Part::SizeClass(most) => PartName::SizeClass { size_min: smallest(most), size_max: most.0 },
         Part::Rest => PartName::Rest { others: true },
+        Part::Process(pid) => PartName::Process { pid },
         Part::Thread(image, thread) => {
             let known = recording.thread(image, thread);
             PartName::Thread {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::format::{count, share};
-use crate::label::{DeclaredJson, FrameJson, Labels};
+use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::sampled::{self, ErrorsJson};
@@ -144,26 +144,35 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
     if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_)) {
         return Row::new(labels.function(rank.frame.function));
     }
-    if depth == Depth::Function {
-        return line(labels, Row::default(), &rank.frame);
+    if let Key::Line(id) | Key::File(id) = rank.key
+        && labels.names.function(id).declared
+    {
+        let called = labels.file(&labels.names.function(id).short).into_owned();
+        let function = matches!(rank.key, Key::Line(_)).then(|| labels.function(rank.frame.function));
+        return Row::default().line(called, function.unwrap_or_default());
     }
-    let frames = labels.names.useful_frames(stacks, rank.largest);
-    stack_row(labels, stacks, rank.largest, &frames, depth)
+    match (rank.key, depth) {
+        (Key::Owner(_) | Key::Line(_), _) => {
+            let via = labels.names.owner(stacks, rank.largest).via;
+            Row::default().line(labels.function(rank.frame.function), labels.place_via(&rank.frame, via))
+        }
+        (_, Depth::Function) => line(labels, Row::default(), &rank.frame),
+        _ => stack_row(labels, stacks, rank.largest, depth),
+    }
 }
 
 fn line(labels: &Labels<'_, '_>, row: Row, frame: &Frame) -> Row {
     row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
 }
 
-/// The row of a stack, as far as it consists of these frames.
-pub(crate) fn stack_row(
-    labels: &Labels<'_, '_>,
-    stacks: &Stacks,
-    stack: NodeId,
-    frames: &[Frame],
-    depth: Depth,
-) -> Row {
-    let row = frames.first().map_or_else(Row::default, |frame| line(labels, Row::default(), frame));
+/// The row of a stack.
+pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId, depth: Depth) -> Row {
+    let (frames, via) = match depth {
+        Depth::Stack(usize::MAX) => (labels.names.useful_frames(stacks, stack), None),
+        _ => labels.frames(stacks, stack),
+    };
+    let first = |frame: &Frame| Row::default().line(labels.function(frame.function), labels.place_via(frame, via));
+    let row = frames.first().map_or_else(Row::default, first);
     let callers = &frames[1.min(frames.len())..];
     let row = match depth {
         Depth::Stack(usize::MAX) => callers.iter().fold(row, |row, frame| line(labels, row, frame)),
@@ -280,6 +289,8 @@ pub(crate) struct RankJson {
     type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     frame: Option<FrameJson>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerJson>,
     #[serde(flatten)]
     declared: DeclaredJson,
     /// How many sites it has.
@@ -292,21 +303,30 @@ impl RankJson {
     fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
         let (labels, metric, moment) = (&mut question.labels, question.metric, question.selection.moment);
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
-        let (module, frame) = match rank.key {
-            Key::Module(module) => (Some(labels.names.module_path(module)), None),
-            Key::Site(_) | Key::Function(_) => (None, Some(labels.frame(&rank.frame))),
-            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
-        };
+        let (module, frame) = module_and_frame(labels, rank);
+        let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
         RankJson {
             amount: AmountJson::new(&rank.amount, moment),
             share: rank.amount.share(&profile.whole, metric),
             module,
             type_name: type_of(labels, rank),
             frame,
+            owner,
             declared: DeclaredJson::new(labels, &profile.stacks, rank.key),
             sites: rank.sites,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }
+    }
+}
+
+/// For JSON, the module or the frame by which a group is called.
+pub(crate) fn module_and_frame(labels: &Labels<'_, '_>, rank: &Rank) -> (Option<String>, Option<FrameJson>) {
+    match rank.key {
+        Key::Module(module) => (Some(labels.names.module_path(module)), None),
+        Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Site(_) | Key::Function(_) => {
+            (None, Some(labels.frame(&rank.frame)))
+        }
+        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
     }
 }
 

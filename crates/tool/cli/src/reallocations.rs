@@ -11,7 +11,7 @@ use crate::args::{ReallocationOrder, Reallocations};
 use crate::error::Result;
 use crate::format::{bytes, count, percent};
 use crate::input::Input;
-use crate::label::{DeclaredJson, FrameJson};
+use crate::label::{DeclaredJson, FrameJson, OwnerJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{Depth, limit, stack_row};
@@ -69,9 +69,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
             count(site.chain_max),
             bytes(site.size_max.0),
         ];
-        let frames = labels.names.useful_frames(&found.stacks, *stack);
-        table.push(0, stack_row(labels, &found.stacks, *stack, &frames, Depth::Callers).cells(cells));
-        functions.extend(frames.first().map(|frame| frame.function));
+        table.push(0, stack_row(labels, &found.stacks, *stack, Depth::Callers).cells(cells));
+        functions.push(labels.names.owner(&found.stacks, *stack).frame.function);
     }
     out.line("")?;
     out.tree(&table)?;
@@ -99,6 +98,8 @@ struct SiteJson {
     figures: ReallocatingJson,
     #[serde(flatten)]
     frame: FrameJson,
+    #[serde(flatten)]
+    owner: OwnerJson,
     #[serde(flatten)]
     declared: DeclaredJson,
     /// Innermost first.
@@ -149,6 +150,7 @@ fn json(question: &mut Question<'_, '_>, found: &Found, rows: usize) -> Realloca
         SiteJson {
             figures: site.into(),
             frame: question.labels.frame(&frame),
+            owner: OwnerJson::new(&mut question.labels, &found.stacks, *id),
             declared: DeclaredJson::new(&question.labels, &found.stacks, Key::Site(*id)),
             stack: stack.iter().map(|frame| question.labels.frame(frame)).collect(),
         }

@@ -210,7 +210,7 @@ fn costs(costs: &RunCosts) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The functions that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
+/// The functions of the program's own that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
 /// read the recording say why.
 fn table(path: &Path) {
     // The output may be a pipe or a device.
@@ -223,7 +223,7 @@ fn table(path: &Path) {
     let mut labels = Labels::new(&recording, &Symbols::default());
     let profile = Profile::load(&mut labels.names, &Selection::at(Moment::Peak), &mut |_, _| ());
     let Ok(profile) = profile else { return };
-    let ranks = rank(&profile, &mut labels.names, RankBy::Function, Metric::Bytes);
+    let ranks = rank(&profile, &mut labels.names, RankBy::Owner, Metric::Bytes);
     let ranks = &ranks[..ranks.len().min(ROWS)];
 
     let columns = Columns::new(Metric::Bytes, Moment::Peak);

@@ -17,6 +17,9 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let (by, depth) = match arguments.by {
+        By::Owner => (RankBy::Owner, Depth::Function),
+        By::Line => (RankBy::Line, Depth::Function),
+        By::File => (RankBy::File, Depth::Function),
         By::Function => (RankBy::Function, Depth::Function),
         By::Site => (RankBy::Site, Depth::Callers),
         By::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
@@ -26,8 +29,12 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
         By::Task => (RankBy::Task, Depth::Function),
         By::Heap => (RankBy::Heap, Depth::Function),
         By::Type => (RankBy::Type(TypeBy::Block), Depth::Function),
-        By::Thread | By::Size => {
-            let by = if arguments.by == By::Thread { Parts::Thread } else { Parts::Size };
+        By::Thread | By::Process | By::Size => {
+            let by = match arguments.by {
+                By::Thread => Parts::Thread,
+                By::Process => Parts::Process,
+                _ => Parts::Size,
+            };
             let parts = parts::load(&mut question, by)?;
             if arguments.input.json {
                 return out.json(&parts::document(&question, &parts, name(arguments.by), arguments.rows));
@@ -47,6 +54,9 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
 
 fn name(by: By) -> &'static str {
     match by {
+        By::Owner => "owner",
+        By::Line => "line",
+        By::File => "file",
         By::Function => "function",
         By::Site => "site",
         By::Stack => "stack",
@@ -57,6 +67,7 @@ fn name(by: By) -> &'static str {
         By::Heap => "heap",
         By::Type => "type",
         By::Thread => "thread",
+        By::Process => "process",
         By::Size => "size",
     }
 }

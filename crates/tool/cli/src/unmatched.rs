@@ -53,7 +53,7 @@ impl Kind {
     fn listed_by(self) -> &'static str {
         match self {
             Kind::Function => "tree --total",
-            Kind::AllocatedBy => "top --total",
+            Kind::AllocatedBy => "top --total --by function",
             Kind::Module => "top --total --by module",
             Kind::Context => "top --total --by context",
             Kind::Heap => "top --total --by heap",

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{ArgAction, Args, ValueHint};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use heapledger_recording::Time;
 
 use crate::select;
@@ -60,6 +60,16 @@ impl Range {
     }
 }
 
+/// Frames of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Frames {
+    /// From its owner on: the innermost function that is the program's own
+    #[default]
+    Own,
+    /// All but the allocators in which it ends
+    All,
+}
+
 /// Where the names of functions come from.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
@@ -87,6 +97,10 @@ pub(crate) struct Symbols {
     /// Show names with all their paths, parameters and type arguments
     #[arg(long)]
     pub(crate) full_names: bool,
+
+    /// Which frames of a stack to show: from the program's own code on, or all but allocators
+    #[arg(long, value_name = "WHICH", default_value = "own")]
+    pub(crate) frames: Frames,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

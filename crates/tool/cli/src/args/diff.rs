@@ -37,7 +37,7 @@ pub(crate) struct Diff {
     pub(crate) files: Vec<PathBuf>,
 
     /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "function")]
+    #[arg(long, value_name = "WHAT", default_value = "owner")]
     pub(crate) by: DiffBy,
 
     /// How many rows to show; 0 for all
@@ -82,13 +82,19 @@ pub(crate) struct Diff {
 /// What `diff` and `timeline` sum up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiffBy {
-    /// The function that wanted the memory
+    /// The program's own function that the memory is for
+    Owner,
+    /// The source line in that function
+    Line,
+    /// The source file of that function
+    File,
+    /// The innermost function that is no allocator
     Function,
-    /// The stack, shown by its innermost functions
+    /// The stack, shown by its innermost functions from its owner on
     Site,
     /// The stack, shown in full
     Stack,
-    /// The executable or library of that function
+    /// The executable or library of the innermost function that is no allocator
     Module,
     /// What the program was doing: the scopes that it declares, from the outermost to the innermost
     Context,

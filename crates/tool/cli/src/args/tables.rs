@@ -40,7 +40,8 @@ pub(crate) struct Summary {
 
 /// Show who holds or allocates the most
 ///
-///     $ heapledger top                             by function, at the peak
+///     $ heapledger top                             by owner, at the peak
+///     $ heapledger top --by function               by the innermost function that is no allocator
 ///     $ heapledger top --by stack -n 3             the three largest stacks, in full
 ///     $ heapledger top --by thread --total         who allocated how much in all
 ///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
@@ -51,10 +52,12 @@ pub(crate) struct Summary {
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
 ///                                                  large blocks of a library that live long
 ///
-/// A site is a stack that allocates. Its function is the innermost one that is no
-/// allocator: not malloc, operator new, or a known wrapper such as xmalloc.
+/// A site is a stack that allocates. Its owner is the innermost function on it that is
+/// the program's own: not of an allocator, a language's library, a container, a
+/// wrapper such as xmalloc, a dependency or a library of the system. `via` says which
+/// of those it called. Its function is the innermost one that is no allocator.
 ///
-/// `--by thread` or `size`, a time with `--at`, and `--thread`, `--size`,
+/// `--by thread`, `process` or `size`, a time with `--at`, and `--thread`, `--size`,
 /// `--lifetime` and `--during` are answered from the events: that takes the
 /// longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
@@ -64,7 +67,7 @@ pub(crate) struct Top {
     pub(crate) input: Input,
 
     /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "function")]
+    #[arg(long, value_name = "WHAT", default_value = "owner")]
     pub(crate) by: By,
 
     /// How many rows to show; 0 for all
@@ -81,13 +84,19 @@ pub(crate) struct Top {
 /// What `top` sums up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// The function that wanted the memory
+    /// The program's own function that the memory is for
+    Owner,
+    /// The source line in that function
+    Line,
+    /// The source file of that function
+    File,
+    /// The innermost function that is no allocator
     Function,
-    /// The stack, shown by its innermost functions
+    /// The stack, shown by its innermost functions from its owner on
     Site,
     /// The stack, shown in full
     Stack,
-    /// The executable or library of that function
+    /// The executable or library of the innermost function that is no allocator
     Module,
     /// What the program was doing: the scopes that it declares, from the outermost to the innermost
     Context,
@@ -101,6 +110,8 @@ pub(crate) enum By {
     Type,
     /// The thread that allocated
     Thread,
+    /// The process that allocated
+    Process,
     /// The exact size that was asked for
     Size,
 }

@@ -98,7 +98,7 @@ fn of_site(
     with_stacks: bool,
 ) -> SiteJson {
     let labels = &mut question.labels;
-    let frame = labels.names.own_frames(&profile.stacks, site.stack).swap_remove(0);
+    let frame = labels.names.owner(&profile.stacks, site.stack).frame;
     let stack = with_stacks.then(|| labels.names.useful_frames(&profile.stacks, site.stack));
     SiteJson {
         amount: AmountJson::new(&site.amount, question.selection.moment),

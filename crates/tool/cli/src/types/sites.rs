@@ -24,13 +24,14 @@ pub(super) fn add(
 ) {
     let (shown, rest) = group.sites.split_at(group.sites.len().min(rows));
     for (site, typed) in shown {
-        let frames = labels.names.own_frames(&profile.stacks, site.stack);
+        let (frames, via) = labels.frames(&profile.stacks, site.stack);
         let line = |row: Row, mark: &str, frame: &Frame| {
             let place = labels.place(frame.function, frame.location.as_ref());
             row.line(format!("{mark}{}", labels.function(frame.function)), place)
         };
         let (own, callers) = frames.split_at(1);
-        let mut row = own.iter().fold(Row::default(), |row, frame| line(row, "", frame));
+        let first = |row: Row, frame: &Frame| row.line(labels.function(frame.function), labels.place_via(frame, via));
+        let mut row = own.iter().fold(Row::default(), first);
         let said = labels.declared(&profile.stacks, site.stack);
         row = said.into_iter().chain(told(labels, typed)).fold(row, |row, said| row.line("", said));
         if with_stacks {

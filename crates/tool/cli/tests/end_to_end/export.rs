@@ -129,7 +129,7 @@ fn pprof_shows_inlined_functions_and_modules() {
     let places = raw.lines().skip_while(|line| *line != "Locations").skip(1).take_while(|line| *line != "Mappings");
     let inlined = places.filter(|line| !line.contains(": 0x")).count();
     assert!(inlined > 0, "{raw}");
-    let top = recording.ask("top", &["-n", "1"]);
+    let top = recording.ask("top", &["-n", "1", "--by", "function"]);
     let first = &top["rows"][0];
     let (file, _) = exported(&scratch, &recording, "pprof", &[]);
     let shown = pprof(&["-top", "-unit=B", "-nodecount=1", "-nodefraction=0"], &file);

@@ -62,7 +62,8 @@ fn a_file_of_three_moments_and_a_difference() {
     let recording = imported(&scratch, &file);
     let totals = ["allocations", "bytes_allocated", "bytes_live_max", "bytes_live_end", "frees"];
     assert_eq!(totals.map(|name| recording.total(name)), [8, 350, 210, 100, 7]);
-    assert_eq!(functions(&recording, &[]), ["cache::insert::h0123", "std::vector::push_back"]);
+    assert_eq!(functions(&recording, &["--by", "function"]), ["cache::insert::h0123", "std::vector::push_back"]);
+    assert_eq!(functions(&recording, &[]), ["cache::insert::h0123", "main"]);
     let later = scratch.write("dhat.out.72", DHAT.replace("\"gb\":200", "\"gb\":900"));
     let words = [OsStr::new("diff"), file.as_os_str(), later.as_os_str(), "--json".as_ref()];
     let diff = heapledger(words);

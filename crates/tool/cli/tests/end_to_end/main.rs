@@ -36,6 +36,7 @@ mod linked;
 mod marks;
 mod modes;
 mod nested;
+mod owners;
 mod processes;
 mod questions;
 mod readme;

@@ -1,0 +1,249 @@
+//! Owners: the program's own function that blocks are allocated for.
+//!
+//! Code is classified by [`Whose`], as for advice on dark matter. This module adds what a recording knows: which modules
+//! are the programs that were recorded.
+
+use std::collections::HashMap;
+
+use heapledger_dmd::{Code, Whose};
+use heapledger_recording::{ModuleId, Recording};
+
+use crate::names::{Frame, FunctionId, FunctionName, Names};
+use crate::stacks::{NodeId, Stacks};
+
+/// The owner of a stack, and by what it allocates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The innermost frame that is the program's own. If there is none, the innermost frame of a helper, else of a
+    /// dependency, else the first useful frame.
+    pub frame: Frame,
+    /// The function that it called to allocate: `None` if it calls the allocator itself.
+    pub via: Option<FunctionId>,
+}
+
+/// The code of a module, before a function's name and source file are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The C library, the C++ library, the dynamic linker, an allocator; of a program that is not of the system, all
+    /// that is.
+    Library,
+    /// An interpreter: the program's own code is the script, and extension modules.
+    Interpreter,
+    /// A program that was recorded, or a library that is a part of it.
+    Program,
+    /// All else: own code where nothing says otherwise.
+    Other,
+}
+
+/// The roles of the modules of a recording.
+#[derive(Debug)]
+pub(crate) struct Roles {
+    executables: Vec<String>,
+    known: HashMap<ModuleId, Role>,
+}
+
+impl Roles {
+    pub(crate) fn new(recording: &Recording<'_>) -> Roles {
+        let images = recording.images().iter();
+        let mut executables: Vec<String> =
+            images.map(|image| String::from_utf8_lossy(&image.executable).into_owned()).collect();
+        executables.sort_unstable();
+        executables.dedup();
+        Roles { executables, known: HashMap::new() }
+    }
+
+    /// Classifies a function of a module with this path.
+    pub(crate) fn whose(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
+        if name.allocator {
+            return Whose::Library;
+        }
+        let executables = &self.executables;
+        let role = *self.known.entry(name.module).or_insert_with(|| role(path, executables));
+        let code = |module, is_system_own| Code { function: &name.full, file, module, is_system_own };
+        match role {
+            Role::Library => Whose::Library,
+            Role::Interpreter => match Whose::of_code(&code(None, true)) {
+                Whose::Own => Whose::Dependency,
+                _ => Whose::Library,
+            },
+            Role::Program => Whose::of_code(&code(None, true)),
+            // Of other tools' files the modules may not be known: then sources tell.
+            Role::Other if path.is_empty() => Whose::of_code(&code(None, false)),
+            Role::Other => Whose::of_code(&code(Some(path), true)),
+        }
+    }
+}
+
+fn role(path: &str, executables: &[String]) -> Role {
+    let name = file_name(path);
+    if is_of_runtime(name) {
+        return Role::Library;
+    }
+    if is_extension(path) {
+        return Role::Program;
+    }
+    if is_interpreter(name) {
+        return Role::Interpreter;
+    }
+    if executables.iter().any(|executable| executable == path) {
+        return Role::Program;
+    }
+    if is_of_system(path) {
+        // A program of the system has its own code in libraries: jq in libjq, lua5.4 in liblua5.4.
+        let is_part = |executable: &String| is_of_system(executable) && is_called_after(name, file_name(executable));
+        let is_own = executables.iter().any(is_part);
+        return if is_own { Role::Program } else { Role::Library };
+    }
+    Role::Other
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// True if a module of this file name is the language's runtime or an allocator, in whatever directory it is.
+fn is_of_runtime(name: &str) -> bool {
+    const LIBRARIES: [&str; 20] = [
+        "libc",
+        "ld-linux-x86-64",
+        "ld-linux-aarch64",
+        "libstdc++",
+        "libc++",
+        "libc++abi",
+        "libgcc_s",
+        "libm",
+        "libpthread",
+        "libdl",
+        "librt",
+        "libheapledger",
+        "libjemalloc",
+        "libtcmalloc",
+        "libtcmalloc_minimal",
+        "libmimalloc",
+        "linux-vdso",
+        "libresolv",
+        "libnss_files",
+        "libunwind",
+    ];
+    let stem = name.find(".so").map_or(name, |at| &name[..at]);
+    name == "[vdso]" || (stem != name && LIBRARIES.contains(&stem)) || (name.starts_with("libstd-") && stem != name)
+}
+
+/// True if a module is native code of a script's packages.
+fn is_extension(path: &str) -> bool {
+    // Libraries that a package brings along (`numpy.libs/`) are dependencies of it.
+    ["/site-packages/", "/dist-packages/", "/lib-dynload/"].iter().any(|place| path.contains(place))
+        && !path.contains(".libs/")
+}
+
+fn is_interpreter(name: &str) -> bool {
+    let name = name.strip_prefix("lib").unwrap_or(name);
+    ["python", "perl", "ruby", "php"].iter().any(|interpreter| {
+        let version = name.strip_prefix(interpreter);
+        version
+            .is_some_and(|version| version.is_empty() || version.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    })
+}
+
+fn is_of_system(path: &str) -> bool {
+    const ROOTS: [&str; 9] =
+        ["/lib/", "/lib64/", "/bin/", "/sbin/", "/usr/lib/", "/usr/lib64/", "/usr/libexec/", "/usr/bin/", "/usr/sbin/"];
+    ROOTS.iter().any(|root| path.starts_with(root))
+}
+
+/// True if a library is called after a program: `libjq.so.1` after `jq`.
+fn is_called_after(library: &str, program: &str) -> bool {
+    let Some(rest) = library.strip_prefix("lib") else { return false };
+    let stem = rest.find(".so").map_or(rest, |at| &rest[..at]);
+    !program.is_empty() && stem.strip_prefix(program).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
+}
+
+impl Names<'_, '_> {
+    /// The owner of a stack. Looks no more addresses up than that needs.
+    pub fn owner(&mut self, stacks: &Stacks, stack: NodeId) -> Owner {
+        let mut frames = Vec::new();
+        for place in stacks.frames(stack) {
+            frames.extend_from_slice(self.frames_at(place));
+            if frames.iter().any(|frame| self.function(frame.function).whose == Whose::Own) {
+                break;
+            }
+        }
+        if frames.is_empty() {
+            frames = self.frames(stacks, stack);
+        }
+        let at = self.owner_at(&frames);
+        Owner { frame: frames[at].clone(), via: self.via(&frames, at) }
+    }
+
+    /// The frames of a stack from its owner on, and by what that allocates.
+    pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
+        let mut frames = self.frames(stacks, stack);
+        let at = self.owner_at(&frames);
+        let via = self.via(&frames, at);
+        frames.drain(..at);
+        (frames, via)
+    }
+
+    /// What stands for the source line of a frame: its function where no line is known.
+    pub(crate) fn line_of(&mut self, frame: &Frame) -> FunctionId {
+        match &frame.location {
+            Some(at) if at.line > 0 => self.label(&format!("{}:{}", at.file, at.line)).function,
+            _ => frame.function,
+        }
+    }
+
+    /// What stands for the source file of a frame: its module where no file is known.
+    pub(crate) fn file_of(&mut self, frame: &Frame) -> FunctionId {
+        let file = frame.location.as_ref().map(|at| at.file.to_string());
+        let file = file.unwrap_or_else(|| self.module_path(self.function(frame.function).module));
+        self.label(if file.is_empty() { "(unknown file)" } else { &file }).function
+    }
+
+    /// The function that a frame called to allocate, if its name is known.
+    fn via(&self, frames: &[Frame], at: usize) -> Option<FunctionId> {
+        let inside = frames[at.checked_sub(1)?].function;
+        self.function(inside).known.then_some(inside)
+    }
+
+    /// Where in a stack its owner is: never beyond its end.
+    fn owner_at(&self, frames: &[Frame]) -> usize {
+        let whose = |frame: &Frame| self.function(frame.function).whose;
+        let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));
+        match best {
+            Some((at, frame)) if whose(frame) != Whose::Library => at,
+            _ => self.allocators(frames),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_have_roles() {
+        let jq = ["/usr/bin/jq".to_owned()];
+        let lua = ["/usr/bin/lua5.4".to_owned()];
+        let python = ["/usr/bin/python3.13".to_owned()];
+        let own = ["/home/me/store".to_owned()];
+        for (path, executables, expected) in [
+            ("/usr/bin/jq", &jq, Role::Program),
+            ("/usr/lib/x86_64-linux-gnu/libjq.so.1", &jq, Role::Program),
+            ("/usr/lib/x86_64-linux-gnu/libonig.so.5", &jq, Role::Library),
+            ("/usr/lib/x86_64-linux-gnu/libc.so.6", &jq, Role::Library),
+            ("/usr/lib/x86_64-linux-gnu/liblua5.4.so.0", &lua, Role::Program),
+            ("/usr/lib/x86_64-linux-gnu/liblua5.45.so.0", &lua, Role::Library),
+            ("/usr/bin/python3.13", &python, Role::Interpreter),
+            ("/usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0", &python, Role::Interpreter),
+            ("/usr/lib/python3.13/lib-dynload/_json.cpython-313.so", &python, Role::Program),
+            ("/v/lib/python3.13/site-packages/numpy/_core/_umath.so", &python, Role::Program),
+            ("/v/lib/python3.13/site-packages/numpy.libs/libopenblas.so", &python, Role::Other),
+            ("/home/me/store", &own, Role::Program),
+            ("/home/me/lib/libstore.so", &own, Role::Other),
+            ("/home/me/lib/libstdc++.so.6", &own, Role::Library),
+            ("/usr/lib/x86_64-linux-gnu/libjq.so.1", &own, Role::Library),
+        ] {
+            assert_eq!(role(path, executables), expected, "{path} of {executables:?}");
+        }
+    }
+}
