@@ -44,14 +44,13 @@ pub struct Line {
     pub text: String,
     /// Less important text after it, possibly empty; escaped when printed.
     pub note: String,
-    /// Whether the text loses its middle where there is no room for it, and not its end: of names that differ there.
-    pub keeps_end: bool,
 }
 
 /// How a tree is printed.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// Lines are cut to this many characters. `None`: they are as long as they are.
+    /// Lines have at most this many characters: names and notes that are longer lose their middle, figures nothing.
+    /// `None`: they are as long as they are.
     pub width: Option<usize>,
     /// What to write before and after a note: colours.
     pub note: (&'static str, &'static str),
@@ -81,15 +80,7 @@ impl Row {
 
     /// The same with one more line.
     pub fn line(mut self, text: impl Into<String>, note: impl Into<String>) -> Row {
-        self.lines.push(Line { text: text.into(), note: note.into(), keeps_end: false });
-        self
-    }
-
-    /// The same with a last line that loses its middle, and not its end, where there is no room for its text.
-    pub fn keeping_end(mut self) -> Row {
-        if let Some(line) = self.lines.last_mut() {
-            line.keeps_end = true;
-        }
+        self.lines.push(Line { text: text.into(), note: note.into() });
         self
     }
 
@@ -101,6 +92,9 @@ impl Row {
 
 /// Between columns, and between a line's text and its note.
 const GAP: &str = "  ";
+
+/// Characters of a longer note that are worth printing.
+const NOTE_MIN: usize = 8;
 
 impl Tree {
     /// A tree without rows. There are as many columns as headings; no headings are printed if all are empty.
@@ -158,12 +152,14 @@ impl Tree {
                     )?;
                 }
                 let text = escape(&line.text);
-                room.print(out, &if line.keeps_end { room.without_middle(&text) } else { text })?;
+                room.print(out, &room.without_middle(&text))?;
                 let gap = if line.text.is_empty() { "" } else { GAP };
-                if !line.note.is_empty() && room.left() > gap.len() {
+                let note = escape(&line.note);
+                // A few characters of a note say nothing.
+                if !note.is_empty() && room.left() >= gap.len() + NOTE_MIN.min(note.chars().count()) {
                     room.print(out, gap)?;
                     out.write_str(layout.note.0)?;
-                    room.print(out, &escape(&line.note))?;
+                    room.print(out, &room.without_middle(&note))?;
                     out.write_str(layout.note.1)?;
                 }
                 out.write_char('\n')?;
@@ -269,11 +265,20 @@ mod tests {
     #[test]
     fn long_names_lose_their_middle() {
         let mut tree = Tree::new([""]);
-        tree.push(0, Row::new("HashMap<Key, Vec<(u64, Token)>>").keeping_end().cells(["1"]));
+        tree.push(0, Row::new("HashMap<Key, Vec<(u64, Token)>>").cells(["1"]));
         let printed = |width| text(&tree, &Layout { width: Some(width), ..Layout::default() });
         assert_eq!(printed(23), "\n1  HashMap<Key, …ken)>>\n");
         assert_eq!(printed(80), "\n1  HashMap<Key, Vec<(u64, Token)>>\n");
         assert_eq!(printed(5), "\n1  H…\n");
+    }
+
+    #[test]
+    fn long_notes_keep_the_line() {
+        let mut tree = Tree::new([""]);
+        tree.push(0, Row::new("parse").note("…/src/json/parse.rs:1446").cells(["1"]));
+        let printed = |width| text(&tree, &Layout { width: Some(width), ..Layout::default() });
+        assert_eq!(printed(26), "\n1  parse  …/src/json…:1446\n");
+        assert_eq!(printed(17), "\n1  parse\n");
     }
 
     #[test]
@@ -305,7 +310,7 @@ mod tests {
 [    bytes    share]
 412.6 MiB  100.0 %  main
                     run  <run.c:7>
-400.0 MiB   97.0 %  ├─ parse  <p…>
+400.0 MiB   97.0 %  ├─ parse
   1.0 MiB    0.2 %  │  ├─ object
                     │  │  member
   1.0 MiB    0.2 %  │  └─ array

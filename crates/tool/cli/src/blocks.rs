@@ -88,7 +88,7 @@ fn print_blocks(
             format!("#{}", numbers[&block.stack]),
         ];
         let cells = cells.into_iter().enumerate().filter(|(at, _)| is_sample || *at != 2);
-        table.push(0, Row::new(name).keeping_end().cells(cells.map(|(_, cell)| cell)));
+        table.push(0, Row::new(name).cells(cells.map(|(_, cell)| cell)));
     }
     out.line("")?;
     Ok(out.tree(&table)?)

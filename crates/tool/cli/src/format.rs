@@ -94,6 +94,23 @@ pub(crate) fn utc(unix_nanoseconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// Breaks a text between words.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().map(|line| (line.chars().count(), line));
+        match line {
+            Some((0, line)) => line.push_str(word),
+            Some((length, line)) if length + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +162,11 @@ mod tests {
         assert_eq!(utc(951_827_696_000_000_000), "2000-02-29 12:34:56 UTC");
         assert_eq!(utc(1_795_225_955_000_000_000), "2026-11-21 01:52:35 UTC");
         assert_eq!(utc(4_107_542_399_000_000_000), "2100-02-28 23:59:59 UTC");
+    }
+
+    #[test]
+    fn text_is_broken_between_words() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("one-and-only two", 8), ["one-and-only", "two"]);
     }
 }

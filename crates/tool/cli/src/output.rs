@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::Color;
 use crate::code::Code;
 use crate::error::{Result, hint_lines};
+use crate::format::wrapped;
 
 /// Standard output, and how to write to it.
 pub(crate) struct Output {
@@ -45,13 +46,26 @@ impl Output {
     /// A line that says what follows.
     pub(crate) fn title(&mut self, title: impl fmt::Display) -> io::Result<()> {
         let (start, end) = if self.colors { BOLD } else { PLAIN };
+        let title = self.fitted(title);
         writeln!(self.stdout, "{start}{title}{end}")
     }
 
     /// A line of less importance.
     pub(crate) fn aside(&mut self, text: impl fmt::Display) -> io::Result<()> {
         let (start, end) = if self.colors { DIM } else { PLAIN };
+        let text = self.fitted(text);
         writeln!(self.stdout, "{start}{text}{end}")
+    }
+
+    /// A text whose lines are broken between words where the terminal would break them.
+    fn fitted(&self, text: impl fmt::Display) -> String {
+        let text = text.to_string();
+        let Some(width) = self.width else { return text };
+        let lines = text.split('\n').flat_map(|line| match line.chars().count() > width {
+            true => wrapped(line, width),
+            false => vec![line.to_owned()],
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// A line.

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
     let mut table = figures.table();
     for group in shown {
         let name = question.labels.type_name(&group.name).to_owned();
-        table.push(0, Row::new(name).keeping_end().cells(figures.row(&group.amount, &certainty(group))));
+        table.push(0, Row::new(name).cells(figures.row(&group.amount, &certainty(group))));
         if arguments.stacks || !question.selection.filter.types.is_empty() {
             sites::add(&mut question.labels, &profile, group, figures, rows, arguments.stacks, &mut table);
         }

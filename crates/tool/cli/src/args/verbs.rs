@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::{Command, CommandFactory};
 
 use super::{Arguments, STYLES};
+use crate::format::wrapped;
 
 /// Verbs by task, in the order of help.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -65,23 +66,6 @@ fn listed(command: &Command) -> String {
     text
 }
 
-/// Breaks a text between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().map(|line| (line.chars().count(), line));
-        match line {
-            Some((0, line)) => line.push_str(word),
-            Some((length, line)) if length + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +95,6 @@ mod tests {
                 assert!(line.chars().count() <= WIDTH, "{line}");
             }
         }
-        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
         assert!(root.render_help().to_string().contains("\nAsk a recording:\n  summary "));
     }
 }
