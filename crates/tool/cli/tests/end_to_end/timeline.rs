@@ -111,8 +111,10 @@ fn of_the_largest_groups() {
     assert!(near(sum(peak), number(&timeline["peak"], "bytes")), "{} {:#}", sum(peak), timeline["peak"]);
     assert!(near(groups[0][peak], number(&top["rows"][0], "bytes")), "{groups:?} {top:#}");
     assert!((0..times.len()).all(|at| sum(at) <= number(&timeline["peak"], "bytes") * 101 / 100));
-    // It grew all the time.
-    assert!(groups[0][peak / 4] < groups[0][peak / 2] && groups[0][peak / 2] < groups[0][peak], "{groups:?}");
+    // It grew in steps. How many intervals each of them has depends on the machine.
+    let mut steps = groups[0][..=peak].to_vec();
+    steps.dedup();
+    assert!(steps.len() >= 4 && steps[0] < groups[0][peak] / 2, "{groups:?}");
 
     let file = recording.path.to_str().unwrap();
     let svg = heapledger(["timeline", file, "--by", "function", "--svg", "-"]).text();
