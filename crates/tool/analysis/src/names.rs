@@ -10,6 +10,7 @@ use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolize
 
 use crate::allocators::is_allocator;
 use crate::owners::Roles;
+use crate::pattern::Pattern;
 use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
 
@@ -103,6 +104,14 @@ impl<'r, 'a> Names<'r, 'a> {
             types: Types::default(),
             roles: Roles::new(recording),
         }
+    }
+
+    /// Takes the program's functions that match one of these for wrappers: what they allocate is for
+    /// their callers. To be called before anything is looked up.
+    #[must_use]
+    pub fn with_wrappers(mut self, wrappers: Vec<Pattern>) -> Names<'r, 'a> {
+        self.roles.wrappers = wrappers;
+        self
     }
 
     /// All frames of a stack from the innermost to the outermost, those of inlined functions included. Never empty.

@@ -9,6 +9,7 @@ use heapledger_dmd::{Code, Whose};
 use heapledger_recording::{ModuleId, Recording};
 
 use crate::names::{Frame, FunctionId, FunctionName, Names};
+use crate::pattern::Pattern;
 use crate::stacks::{NodeId, Stacks};
 
 /// The owner of a stack, and by what it allocates.
@@ -40,6 +41,8 @@ enum Role {
 pub(crate) struct Roles {
     executables: Vec<String>,
     known: HashMap<ModuleId, Role>,
+    /// Own functions that allocate for their callers, as far as somebody has said so.
+    pub(crate) wrappers: Vec<Pattern>,
 }
 
 impl Roles {
@@ -49,7 +52,7 @@ impl Roles {
             images.map(|image| String::from_utf8_lossy(&image.executable).into_owned()).collect();
         executables.sort_unstable();
         executables.dedup();
-        Roles { executables, known: HashMap::new() }
+        Roles { executables, known: HashMap::new(), wrappers: Vec::new() }
     }
 
     /// Classifies a function of a module with this path.
@@ -57,6 +60,14 @@ impl Roles {
         if name.allocator {
             return Whose::Library;
         }
+        match self.by_place(name, path, file) {
+            // Code that is not the program's does not become so by allocating.
+            Whose::Own if self.wrappers.iter().any(|pattern| name.matches(pattern)) => Whose::Helper,
+            whose => whose,
+        }
+    }
+
+    fn by_place(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
         let executables = &self.executables;
         let role = *self.known.entry(name.module).or_insert_with(|| role(path, executables));
         let code = |module, is_system_own| Code { function: &name.full, file, module, is_system_own };
@@ -155,7 +166,8 @@ fn is_of_system(path: &str) -> bool {
 fn is_called_after(library: &str, program: &str) -> bool {
     let Some(rest) = library.strip_prefix("lib") else { return false };
     let stem = rest.find(".so").map_or(rest, |at| &rest[..at]);
-    !program.is_empty() && stem.strip_prefix(program).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
+    !program.is_empty()
+        && stem.strip_prefix(program).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
 }
 
 impl Names<'_, '_> {

@@ -35,7 +35,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         if !directory.ends_with('/') {
             directory.push('/');
         }
-        let names = Names::new(recording, symbolizer(symbols));
+        let names = Names::new(recording, symbolizer(symbols)).with_wrappers(symbols.wrapper.clone());
         Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use heapledger_analysis::Pattern;
 use heapledger_recording::Time;
 
 use crate::select;
@@ -101,6 +102,12 @@ pub(crate) struct Symbols {
     /// Which frames of a stack to show: from the program's own code on, or all but allocators
     #[arg(long, value_name = "WHICH", default_value = "own")]
     pub(crate) frames: Frames,
+
+    /// A function of the program that allocates for its callers, such as an xmalloc: these are the owners then
+    ///
+    /// A PATTERN is as for --function. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    pub(crate) wrapper: Vec<Pattern>,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

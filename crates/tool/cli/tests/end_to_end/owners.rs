@@ -45,6 +45,18 @@ fn rows_name_own_functions_and_what_they_call() {
     assert_eq!(found.map(|row| row["function"].as_str().unwrap()).collect::<Vec<_>>(), ["Pool::alloc"], "{leaks:#}");
 }
 
+/// A wrapper that is not called like one, and code that is not the program's.
+#[test]
+fn wrappers_are_declared() {
+    let (_scratch, recording) = owners();
+    let plain = recording.ask("top", &["--total"]);
+    assert_eq!(row(&plain, "store::by_itself").1, "");
+    let declared = recording.ask("top", &["--total", "--wrapper", "store::by_*", "--wrapper", "std::"]);
+    let (main, _) = row(&declared, "main");
+    assert_eq!(number(main, "blocks"), 41, "{declared:#}");
+    assert_eq!(declared["total"], plain["total"]);
+}
+
 #[test]
 fn rows_are_of_lines_files_and_processes() {
     let (_scratch, recording) = owners();
