@@ -81,7 +81,7 @@ pub use diff::{Difference, diff, growth};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
 pub use heap_events::{Happened, HeapEvent, HeapEvents, Heaps, heap_events};
-pub use history::{Change, History, Mark};
+pub use history::{Change, History, Mark, resident_max};
 pub use import::{ImportedEvents, assumed, import};
 pub use lifetimes::Lifetime;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};

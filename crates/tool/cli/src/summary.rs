@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{Amount, Filter, ImageOverview, Metric, Moment, Overview, ProcessOverview, overview, totals};
+use heapledger_analysis::{
+    Amount, Filter, ImageOverview, Metric, Moment, Overview, ProcessOverview, overview, resident_max, totals,
+};
 use heapledger_core::{Blocks, Bytes};
-use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Live, Recording, StackCounts};
+use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Live, MemorySample, Recording, StackCounts};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -42,11 +44,14 @@ pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out
         overview(&recording, &mut |done, all| progress.events(done, all)).map_err(|error| input.unanswered(error))?;
     drop(progress);
     input.warn_of(&totals.damage);
+    let mut damage = Vec::new();
+    let resident = resident_max(&recording, &mut damage);
+    input.warn_of(&damage);
     let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
     let declared = Declared::find(&mut question)?;
     match arguments.json {
-        true => out.json(&json_of(&recording, &totals, declared)),
-        false => print(&input, &recording, &totals, &declared, out),
+        true => out.json(&json_of(&recording, &totals, resident, declared)),
+        false => print(&input, &recording, &totals, resident, &declared, out),
     }
 }
 
@@ -181,6 +186,9 @@ struct SessionJson {
     bytes_live_max_least: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks_live_max_least: Option<u64>,
+    /// When most memory of the processes was resident, of the moments at which the recorder looked.
+    /// Pages that they share count for each. Null: it never looked.
+    resident_max: Option<ResidentJson>,
     /// At which rates blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
@@ -198,6 +206,14 @@ struct SessionJson {
     /// The programs that recorded processes started and that were not recorded.
     unrecorded: Vec<DepartureJson>,
     damage: Vec<DamageJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResidentJson {
+    time_seconds: f64,
+    bytes: u64,
+    /// Of this, pages of no file.
+    anonymous_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -248,7 +264,12 @@ impl From<&heapledger_recording::Damage> for DamageJson {
     }
 }
 
-fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> SessionJson {
+fn json_of(
+    recording: &Recording<'_>,
+    totals: &Overview,
+    resident: Option<MemorySample>,
+    declared: Declared,
+) -> SessionJson {
     let footer = recording.footer();
     let session = recording.session();
     let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
@@ -258,6 +279,11 @@ fn json_of(recording: &Recording<'_>, totals: &Overview, declared: Declared) -> 
         complete: recording.complete(),
         bytes_live_max_least: peak_least.map(|least| least.bytes.0),
         blocks_live_max_least: peak_least.map(|least| least.blocks.0),
+        resident_max: resident.map(|sample| ResidentJson {
+            time_seconds: seconds(sample.time),
+            bytes: sample.resident.0,
+            anonymous_bytes: sample.resident_anonymous.0,
+        }),
         sampling: rates_json(recording),
         recounted: totals.recounted,
         command: session.map_or(vec![], |session| {
@@ -341,10 +367,14 @@ pub(crate) fn last_image<'r>(
 /// More processes than this are not listed.
 const PROCESSES_MAX: usize = 20;
 
+/// Resident memory that is not live is spoken of from this size on, if it is also more than what is.
+const BEYOND_MIN: u64 = 16 << 20;
+
 fn print(
     input: &Input,
     recording: &Recording<'_>,
     totals: &Overview,
+    resident: Option<MemorySample>,
     declared: &Declared,
     out: &mut Output,
 ) -> Result<()> {
@@ -376,6 +406,14 @@ fn print(
             fact("peak, at most", peak, note);
         }
         None => fact("peak", peak, format!("at {} in {in_blocks}", time(counts.bytes_live_max_time))),
+    }
+    if let Some(MemorySample { time: at, resident, resident_anonymous: anonymous, .. }) = resident {
+        let mut note = format!("at {}, {} of it of no file", time(at), bytes(anonymous.0));
+        let beyond = anonymous.0.saturating_sub(counts.bytes_live_max.0);
+        if beyond >= BEYOND_MIN && beyond > counts.bytes_live_max.0 {
+            note.push_str(&format!(": {} more than was ever live", bytes(beyond)));
+        }
+        fact("resident, at most", bytes(resident.0), note);
     }
     let in_blocks = format!("in {}", blocks(counts.blocks_live_end, errors.live_end));
     fact("live at the end", size(counts.bytes_live_end, errors.live_end), in_blocks);

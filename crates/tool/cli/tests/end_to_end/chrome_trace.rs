@@ -20,8 +20,9 @@ fn exported(scratch: &Scratch, recording: &Recording, format: &str) -> PathBuf {
     file
 }
 
-/// What is live at the moments of the file's dumps: blocks and bytes. There are the peak, the end, and some between.
-fn expected(recording: &Recording, trace: &Value) -> Vec<[u64; 2]> {
+/// What is live at the moments of the file's dumps: blocks and bytes, before and after the microsecond that a trace has
+/// for a moment. There are the peak, the end, and some between.
+fn expected(recording: &Recording, trace: &Value) -> Vec<[[u64; 2]; 2]> {
     let began = recording.ask("info", &[])["start_unix_ns"].as_u64().unwrap();
     let dumps = dumps(trace);
     let of = |kind: &str| dumps.iter().filter(|dump| dump["name"] == kind).count();
@@ -32,13 +33,14 @@ fn expected(recording: &Recording, trace: &Value) -> Vec<[u64; 2]> {
             Some("peak_memory_usage") => ["blocks_at_bytes_live_max", "bytes_live_max"],
             Some("explicitly_triggered") => ["blocks_live_end", "bytes_live_end"],
             _ => {
-                // Traces have microseconds; events are no nearer to each other.
-                let time = format!("{}ns", (dump["ts"].as_u64().unwrap() + 1) * 1000 - began);
-                let total = &recording.ask("top", &["--at", &time, "-n", "1"])["total"];
-                return ["blocks", "bytes"].map(|name| total[name].as_u64().unwrap());
+                return [0, 1].map(|after| {
+                    let time = format!("{}ns", (dump["ts"].as_u64().unwrap() + after) * 1000 - began);
+                    let total = &recording.ask("top", &["--at", &time, "-n", "1"])["total"];
+                    ["blocks", "bytes"].map(|name| total[name].as_u64().unwrap())
+                });
             }
         };
-        names.map(|name| recording.total(name) as u64)
+        [names.map(|name| recording.total(name) as u64); 2]
     };
     dumps.iter().map(live).collect()
 }
@@ -51,7 +53,7 @@ fn aggregated_heaps_add_up() {
     let file: Value = serde_json::from_slice(&fs::read(exported(&scratch, &recording, "chrome-v2")).unwrap()).unwrap();
     let expected = expected(&recording, &file);
     let mut ids = Vec::new();
-    for (dump, [blocks, bytes]) in dumps(&file).into_iter().map(|dump| &dump["args"]["dumps"]).zip(expected) {
+    for (dump, expected) in dumps(&file).into_iter().map(|dump| &dump["args"]["dumps"]).zip(expected) {
         let maps = dump["heaps_v2"]["maps"]["nodes"].as_array();
         for node in maps.into_iter().flatten() {
             // Whoever reads them from the front finds parents first, and no number twice.
@@ -61,7 +63,7 @@ fn aggregated_heaps_add_up() {
         }
         let heap = &dump["heaps_v2"]["allocators"]["malloc"];
         let sum = |name: &str| heap[name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).sum::<u64>();
-        assert_eq!((sum("counts"), sum("sizes")), (blocks, bytes));
+        assert!(expected.contains(&[sum("counts"), sum("sizes")]), "{expected:?}: {heap:#}");
         assert!(heap["nodes"].as_array().unwrap().iter().all(|node| ids.contains(node)));
     }
 }
@@ -122,7 +124,7 @@ fn recordings_as_the_viewers_read_them() {
                     let heaps = process["heaps"].as_object().unwrap();
                     let totals = heaps.keys().map(|heap| heap_total(process, heap));
                     let sum = totals.fold([0, 0], |sum, [blocks, bytes]| [sum[0] + blocks, sum[1] + bytes]);
-                    assert_eq!(sum, expected, "{format}: {recording:?}");
+                    assert!(expected.contains(&sum), "{format}: {sum:?} {expected:?}: {recording:?}");
                     // Each heap is shown beside an allocator of its name, which is as large.
                     for heap in heaps.keys() {
                         assert_eq!(process["allocators"][heap]["size"], heap_total(process, heap)[1]);

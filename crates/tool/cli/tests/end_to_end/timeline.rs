@@ -121,3 +121,19 @@ fn of_the_largest_groups() {
     assert!(svg.contains(">all others<"), "{svg}");
     assert!(heapledger(["timeline", file, "--by", "site", "-n", "1"]).text().contains("all others"));
 }
+
+/// What is resident is beside what is live, and it is said if there is much more of it.
+#[test]
+fn resident_memory_in_the_summary() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("resident", "160").recorded(&scratch);
+    let resident = &recording.summary["resident_max"];
+    let timeline = recording.ask("timeline", &[]);
+    let seen = timeline["memory"].as_array().unwrap().iter().map(|sample| number(sample, "resident")).max();
+    assert_eq!(Some(number(resident, "bytes")), seen, "{resident:#} {timeline:#}");
+    assert!(number(resident, "anonymous_bytes") >= 200 << 20, "{resident:#}");
+    assert!(number(resident, "bytes") >= number(resident, "anonymous_bytes"), "{resident:#}");
+    let text = heapledger(["summary", recording.path.to_str().unwrap()]).text();
+    let line = text.lines().find(|line| line.contains("resident, at most")).unwrap_or_default();
+    assert!(line.ends_with(" MiB more than was ever live"), "{text}");
+}
