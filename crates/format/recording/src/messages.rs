@@ -466,7 +466,7 @@ pub struct Footer {
     pub exit: Option<ExitStatus>,
     /// What the recording cost.
     pub costs: RunCosts,
-    /// Of a recording that is merged from totals: the peak in `counts` is the most that can have
+    /// In a recording that is merged from totals, the peak in `counts` is the most that can have
     /// been live at once, and this the least. `None` if the peak is exact.
     pub peak_least: Option<Live>,
 }

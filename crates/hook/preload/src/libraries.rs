@@ -12,7 +12,7 @@ use heapledger_family::next::Objects;
 type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
 
 /// Pairs of functions of hook libraries: to be called before something, and when it has failed.
-/// Those of the first libraries that have them.
+/// Only the first libraries that have them are kept.
 type Around = [[AtomicUsize; 2]; 4];
 
 static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];

@@ -98,7 +98,7 @@ impl SessionPage {
         self.heartbeat.load(Ordering::Acquire)
     }
 
-    /// That of the recorder as a whole.
+    /// The recorder's as a whole.
     pub fn pulse_of_all(&self) -> u32 {
         self.pulse().wrapping_add(self.heartbeat_of_broker.load(Ordering::Acquire))
     }

@@ -61,7 +61,7 @@ impl HttpServer {
         Ok(HttpServer { address, stop, thread: Some(thread), process: process::id() })
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -115,8 +115,8 @@ fn recorded(recording: &Recording<'_>, selection: &Selection, images: &[ImageId]
     Some(summed(steps).into_iter().map(live).collect())
 }
 
-/// What the system counted when most was resident, over all processes: memory that they share counts
-/// for each of them. `None` if nobody looked.
+/// Returns the sample with the most resident memory, over all processes. Memory that they share
+/// counts for each of them. `None` if nobody looked.
 pub fn resident_max(recording: &Recording<'_>, damage: &mut Vec<Damage>) -> Option<MemorySample> {
     let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
     memory(recording, &images, damage).into_iter().max_by_key(|sample| sample.resident)

@@ -135,7 +135,7 @@ impl<'r, 'a> Names<'r, 'a> {
         frames
     }
 
-    /// How many allocator functions a stack ends in, without its outermost function.
+    /// Returns the number of allocator functions that a stack ends in, without its outermost function.
     pub(crate) fn allocators(&self, frames: &[Frame]) -> usize {
         let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
         allocators.min(frames.len().saturating_sub(1))

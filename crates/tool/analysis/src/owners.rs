@@ -196,7 +196,7 @@ impl Names<'_, '_> {
         (frames, via)
     }
 
-    /// What stands for the source line of a frame: its function where no line is known.
+    /// Stands for the source line of a frame: its function where no line is known.
     pub(crate) fn line_of(&mut self, frame: &Frame) -> FunctionId {
         match &frame.location {
             Some(at) if at.line > 0 => self.label(&format!("{}:{}", at.file, at.line)).function,
@@ -204,7 +204,7 @@ impl Names<'_, '_> {
         }
     }
 
-    /// What stands for the source file of a frame: its module where no file is known.
+    /// Stands for the source file of a frame: its module where no file is known.
     pub(crate) fn file_of(&mut self, frame: &Frame) -> FunctionId {
         let file = frame.location.as_ref().map(|at| at.file.to_string());
         let file = file.unwrap_or_else(|| self.module_path(self.function(frame.function).module));
@@ -217,7 +217,7 @@ impl Names<'_, '_> {
         self.function(inside).known.then_some(inside)
     }
 
-    /// Where in a stack its owner is: never beyond its end.
+    /// Returns the index of a stack's owner: never beyond its end.
     fn owner_at(&self, frames: &[Frame]) -> usize {
         let whose = |frame: &Frame| self.function(frame.function).whose;
         let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &CompleteWords, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// What may stand in place of the last word.
+/// Completions of the last word.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     rest: Rest,
@@ -33,7 +33,7 @@ struct Answer {
     values: Vec<(String, String)>,
 }
 
-/// What the shell completes beside the values.
+/// Names that the shell completes beside the values.
 #[derive(Debug, PartialEq, Eq)]
 enum Rest {
     Nothing,

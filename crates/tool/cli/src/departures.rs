@@ -22,7 +22,7 @@ const WARNINGS_MAX: usize = 4;
 /// The most executables that are looked at, at the end of `record`.
 const EXECUTABLES_MAX: usize = 64;
 
-/// How many there were: for a line of totals.
+/// Says how many programs ran unrecorded, for a line of totals.
 pub(crate) fn how_many(number: u64) -> String {
     counted(number, "program ran unrecorded", "programs ran unrecorded")
 }

@@ -60,7 +60,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
-    /// Where a frame is, and by what it allocates: `src/main.rs:19, via Vec::with_capacity`.
+    /// Returns the place of a frame, and by what it allocates: `src/main.rs:19, via Vec::with_capacity`.
     pub(crate) fn place_via(&self, frame: &Frame, via: Option<FunctionId>) -> String {
         let place = self.place(frame.function, frame.location.as_ref());
         match via {
@@ -204,7 +204,7 @@ pub(crate) struct LabelJson {
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnerJson {
     owner: FrameJson,
-    /// What it called to allocate; `null`: the allocator itself, or something without a name.
+    /// The function that it called to allocate; `null`: the allocator itself, or something without a name.
     via: Option<LabelJson>,
 }
 

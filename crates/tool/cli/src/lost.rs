@@ -90,7 +90,7 @@ pub(crate) fn stalls<'a>(pauses: impl IntoIterator<Item = &'a Pause>) -> Option<
 /// The code of the annotation that says so.
 pub(crate) const SANDBOX: u32 = 265;
 
-/// How many programs have put themselves in a sandbox, if any have.
+/// The number of programs that have put themselves in a sandbox, if any have.
 pub(crate) fn sandboxed(recording: &Recording<'_>) -> Option<String> {
     let is_one = |annotation: &Annotation| annotation.code == SANDBOX;
     let has_one = |image: ImageId| recording.annotations(image).flatten().any(|annotation| is_one(&annotation));

@@ -24,14 +24,14 @@ use crate::report::quoted;
 /// A file that is being written. Nothing is left of it if it is not [kept](NewFile::keep).
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    /// What is written so far, if it is held back until it is whole.
+    /// The file so far, if it is held back until it is whole.
     draft: Option<Unseen>,
     place: Place,
     path: PathBuf,
     told: Told,
 }
 
-/// What is said when the file is there.
+/// The note that is printed when the file is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -39,7 +39,7 @@ enum Told {
     NameAndLength,
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 #[derive(Debug)]
 enum Place {
     Stdout,
@@ -284,7 +284,7 @@ fn cannot_begin(path: &Path, why: io::Error) -> Failure {
     }
 }
 
-/// What to do where a file cannot be made because of its directory.
+/// Hints at a remedy where a file cannot be made because of its directory.
 pub(crate) fn directory_hint(path: &Path, why: ErrorKind) -> Option<String> {
     let directory = shown(directory(path));
     match why {

@@ -79,7 +79,7 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(profile)
     }
 
-    /// What every site holds, even if the filter fits no block.
+    /// Returns what every site holds, even if the filter fits no block.
     pub(crate) fn profile_or_nothing(&mut self) -> Result<Profile> {
         let profile = self.answer(|names, selection, progress| Profile::load(names, selection, progress))?;
         self.input.warn_of(&profile.damage);

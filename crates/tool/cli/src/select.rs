@@ -301,7 +301,7 @@ pub(crate) fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| invalid("number", text, "a whole number", "0 or 20"))
 }
 
-/// What is wrong with a value that is nothing of the kind.
+/// Explains what is wrong with a value that is nothing of the kind.
 fn invalid(kind: &str, text: &str, expected: &str, examples: &str) -> String {
     if text.starts_with('-') && text.contains(|character: char| character.is_ascii_digit()) {
         return format!("a {kind} cannot be negative; expected {expected}, such as {examples}");

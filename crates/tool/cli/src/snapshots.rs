@@ -258,6 +258,7 @@ fn summary() {
     assert_eq!(
         printed("summary FILE").lines().skip(3).collect::<Vec<_>>().join("\n"),
         "                  peak  7.8 KiB  at 2.0 s in 6 blocks
+     resident, at most  683.6 KiB  at 10.0 ms, 341.8 KiB of it of no file
        live at the end  7.8 KiB  in 6 blocks
            allocations  11  of 12.7 KiB in all, 45 % temporary
 of these reallocations  0

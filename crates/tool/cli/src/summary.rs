@@ -212,7 +212,7 @@ struct SessionJson {
 struct ResidentJson {
     time_seconds: f64,
     bytes: u64,
-    /// Of this, pages of no file.
+    /// The part of it that is pages of no file.
     anonymous_bytes: u64,
 }
 

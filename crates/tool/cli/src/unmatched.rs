@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// What may have been meant.
+/// Names that may have been meant.
 fn hint(question: &mut Question<'_, '_>, filter: &Filter, file: &str) -> String {
     let asked: [(Kind, &[Pattern]); 6] = [
         (Kind::Function, &filter.functions),

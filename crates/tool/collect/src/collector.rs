@@ -1077,7 +1077,7 @@ pub(crate) struct Finished {
     pub(crate) events_of_file: u64,
     pub(crate) stalls: Vec<Pause>,
     pub(crate) processes: Vec<ProcessOutcome>,
-    /// How many programs and processes ran unrecorded, and the first of them.
+    /// The number of programs and processes that ran unrecorded, and the first of them.
     pub(crate) departures: (u64, Vec<Departure>),
     pub(crate) bytes_written: u64,
     pub(crate) failure: Option<Failed>,

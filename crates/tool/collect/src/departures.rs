@@ -112,7 +112,7 @@ impl Departures {
         settled
     }
 
-    /// How many there were, and the first of them.
+    /// The number of departures, and the first of them.
     pub(crate) fn into_listed(self) -> (u64, Vec<Departure>) {
         (self.count, self.listed)
     }

@@ -85,7 +85,7 @@ pub struct Outcome {
     pub stalls: Vec<Pause>,
     /// The processes that were recorded, in the order of their first contact: those of the last file.
     pub processes: Vec<ProcessOutcome>,
-    /// How many programs and processes ran unrecorded.
+    /// The number of programs and processes that ran unrecorded.
     pub departures_count: u64,
     /// The first of them.
     pub departures: Vec<Departure>,

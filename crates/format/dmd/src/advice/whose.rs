@@ -9,7 +9,7 @@ pub enum Whose {
     Own,
     /// The program's, but it allocates for whoever calls it: a container, a wrapper of `malloc`.
     Helper,
-    /// That of a library that the program is built of.
+    /// Code of a library that the program is built of.
     Dependency,
     /// The language's, the system's, the allocator's.
     Library,
@@ -65,7 +65,7 @@ impl Whose {
     }
 }
 
-/// What stands for a stack that was not recorded.
+/// Stands for a stack that was not recorded.
 const NO_FUNCTION: &str = "(no stack trace recorded";
 
 /// By name: these are generic, and so in the program's own file.

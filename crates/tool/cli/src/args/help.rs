@@ -57,7 +57,7 @@ pub(crate) struct Explain {
 ///     $ heapledger completions zsh > /usr/local/share/zsh/site-functions/_heapledger
 ///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
 ///
-/// Those of bash, zsh and fish ask the command itself what there is to complete, so
+/// The scripts of bash, zsh and fish ask the command itself what there is to complete, so
 /// that they need not be written again for another version of it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]

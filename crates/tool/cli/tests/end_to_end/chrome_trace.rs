@@ -20,7 +20,7 @@ fn exported(scratch: &Scratch, recording: &Recording, format: &str) -> PathBuf {
     file
 }
 
-/// What is live at the moments of the file's dumps: blocks and bytes, before and after the microsecond that a trace has
+/// Returns what is live at the moments of the file's dumps: blocks and bytes, before and after the microsecond that a trace has
 /// for a moment. There are the peak, the end, and some between.
 fn expected(recording: &Recording, trace: &Value) -> Vec<[[u64; 2]; 2]> {
     let began = recording.ask("info", &[])["start_unix_ns"].as_u64().unwrap();
