@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::profile::{Amounts, Location, Module, Profile, Sample};
+use crate::profile::{Amounts, Frame, Location, Module, Profile, Sample};
 
 /// Names and values.
 pub(crate) type Labels = Vec<(Cow<'static, str>, String)>;
@@ -63,9 +63,14 @@ impl Gather {
 
     /// The number of the call that returns to an address.
     pub(crate) fn call(&mut self, returns_to: u64) -> usize {
+        self.named_call(returns_to, &HashMap::new())
+    }
+
+    /// The number of the call that returns to an address, with the functions that are known of calls' own addresses.
+    pub(crate) fn named_call(&mut self, returns_to: u64, names: &HashMap<u64, Vec<Frame>>) -> usize {
         let address = returns_to.wrapping_sub(1);
         let module = self.loaded.find(address);
-        self.location(Location { module, address, frames: Vec::new() })
+        self.location(Location { module, address, frames: names.get(&address).cloned().unwrap_or_default() })
     }
 
     /// The places of a stack that is told as a path in a tree: from the innermost outwards.

@@ -37,25 +37,32 @@ pub fn growth(before: &Amount, after: &Amount, metric: Metric) -> i128 {
 
 /// The groups that differ, in descending order of growth: what grew most comes first, what shrank most last.
 ///
-/// Functions are the same if they have the same short name in modules of the same name and, where source files are
-/// known, in files of the same name; directories do not count, nor do versions of libraries. Sites are the same if
-/// their useful frames are the same functions one by one, and their contexts and heaps are called the same. Types are the
-/// same if their full names are. A function without a name is called by its address in its module, and is the same in the
-/// same build of it.
+/// Functions are the same if they have the same short name, in modules of the same name and in source files of the same
+/// name as far as both profiles know these: another tool's file may have names alone. Directories do not count, nor do
+/// versions of libraries. Sites are the same if their useful frames are the same functions one by one, and their contexts
+/// and heaps are called the same. Types are the same if their full names are. A function without a name is called by its
+/// address in its module, and is the same in the same build of it.
 pub fn diff(
     (before, names_before): (&Profile, &mut Names<'_, '_>),
     (after, names_after): (&Profile, &mut Names<'_, '_>),
     by: RankBy,
     metric: Metric,
 ) -> Vec<Difference> {
+    let labelled = |profile: &Profile, names: &mut Names<'_, '_>| -> Vec<(Label, Rank)> {
+        let ranks = rank(profile, names, by, metric);
+        ranks.into_iter().map(|rank| (label(profile, names, &rank), rank)).collect()
+    };
+    let (before, after) = (labelled(before, names_before), labelled(after, names_after));
+    let mut unknown = HashMap::new();
+    before.iter().chain(&after).for_each(|(label, _)| label.add_unknown(&mut unknown));
     let mut differences: HashMap<String, Difference> = HashMap::new();
-    for rank in rank(before, names_before, by, metric) {
-        let difference = differences.entry(label(before, names_before, &rank)).or_default();
+    for (label, rank) in before {
+        let difference = differences.entry(label.text(&unknown)).or_default();
         difference.before += rank.amount;
         difference.rank_before.get_or_insert(rank);
     }
-    for rank in rank(after, names_after, by, metric) {
-        let difference = differences.entry(label(after, names_after, &rank)).or_default();
+    for (label, rank) in after {
+        let difference = differences.entry(label.text(&unknown)).or_default();
         difference.after += rank.amount;
         difference.rank_after.get_or_insert(rank);
     }
@@ -67,35 +74,90 @@ pub fn diff(
     differences.into_iter().map(|(_, difference)| difference).collect()
 }
 
-/// What a group is called in any recording.
-fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> String {
-    match rank.key {
-        Key::Module(module) => library(&names.module_path(module)).to_owned(),
-        Key::Line(id) | Key::File(id) if names.function(id).declared => file_name(&names.function(id).short).to_owned(),
-        Key::Owner(function) | Key::Line(function) | Key::File(function) | Key::Function(function) => {
-            function_label(names, function, rank.frame.location.as_ref().map(|it| &*it.file))
+/// The name of a group in any recording.
+#[derive(Debug, Default)]
+struct Label {
+    functions: Vec<FunctionLabel>,
+    /// The rest of it: the whole name of a group that is not made of functions.
+    text: String,
+}
+
+/// A function, by all that is known of it. An empty text is not known.
+#[derive(Debug)]
+struct FunctionLabel {
+    name: String,
+    module: String,
+    file: String,
+}
+
+/// What is not known of all functions of one name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unknown {
+    module: bool,
+    file: bool,
+}
+
+impl Label {
+    /// Adds what is not known of its functions.
+    fn add_unknown(&self, unknown: &mut HashMap<String, Unknown>) {
+        for function in &self.functions {
+            let (module, file) = (function.module.is_empty(), function.file.is_empty());
+            if module || file {
+                let unknown = unknown.entry(function.name.clone()).or_default();
+                *unknown = Unknown { module: unknown.module | module, file: unknown.file | file };
+            }
         }
-        Key::Site(stack) => {
-            let frames = names.useful_frames(&profile.stacks, stack);
-            let frames = frames.iter().map(|frame| {
-                function_label(names, frame.function, frame.location.as_ref().map(|location| &*location.file))
-            });
-            let frames = frames.collect::<Vec<_>>().join("\n");
-            let (context, heap) = (profile.stacks.context(stack), profile.stacks.heap(stack));
-            format!("{frames}\n\n{}\n{}", names.context(&profile.stacks, context), names.heap(heap))
+    }
+
+    /// Returns the text that is the same for groups that are the same.
+    fn text(&self, unknown: &HashMap<String, Unknown>) -> String {
+        let mut text = String::new();
+        for FunctionLabel { name, module, file } in &self.functions {
+            let unknown = unknown.get(name).copied().unwrap_or_default();
+            let [module, file] = [(module, unknown.module), (file, unknown.file)]
+                .map(|(known, is_unknown)| if is_unknown { "" } else { known });
+            text.extend([name, "\0", module, "\0", file, "\n"]);
         }
-        // What a program calls them is all there is to them.
-        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => {
-            names.function(rank.frame.function).short.to_string()
-        }
-        Key::Type(_) => names.function(rank.frame.function).full.to_string(),
+        text + "\n" + &self.text
     }
 }
 
-fn function_label(names: &Names<'_, '_>, function: FunctionId, file: Option<&str>) -> String {
+fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> Label {
+    let named = |text: &str| Label { text: text.to_owned(), ..Label::default() };
+    match rank.key {
+        Key::Module(module) => named(library(&names.module_path(module))),
+        Key::Line(id) | Key::File(id) if names.function(id).declared => named(file_name(&names.function(id).short)),
+        Key::Owner(function) | Key::Line(function) | Key::File(function) | Key::Function(function) => {
+            let function = function_label(names, function, rank.frame.location.as_ref().map(|it| &*it.file));
+            Label { functions: vec![function], ..Label::default() }
+        }
+        Key::Site(stack) => {
+            let frames = names.useful_frames(&profile.stacks, stack);
+            let functions = frames.iter().map(|frame| {
+                function_label(names, frame.function, frame.location.as_ref().map(|location| &*location.file))
+            });
+            let functions = functions.collect();
+            let (context, heap) = (profile.stacks.context(stack), profile.stacks.heap(stack));
+            Label { functions, text: format!("{}\n{}", names.context(&profile.stacks, context), names.heap(heap)) }
+        }
+        // What a program calls them is all there is to them.
+        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => {
+            named(&names.function(rank.frame.function).short)
+        }
+        Key::Type(_) => named(&names.function(rank.frame.function).full),
+    }
+}
+
+fn function_label(names: &Names<'_, '_>, function: FunctionId, file: Option<&str>) -> FunctionLabel {
     let name = names.function(function);
     let path = names.module_path(name.module);
-    format!("{}\0{}\0{}", name.short, library(&path), file.map_or("", file_name))
+    // A module in brackets is no file: the kernel's, or what stands for the modules that another tool's file does not have.
+    let module = if path.starts_with('[') { "" } else { library(&path) };
+    FunctionLabel {
+        name: name.short.to_string(),
+        module: module.to_owned(),
+        file: file.map_or("", file_name).to_owned(),
+    }
 }
 
 fn file_name(path: &str) -> &str {
@@ -114,6 +176,26 @@ fn library(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_are_told_apart_by_what_is_known_of_all() {
+        let label = |name: &str, module: &str, file: &str| {
+            let [name, module, file] = [name, module, file].map(str::to_owned);
+            Label { functions: vec![FunctionLabel { name, module, file }], ..Label::default() }
+        };
+        let same = |labels: &[Label]| {
+            let mut unknown = HashMap::new();
+            labels.iter().for_each(|label| label.add_unknown(&mut unknown));
+            labels.iter().all(|label| label.text(&unknown) == labels[0].text(&unknown))
+        };
+        assert!(same(&[label("f", "a", "f.c"), label("f", "a", "f.c")]));
+        assert!(!same(&[label("f", "a", "f.c"), label("f", "b", "f.c")]));
+        assert!(!same(&[label("f", "a", "f.c"), label("f", "a", "g.c")]));
+        assert!(same(&[label("f", "a", "f.c"), label("f", "", "f.c")]));
+        assert!(same(&[label("f", "a", "f.c"), label("f", "", "")]));
+        assert!(!same(&[label("f", "", "f.c"), label("f", "", "g.c")]));
+        assert!(!same(&[label("f", "", ""), label("g", "", "")]));
+    }
 
     #[test]
     fn versions_of_libraries_do_not_count() {

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
 
 use super::proto;
 use crate::gather::Gather;
@@ -13,9 +14,48 @@ use crate::read_error::ReadError;
 /// How many bytes a file may have unpacked.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Whether a file may be one: a packed one, or the beginning of the message, of which the first field is a kind of sample.
+/// True if a file may be one: a packed one, or the beginning of the message.
+///
+/// Writers choose the order of the fields: Go's begins with the kind of the period, others with the kinds of samples.
 pub fn is_one(bytes: &[u8]) -> bool {
-    bytes.starts_with(&[0x1f, 0x8b]) || matches!(bytes, [0x0a, length, 0x08, ..] if *length < 16)
+    bytes.starts_with(&[0x1f, 0x8b]) || begins_as_message(bytes)
+}
+
+/// The number of fields that are looked at.
+const FIELDS_LOOKED_AT: usize = 8;
+
+/// True if the first fields are those of the message, with the kind of a value (of samples or of the period) first.
+fn begins_as_message(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    for at in 0..FIELDS_LOOKED_AT {
+        if rest.is_empty() {
+            return at > 0;
+        }
+        let Ok((field, kind)) = decode_key(&mut rest) else { return false };
+        let expected = match field {
+            1..=6 | 11 => WireType::LengthDelimited,
+            7..=10 | 12 | 14 => WireType::Varint,
+            // Numbers in a list are packed or one by one.
+            13 if kind == WireType::Varint => WireType::Varint,
+            13 => WireType::LengthDelimited,
+            _ => return false,
+        };
+        if kind != expected || at == 0 && !matches!(field, 1 | 11) {
+            return false;
+        }
+        let Ok(number) = decode_varint(&mut rest) else { return false };
+        if kind == WireType::LengthDelimited {
+            // The field may go on behind the bytes that are looked at.
+            let Some(content) = usize::try_from(number).ok().and_then(|length| rest.get(..length)) else {
+                return at > 0;
+            };
+            if matches!(field, 1 | 11) && proto::ValueType::decode(content).is_err() {
+                return false;
+            }
+            rest = &rest[content.len()..];
+        }
+    }
+    true
 }
 
 /// Reads a file, packed or not: kinds of samples called `alloc_objects`, `alloc_space`, `inuse_objects`, `inuse_space`, as of heaps,
@@ -180,6 +220,29 @@ mod tests {
             (&written.samples, &written.locations, &written.modules)
         );
         assert_eq!((read.sampling_bytes, read.known.live, read.known.allocated), (Some(512), true, true));
+    }
+
+    #[test]
+    fn fields_are_in_any_order() {
+        let kind = |at: u8| [0x08, at, 0x10, at + 1];
+        let file = |fields: &[(u8, &[u8])]| {
+            let one = |&(field, content): &(u8, &[u8])| [&[field << 3 | 2, content.len() as u8], content].concat();
+            fields.iter().flat_map(one).collect::<Vec<u8>>()
+        };
+        let strings: [(u8, &[u8]); 5] =
+            [(6, b""), (6, b"inuse_objects"), (6, b"count"), (6, b"inuse_space"), (6, b"bytes")];
+        let ours = [(1, &kind(1)[..]), (1, &kind(3)), (11, &kind(3))];
+        let of_go = [(11, &kind(3)[..]), (1, &kind(1)), (1, &kind(3))];
+        for first in [ours, of_go] {
+            let file = file(&[&first[..], &strings].concat());
+            assert!(is_one(&file) && is_one(&file[..20]), "{file:?}");
+            assert!(read(&file).unwrap().known.live);
+        }
+        // Text, and messages of other kinds.
+        for other in [&b""[..], b"\n", b"\n\n{}", b"\n\x05words and more words", b"[]", b"\x0a\x04\x08\x01\x10\x02\x07"]
+        {
+            assert!(!is_one(other), "{other:?}");
+        }
     }
 
     #[test]
