@@ -57,21 +57,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
 }
 
 fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
-    let (key_create, set_specific) =
-        (objects.lookup(Scope::Next, c"pthread_key_create"), objects.lookup(Scope::Next, c"pthread_setspecific"));
-    if key_create == 0 || set_specific == 0 {
-        return;
-    }
-    // SAFETY: the C library's functions of these names, whose types these are.
-    let library = unsafe {
-        Library {
-            key_create: core::mem::transmute::<
-                usize,
-                unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32,
-            >(key_create),
-            set_specific: core::mem::transmute::<usize, unsafe extern "C" fn(u32, *const c_void) -> i32>(set_specific),
-        }
-    };
+    let Some(library) = thread_library(objects) else { return };
     let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
     if has_one_thread != 0 {
         // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
@@ -89,6 +75,23 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     unsafe { process::create_key(library) };
     // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
     let _ = unsafe { hooks::install_observer(observer) };
+}
+
+/// The functions of the C library by which we learn of a thread's end.
+fn thread_library(objects: &Objects<'_>) -> Option<Library> {
+    /// The function of this name, of the type that the structure says.
+    macro_rules! next {
+        ($name:literal, $($type:ty),*) => {{
+            let address = objects.lookup(Scope::Next, $name);
+            // SAFETY: 0 is `None`; otherwise the C library's function of this name, whose type this is.
+            unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> c_int>>(address) }?
+        }};
+    }
+    Some(Library {
+        key_create: next!(c"pthread_key_create", *mut u32, Option<unsafe extern "C" fn(*mut c_void)>),
+        key_delete: next!(c"pthread_key_delete", u32),
+        set_specific: next!(c"pthread_setspecific", u32, *const c_void),
+    })
 }
 
 /// Runs before `main`, after the C library's own start.

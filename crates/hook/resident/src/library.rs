@@ -19,6 +19,7 @@ struct PhdrInfo {
 
 unsafe extern "C" {
     fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+    fn pthread_key_delete(key: u32) -> c_int;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
     fn pthread_atfork(
         prepare: Option<extern "C" fn()>,
@@ -32,7 +33,8 @@ unsafe extern "C" {
 }
 
 /// How we learn of a thread's end.
-pub(crate) const LIBRARY: Library = Library { key_create: pthread_key_create, set_specific: pthread_setspecific };
+pub(crate) const LIBRARY: Library =
+    Library { key_create: pthread_key_create, key_delete: pthread_key_delete, set_specific: pthread_setspecific };
 
 /// Asks to be called around each fork that goes through the C library: before, in the opposite order of asking. The
 /// handlers do not allocate.

@@ -11,6 +11,7 @@ use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
 const DESTRUCTOR_ROUNDS: u32 = 4;
 
 type KeyCreate = unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32;
+type KeyDelete = unsafe extern "C" fn(u32) -> i32;
 type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
 
 /// The C library functions that are needed. Each may allocate; the hook expects it.
@@ -18,9 +19,15 @@ type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
 pub struct Library {
     /// `pthread_key_create`.
     pub key_create: KeyCreate,
+    /// `pthread_key_delete`.
+    pub key_delete: KeyDelete,
     /// `pthread_setspecific`.
     pub set_specific: SetSpecific,
 }
+
+/// Keys whose values glibc keeps in the thread's descriptor. All C libraries of a process share that one, and a namespace
+/// of `dlmopen` has its own, which hands out keys from 0 again: it takes a value of ours for that of its own key.
+const KEYS_SHARED: usize = 32;
 
 static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -32,12 +39,28 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 ///
 /// The functions are the process's C library's.
 pub unsafe fn create_key<B: Block>(library: Library) {
-    let mut key = 0;
-    // SAFETY: the C library's function with arguments of its documented types.
-    if unsafe { (library.key_create)(&mut key, Some(thread_exits::<B>)) } == 0 {
-        KEY.store(key, Ordering::Relaxed);
-        SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
+    // The last of the shared keys is the one that the C library of another namespace hands out last. Keys come in ascending
+    // order, so all before it are made, and given back.
+    let (mut keys, mut count) = ([0; KEYS_SHARED], 0);
+    for key in &mut keys {
+        // SAFETY: the C library's function with arguments of its documented types.
+        if unsafe { (library.key_create)(key, Some(thread_exits::<B>)) } != 0 {
+            break;
+        }
+        count += 1;
+        if *key as usize >= KEYS_SHARED - 1 {
+            break;
+        }
     }
+    let made = keys.get(..count).unwrap_or(&[]);
+    let shared = made.iter().filter(|&&key| (key as usize) < KEYS_SHARED).max();
+    let Some(&own) = shared.or(made.first()) else { return };
+    for &key in made.iter().filter(|&&key| key != own) {
+        // SAFETY: as above; the key was made here, and no thread has a value for it.
+        unsafe { (library.key_delete)(key) };
+    }
+    KEY.store(own, Ordering::Relaxed);
+    SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
 }
 
 /// Asks the C library to tell us when this thread, whose block this is, ends.

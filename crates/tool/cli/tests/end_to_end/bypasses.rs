@@ -105,6 +105,18 @@ fn a_library_in_a_namespace_of_its_own_is_named() {
     assert_eq!(report["stopped_by"][0], path.to_str().unwrap(), "{report:#}");
 }
 
+/// The C library of a namespace takes what stands at its key's number in a thread's descriptor for its own.
+#[test]
+fn thread_specific_values_of_a_namespace() {
+    let directory = build("keys_plugin", Build::Module).parent().unwrap().to_owned();
+    let job = Job::fixture("namespace_keys", directory.to_str().unwrap());
+    let (outcome, recording) = job.both(&Scratch::new());
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    recording.assert_whole();
+    let checked = job.launched("check", &[]).outcome();
+    assert_eq!((checked.status, checked.text()), (outcome.status, outcome.text()));
+}
+
 /// With another library around the allocator the definitions are not redirected, and what binds past it is named.
 #[test]
 fn a_library_that_binds_past_a_wrapper_is_named() {

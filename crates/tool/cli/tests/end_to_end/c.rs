@@ -417,6 +417,10 @@ fn libheapledger_preloaded_prints_at_exit() {
         }
     }
 
+    // A library in a namespace of `dlmopen` has keys of its own.
+    let plugin = crate::harness::build("keys_plugin", crate::harness::Build::Module);
+    run("totals", &crate::harness::program("namespace_keys"), &[plugin.parent().unwrap().to_str().unwrap()]);
+
     let (_, told) = run("sites,blocks,more", &crate::harness::program("mix"), &["100"]);
     assert!(told.contains("heapledger: sites with the most live bytes\n"), "{told}");
     assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks, dynamic"), "{told}");
