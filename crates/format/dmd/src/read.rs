@@ -462,9 +462,7 @@ impl<R: Read, A: Adder> Reader<R, A> {
     fn frame_table(&mut self) -> Result<()> {
         self.texts(|reader, key, text| {
             let frame = reader.frames.number(key);
-            // The number is the same of all: the stack it is in gives it another.
-            let text = text.strip_prefix("#00: ").unwrap_or(&text).to_owned();
-            place(&mut reader.log.frames, frame, text);
+            place(&mut reader.log.frames, frame, without_number(&text).to_owned());
             reader.frames.define(frame);
         })
     }
@@ -625,6 +623,13 @@ impl<R: Read, A: Adder> Reader<R, A> {
         }
         Ok(log)
     }
+}
+
+/// Returns a frame without its number: the first three characters, whatever they are, because Mozilla's script puts
+/// another number in their place. The detector writes `#00: ` before each frame; logs edited by hand have others.
+fn without_number(text: &str) -> &str {
+    let rest = text.char_indices().nth(3).map_or("", |(at, _)| &text[at..]);
+    rest.strip_prefix(": ").unwrap_or(rest)
 }
 
 fn used_traces(log: &Log) -> impl Iterator<Item = TraceId> {

@@ -122,14 +122,19 @@ fn show(
     write(target, out, |file| file.write_all(text.as_bytes()))
 }
 
-/// What a log is to be of that is made now.
-fn mode(arguments: &Dmd) -> Mode {
-    match arguments.process.mode {
+/// Returns the mode that was asked for.
+fn mode_asked(arguments: &Dmd) -> Option<Mode> {
+    arguments.process.mode.map(|mode| match mode {
         DmdMode::Live => Mode::Live,
         DmdMode::DarkMatter => Mode::DarkMatter,
         DmdMode::Cumulative => Mode::Cumulative,
         DmdMode::Scan => Mode::Scan,
-    }
+    })
+}
+
+/// Returns the mode of a log that is made now.
+fn mode(arguments: &Dmd) -> Mode {
+    mode_asked(arguments).unwrap_or(Mode::DarkMatter)
 }
 
 /// Into the file that was asked for, or to standard output.

@@ -72,9 +72,9 @@ pub(crate) struct Dmd {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Of a running process")]
 pub(crate) struct DmdProcess {
-    /// Which blocks, and what of them
-    #[arg(long, value_name = "MODE", default_value = "dark-matter")]
-    pub(crate) mode: DmdMode,
+    /// Which blocks, and what of them [default: dark-matter]; a file's mode cannot be changed
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<DmdMode>,
 
     /// Have reporters leave out what is private, and no contents of blocks
     #[arg(long)]

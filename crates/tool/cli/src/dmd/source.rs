@@ -16,7 +16,7 @@ use crate::process::number;
 
 use super::beside::Beside;
 use super::process::{self, Told};
-use super::{mode, recording};
+use super::{mode, mode_asked, recording};
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
     /// The log; of a process or a recording one such as is asked for.
     pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
-            Source::Stdin => parse("-", io::stdin().lock(), arguments),
+            Source::Stdin => as_asked("-", parse("-", io::stdin().lock(), arguments)?, arguments),
             Source::Process(pid) => of_process(pid, arguments),
             Source::Recording(path) => recording::log(path, arguments),
             Source::File(path) => {
@@ -53,13 +53,14 @@ impl<'a> Source<'a> {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
                         .hint("`heapledger dmd --help` says what can be read")
                 })?;
-                match frames_max(arguments) {
+                let log = match frames_max(arguments) {
                     // A pipe can be read once.
                     Some(frames_max) if file.metadata().is_ok_and(|metadata| metadata.is_file()) => {
                         read(path, Log::read_by_frames(file, frames_max, Beside::start()))
                     }
                     _ => parse(path, file, arguments),
-                }
+                };
+                as_asked(path, log?, arguments)
             }
         }
     }
@@ -81,6 +82,18 @@ fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
     // What is written again keeps each size of blocks as it is there.
     let log = if arguments.beyond.save.is_some() { Log::read(input) } else { Log::read_merged(input) };
     read(name, log)
+}
+
+/// Refuses a file of another mode than the one that was asked for: it is what it was when it was written.
+fn as_asked(name: &str, log: Log, arguments: &Dmd) -> Result<Log> {
+    match mode_asked(arguments) {
+        Some(mode) if mode != log.mode => {
+            let what = format!("`{name}` is a log of mode `{}`, not `{}`", log.mode.name(), mode.name());
+            Err(Failure::new(Exit::Usage, what)
+                .hint("without --mode it is shown as it is; processes and recordings have all modes"))
+        }
+        _ => Ok(log),
+    }
 }
 
 /// How many frames of each stack are looked at, if it is not all of them.

@@ -86,6 +86,17 @@ fn beyond_the_script() {
 }
 
 #[test]
+fn a_file_is_of_the_mode_in_which_it_was_written() {
+    let scratch = Scratch::new();
+    scratch.write("log.json", LOG);
+    assert!(printed(&scratch, &["--mode", "dark-matter", "log.json"]).contains("Invocation {"));
+    let outcome = dmd(&scratch, &["--mode", "live", "log.json"]);
+    let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
+    assert!(said.contains("`log.json` is a log of mode `dark-matter`, not `live`"), "{said}");
+}
+
+#[test]
 fn what_is_no_log_is_said_with_the_place() {
     let scratch = Scratch::new();
     scratch.write("damaged.json", LOG.replace("\"slop\": 12", "\"slop\": 1.5"));
