@@ -31,7 +31,7 @@ pub use heap::{Heap, UNKNOWN_TYPE};
 pub use kernel::{Region, Totals, protection};
 pub use leaves::leaves;
 pub use process::{Kind, Level, ProcessDump};
-pub use profile::{HOLDS, write, write_v2};
+pub use profile::{HOLDS, write};
 pub use read::{is_one, read, reports};
 pub use trace::{HeapFormat, Trace};
 #[doc(hidden)]

@@ -24,7 +24,7 @@ pub const HOLDS: Holds = Holds {
     ..Holds::STACKS
 };
 
-/// How many snapshots of the timeline there are at most: massif's own limit. Those by stack come to them.
+/// The most snapshots in a file, those by stack included: massif's own limit.
 pub const SNAPSHOTS: usize = 100;
 
 /// How many functions of a stack are shown at most, from the inside: each has a line that begins with as many spaces.
@@ -105,7 +105,7 @@ fn snapshots(profile: &Profile) -> Vec<Snapshot> {
         !is_end && !detailed.iter().any(|it| it.time_ns == point.time_ns && it.bytes == point.live.bytes)
     });
     let timeline: Vec<Point> = timeline.copied().collect();
-    let plain = highest(&timeline, SNAPSHOTS).into_iter();
+    let plain = highest(&timeline, SNAPSHOTS.saturating_sub(detailed.len())).into_iter();
     let plain = plain.map(|point| Snapshot { time_ns: point.time_ns, bytes: point.live.bytes, detail: Detail::None });
     let mut all: Vec<Snapshot> = plain.chain(detailed).collect();
     all.sort_by_key(|snapshot| snapshot.time_ns);
@@ -117,6 +117,9 @@ pub fn highest(points: &[Point], most: usize) -> Vec<Point> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     if points.len() <= most {
         return points.to_vec();
+    }
+    if most == 0 {
+        return Vec::new();
     }
     let width = (last.time_ns - first.time_ns) / most as u64 + 1;
     let mut found: Vec<(u64, Point)> = Vec::new();
@@ -345,6 +348,16 @@ n1: 16 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
         let most = points.iter().map(|point| point.live.bytes).max();
         assert!(found.len() <= SNAPSHOTS && found.is_sorted_by_key(|point| point.time_ns), "{found:?}");
         assert_eq!(found.iter().map(|point| point.live.bytes).max(), most);
+    }
+
+    /// Those by stack are among them.
+    #[test]
+    fn snapshots_by_stack_count() {
+        let timeline = (0..1000).map(|at| point(at * 1_000_000, at)).collect();
+        let snapshots = (0..8).map(|at| Moment { time_ns: at * 2_500_000, live: Vec::new() }).collect();
+        let profile = Profile { timeline, snapshots, duration_ns: 10_000_000_000, ..example() };
+        let file = written(&profile);
+        assert_eq!((file.matches("snapshot=").count(), file.matches("heap_tree=peak").count()), (SNAPSHOTS, 1));
     }
 
     #[test]

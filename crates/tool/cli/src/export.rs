@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use heapledger_analysis::Moment;
+use heapledger_profiles::chrome::{Cut, HeapFormat};
 use heapledger_profiles::{
     Holds, Profile, chrome, collapsed, dhat, gperftools, heapprofile, massif, otlp, pprof, speedscope,
 };
@@ -56,7 +57,7 @@ pub(crate) enum Format {
 }
 
 /// Writes a profile in one format.
-type WriteProfile = fn(&Profile, &mut dyn Write) -> io::Result<()>;
+type WriteProfile = Box<dyn Fn(&Profile, &mut dyn Write) -> io::Result<()>>;
 
 /// What writes one format.
 enum Writer {
@@ -67,23 +68,24 @@ enum Writer {
 }
 
 impl Format {
-    fn writer(self) -> Result<Writer> {
+    fn writer(self, cut: Cut) -> Result<Writer> {
+        let chrome = |heaps| Box::new(move |profile: &Profile, out: &mut dyn Write| chrome::write(profile, out, heaps));
         let (write, holds): (WriteProfile, Holds) = match self {
             Format::Heaptrack => return Ok(Writer::Events(events::Format::Heaptrack)),
             Format::Firefox => return Ok(Writer::Events(events::Format::Firefox)),
-            Format::Massif => (massif::write, massif::HOLDS),
-            Format::Pprof => (pprof::write, pprof::HOLDS),
-            Format::Dhat => (dhat::write, dhat::HOLDS),
-            Format::Collapsed => (collapsed::write, collapsed::HOLDS),
-            Format::Flamegraph => (flame::write, collapsed::HOLDS),
-            Format::Speedscope => (speedscope::write, speedscope::HOLDS),
-            Format::Heapprofile => (heapprofile::write, heapprofile::HOLDS),
-            Format::Gperftools => (gperftools::write, gperftools::HOLDS),
-            Format::Chrome => (chrome::write, chrome::HOLDS),
-            Format::ChromeV2 => (chrome::write_v2, chrome::HOLDS),
-            Format::Otlp => (otlp::write, otlp::HOLDS),
+            Format::Massif => (Box::new(massif::write), massif::HOLDS),
+            Format::Pprof => (Box::new(pprof::write), pprof::HOLDS),
+            Format::Dhat => (Box::new(dhat::write), dhat::HOLDS),
+            Format::Collapsed => (Box::new(collapsed::write), collapsed::HOLDS),
+            Format::Flamegraph => (Box::new(flame::write), collapsed::HOLDS),
+            Format::Speedscope => (Box::new(speedscope::write), speedscope::HOLDS),
+            Format::Heapprofile => (Box::new(heapprofile::write), heapprofile::HOLDS),
+            Format::Gperftools => (Box::new(gperftools::write), gperftools::HOLDS),
+            Format::Chrome => (chrome(HeapFormat::Entries(cut)), chrome::HOLDS),
+            Format::ChromeV2 => (chrome(HeapFormat::Aggregated), chrome::HOLDS),
+            Format::Otlp => (Box::new(otlp::write), otlp::HOLDS),
             #[cfg(feature = "parquet")]
-            Format::Parquet => (heapledger_profiles::parquet::write, heapledger_profiles::parquet::HOLDS),
+            Format::Parquet => (Box::new(heapledger_profiles::parquet::write), heapledger_profiles::parquet::HOLDS),
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => {
                 let what = "this heapledger cannot write Parquet: it was built without the feature `parquet`";
@@ -101,7 +103,7 @@ impl Format {
 
 pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let writer = arguments.to.writer()?;
+    let writer = arguments.to.writer(arguments.cut)?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
     let target = NewFile::create(&arguments.output, arguments.force, &[&input.path])?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use heapledger_analysis::{Filter, Lifetime, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern};
+use heapledger_profiles::chrome::Cut;
 use heapledger_recording::Time;
 
 /// Of which blocks.
@@ -239,6 +240,11 @@ pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
         }
         Err(_) => Err(invalid("number or time", text, "a number of allocations, or a time with its unit", "10 or 1ms")),
     }
+}
+
+/// Reads what to leave out of the heaps of a trace.
+pub(crate) fn cut(text: &str) -> Result<Cut, String> {
+    if text == "share" { Ok(Cut::Share) } else { size(text).map(Cut::Bytes) }
 }
 
 /// A number of bytes and a unit.

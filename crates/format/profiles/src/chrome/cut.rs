@@ -6,13 +6,20 @@ use super::heap::{Cell, Heap};
 use crate::profile::Amount;
 
 /// What of a heap is left out, as too small. What is left out is still in the totals of what it is a part of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// From the largest part on, those of a group that add less than 0.8 % to what has been kept of it. What Chrome did in 2016.
-    #[default]
+    /// From the largest part on, those of a group that add less than 0.8 % to what has been kept of it. Chrome did so in
+    /// 2016. Of deep stacks this leaves very many lines, because each part has a largest part of its own.
     Share,
-    /// Parts of fewer bytes: what Chrome did in 2017, with 1,024.
+    /// Parts of fewer bytes. Chrome did so in 2017, with [`Cut::default`].
     Bytes(u64),
+}
+
+impl Default for Cut {
+    /// 1,024 bytes.
+    fn default() -> Cut {
+        Cut::Bytes(1024)
+    }
 }
 
 /// A line of a heap: what blocks hold whose stacks begin so, and whose type is this one.

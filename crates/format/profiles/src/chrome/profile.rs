@@ -24,26 +24,13 @@ pub const HOLDS: Holds = Holds {
 pub(super) const MAIN_HEAP: &str = "malloc";
 
 /// Writes a trace with a dump for the peak, one for the moment of the profile if that is another, one for each of its
-/// [snapshots](Profile::snapshots), and one for the end, in their order; heaps as [`heaps`](HeapFormat::Entries). Scopes of contexts
-/// are the outermost frames, a heap that the program has declared is an allocator of its own.
+/// [snapshots](Profile::snapshots), and one for the end, in their order. Scopes of contexts are the outermost frames, a heap that
+/// the program has declared is an allocator of its own.
 ///
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    write_as(profile, out, HeapFormat::default())
-}
-
-/// The same with heaps as [`heaps_v2`](HeapFormat::Aggregated), in which nothing is left out.
-///
-/// # Errors
-///
-/// Those of `out`.
-pub fn write_v2(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    write_as(profile, out, HeapFormat::Aggregated)
-}
-
-fn write_as(profile: &Profile, out: &mut dyn Write, heaps: HeapFormat) -> io::Result<()> {
+pub fn write(profile: &Profile, out: &mut dyn Write, heaps: HeapFormat) -> io::Result<()> {
     let mut trace = Trace::begin(out, heaps)?;
     for (number, moment) in moments(profile).iter().enumerate() {
         let process = profile.command.as_str();
@@ -167,7 +154,7 @@ mod tests {
         profile.moment_ns = 25_000_000;
         profile.timeline = vec![Point { time_ns: 7_000_000, live: Amount { blocks: 4, bytes: 10 } }];
         let mut file = Vec::new();
-        write_v2(&profile, &mut file).unwrap();
+        write(&profile, &mut file, HeapFormat::Aggregated).unwrap();
         let file: Value = serde_json::from_slice(&file).unwrap();
         let events = || file["traceEvents"].as_array().unwrap().iter();
         let dumps = events().filter(|event| event["ph"] == "v");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::ProcessPattern;
+use heapledger_profiles::chrome::Cut;
 
 use crate::args::{DiffBy, Input, Range, Symbols};
 use crate::select::{self, What, percentage};
@@ -154,6 +155,10 @@ pub(crate) struct Export {
     /// Firefox: of more blocks than this, write some together, with rounded times
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = select::number)]
     pub(crate) blocks_max: usize,
+
+    /// Chrome: leave parts of heaps with fewer bytes out, or with `share` those of less than 0.8 % of their callers'
+    #[arg(long, value_name = "SIZE|share", default_value = "1KiB", value_parser = select::cut)]
+    pub(crate) cut: Cut,
 
     #[command(flatten)]
     pub(crate) what: What,

@@ -30,9 +30,9 @@ fn rows(profile: &Profile) -> Vec<Row> {
 fn what_was_written_comes_back() {
     let mut profile = example();
     profile.samples.iter_mut().for_each(|sample| sample.amounts.live = sample.amounts.peak);
-    for write in [chrome::write, chrome::write_v2] {
+    for heaps in [HeapFormat::Entries(Cut::Bytes(0)), HeapFormat::Aggregated] {
         let mut file = Vec::new();
-        write(&profile, &mut file).unwrap();
+        chrome::write(&profile, &mut file, heaps).unwrap();
         assert!(is_one(&file[..64]));
         let read = read(&file).unwrap();
         let [read] = &read[..] else { panic!("{read:?}") };
@@ -48,7 +48,7 @@ fn what_was_written_comes_back() {
         assert_eq!((read.pid, read.command.as_str()), (77, "/bin/a --b \"c\""));
     }
     let mut file = Vec::new();
-    chrome::write_v2(&profile, &mut file).unwrap();
+    chrome::write(&profile, &mut file, HeapFormat::Aggregated).unwrap();
     let read = read(&file).unwrap().remove(0);
     let row = rows(&read).into_iter().find(|(_, labels, _)| labels == &["type=Node"]).unwrap();
     assert_eq!((row.0.as_str(), row.2.peak), ("inner outer main", amount(2, 32)));
