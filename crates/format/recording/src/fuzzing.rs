@@ -50,6 +50,10 @@ pub fn read_everything(file: &[u8]) {
     }
     let mut buffer = EventsBuffer::default();
     let mut cache = NodeCache::default();
+    let names = recording.names();
+    for place in names.iter().take(64) {
+        assert_eq!(names.functions(place.module, place.offset), Some(place.functions));
+    }
     for module in recording.modules() {
         assert_eq!(recording.module(module.module), Some(module));
     }
@@ -257,6 +261,7 @@ pub fn sample() -> Vec<u8> {
         Sample { time: Time(time), live }
     });
     chunks.extend(TimelineEncoder::encode(None, &samples, &mut compressor).expect("a timeline"));
+    chunks.extend(NamesEncoder::encode(&sample_names(), &mut compressor).expect("names"));
     for chunk in &chunks {
         writer.push(chunk);
     }
@@ -270,6 +275,17 @@ pub fn sample() -> Vec<u8> {
     };
     writer.finish(&footer, &mut compressor);
     writer.pending().to_vec()
+}
+
+fn sample_names() -> Vec<NamedPlace<'static>> {
+    let function = |name: &'static str, file: Option<&'static str>, line| NamedFunction {
+        name: name.into(),
+        file: file.map(Into::into),
+        line,
+    };
+    let place = |offset, functions| NamedPlace { module: ModuleId(1), offset, functions };
+    let inlined = vec![function("_ZN4core3ptr4readE", Some("src/a.rs"), 5), function("main", Some("src/a.rs"), 9)];
+    vec![place(0x1001, inlined), place(0x1002, vec![function("start", None, 0)])]
 }
 
 fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> Vec<EncodedChunk> {

@@ -31,6 +31,8 @@ pub enum ChunkKind {
     Footer,
     /// Memory of one image's process over time, as the system counts it.
     Memory,
+    /// The functions at places in modules.
+    Names,
     /// A kind that this version does not know; its chunks are skipped.
     Other(u16),
 }
@@ -49,6 +51,7 @@ impl ChunkKind {
             ChunkKind::Index => 8,
             ChunkKind::Footer => 9,
             ChunkKind::Memory => 10,
+            ChunkKind::Names => 11,
             ChunkKind::Other(number) => number,
         }
     }
@@ -66,6 +69,7 @@ impl ChunkKind {
             8 => ChunkKind::Index,
             9 => ChunkKind::Footer,
             10 => ChunkKind::Memory,
+            11 => ChunkKind::Names,
             other => ChunkKind::Other(other),
         }
     }

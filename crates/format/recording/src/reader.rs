@@ -18,6 +18,7 @@ use crate::messages::{
     Counts, Departure, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, Place,
     ProcessCounts, Record, Sampling, Session, Text, Thread,
 };
+use crate::names::Names;
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
 use crate::timeline::{self, Sample};
@@ -128,6 +129,7 @@ impl<'a> Recording<'a> {
                 ChunkKind::Sites => sites::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Timeline => timeline::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Memory => memory::decode(contents, head.rows, &mut Vec::new()),
+                ChunkKind::Names => Names::default().add(contents, head.rows),
                 ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => Ok(()),
             });
             match checked {
@@ -303,6 +305,24 @@ impl<'a> Recording<'a> {
     /// What the system counted of an image's memory over time; empty if that was not recorded.
     pub fn memory(&self, image: ImageId) -> Rows<MemorySample> {
         self.gather(ChunkKind::Memory, Some(image), memory::decode)
+    }
+
+    /// The functions at places in modules that the recording has names of, all of them unpacked. A place that
+    /// [another tool has named](Self::place) is not among them.
+    pub fn names(&self) -> Names {
+        let mut names = Names::default();
+        let mut unpacker = Unpacker::default();
+        for chunk in self.of_image(ChunkKind::Names, None) {
+            if names.memory() > self.limits.table_bytes {
+                names.damage.push(Damage { offset: chunk.offset, reason: Reason::Limit });
+                break;
+            }
+            if let Err(found) = self.read(chunk, &mut unpacker, |contents| names.add(contents, chunk.head.rows)) {
+                names.damage.push(found);
+            }
+        }
+        names.settle();
+        names
     }
 
     /// The event chunks of an image in order. Cheap: nothing is unpacked.

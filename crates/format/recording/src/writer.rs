@@ -4,8 +4,9 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::frame::{self, CHUNK_RAW_MAX, Compressor, EncodedChunk, Trailer};
-use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
+use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::messages::{Footer, Record};
+use crate::reader::Recording;
 use crate::{proto, records};
 
 /// Keeps track of where chunks land in the file, and ends it with index, footer and trailer.
@@ -31,6 +32,31 @@ impl RecordingWriter {
     pub fn of_sample() -> RecordingWriter {
         let pending = frame::file_header(frame::FILE_FLAG_SAMPLE).to_vec();
         RecordingWriter { pending, ..RecordingWriter::new() }
+    }
+
+    /// A writer that goes on behind the chunks of a recording, without the [names](crate::Names) at its end; and the number
+    /// of bytes of that file that stay as they are, to be copied first. `None` if the recording is not finished, or not all
+    /// of its chunks can be read.
+    pub fn after(recording: &Recording<'_>) -> Option<(RecordingWriter, u64)> {
+        recording.footer()?;
+        let chunks = recording.chunks();
+        let kept = chunks.iter().rposition(|chunk| chunk.kind != ChunkKind::Names).map_or(0, |last| last + 1);
+        let mut index = Batches::default();
+        let mut written = frame::FILE_HEADER as u64;
+        for ChunkEntry { offset, length, kind, head } in &chunks[..kept] {
+            // The index knows lengths only: there must be no hole.
+            if *offset != written {
+                return None;
+            }
+            written += u64::from(*length);
+            index.push(&proto::IndexEntry {
+                length: *length,
+                kind: u32::from(kind.number()),
+                head: Some((*head).into()),
+            });
+        }
+        let writer = RecordingWriter { pending: Vec::new(), written, index };
+        recording.damage().is_empty().then_some((writer, written))
     }
 
     /// Adds a chunk.

@@ -8,7 +8,8 @@
 //! - [`types`]: the types of blocks, and how sure they are.
 //! - [`live_blocks`]: what is live, block by block. [`heap_events`]: what happened to each block.
 //! - [`lives`]: the most that was live of each stack, and for how long its blocks lived.
-//! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//! - [`Names`]: the functions behind the addresses, looked up when they are asked for. [`find_names`]: all of them at once,
+//!   to be kept in the recording.
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of sites held over time.
 //! - [`diff`]: two profiles side by side.
@@ -50,6 +51,7 @@ mod live;
 mod lives;
 mod moment;
 mod names;
+mod naming;
 mod overview;
 mod owners;
 mod pattern;
@@ -88,6 +90,7 @@ pub use live::{LiveBlock, LiveBlocks, live_blocks};
 pub use lives::{Lived, Lives, lives};
 pub use moment::{Moment, Selection};
 pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
+pub use naming::{EncodedNames, FoundNames, find_names};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use owners::Owner;
 pub use pattern::{Pattern, PatternError};

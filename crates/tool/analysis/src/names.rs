@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use heapledger_dmd::Whose;
-use heapledger_recording::{ModuleId, NodeKind, Place as RecordedPlace, Recording};
+use heapledger_recording::{ModuleId, NamedFunction, Names as RecordedNames, NodeKind, Recording};
 use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
 use crate::allocators::is_allocator;
+use crate::naming::{has_files, is_whole};
 use crate::owners::Roles;
 use crate::pattern::Pattern;
 use crate::stacks::{NodeId, StackFrame, Stacks};
@@ -18,7 +19,9 @@ use crate::types::Types;
 #[derive(Debug)]
 pub struct Names<'r, 'a> {
     recording: &'r Recording<'a>,
-    symbolizer: Symbolizer,
+    /// What the recording itself has, once that was asked for.
+    recorded: Option<Arc<RecordedNames>>,
+    symbolizer: Arc<Symbolizer>,
     frames: Vec<Frame>,
     /// Where in `frames` the functions at an address are, innermost first.
     places: HashMap<StackFrame, Range<usize>>,
@@ -93,10 +96,11 @@ impl AsMut<Self> for Names<'_, '_> {
 
 impl<'r, 'a> Names<'r, 'a> {
     /// Nothing looked up yet.
-    pub fn new(recording: &'r Recording<'a>, symbolizer: Symbolizer) -> Names<'r, 'a> {
+    pub fn new(recording: &'r Recording<'a>, symbolizer: impl Into<Arc<Symbolizer>>) -> Names<'r, 'a> {
         Names {
             recording,
-            symbolizer,
+            recorded: None,
+            symbolizer: symbolizer.into(),
             frames: Vec::new(),
             places: HashMap::new(),
             functions: Vec::new(),
@@ -229,7 +233,13 @@ impl<'r, 'a> Names<'r, 'a> {
 
     fn look_up_address(&mut self, module: ModuleId, offset: u64) {
         if let Some(place) = self.recording.place(module, offset) {
-            return self.push_named(place);
+            return self.push_named(module, place.functions().collect());
+        }
+        // What the debug information of the program that ran has told cannot be bettered.
+        let recorded = self.recorded();
+        let recorded = recorded.functions(module, offset);
+        if let Some(functions) = recorded.as_deref().filter(|functions| has_files(functions)) {
+            return self.push_named(module, functions.to_vec());
         }
         let Some(reference) = self.module(module) else {
             let name: Arc<str> = format!("{offset:#x}").into();
@@ -247,8 +257,12 @@ impl<'r, 'a> Names<'r, 'a> {
             self.frames.push(Frame { function, location: None, inlined: false });
             return;
         };
+        let frames = self.symbolizer.frames(reference, offset);
+        if let Some(functions) = recorded.filter(|_| !is_whole(&frames)) {
+            return self.push_named(module, functions);
+        }
         let path = String::from_utf8_lossy(reference.path);
-        for frame in self.symbolizer.frames(reference, offset).iter() {
+        for frame in frames.iter() {
             let short = frame.function.short();
             let mut name = FunctionName {
                 short: short.into(),
@@ -266,17 +280,22 @@ impl<'r, 'a> Names<'r, 'a> {
         }
     }
 
-    /// As another tool has found it.
-    fn push_named(&mut self, place: &RecordedPlace) {
-        let mut inlined = place.functions.len();
-        let path = self.module_path(place.module);
-        for named in place.functions() {
+    /// The names that the recording itself has.
+    pub fn recorded(&mut self) -> Arc<RecordedNames> {
+        self.recorded.get_or_insert_with(|| Arc::new(self.recording.names())).clone()
+    }
+
+    /// As they are in the recording.
+    fn push_named(&mut self, module: ModuleId, functions: Vec<NamedFunction<'_>>) {
+        let mut inlined = functions.len();
+        let path = self.module_path(module);
+        for named in functions {
             inlined -= 1;
             let (function, file) = (Function::named(&named.name), named.file.map(Arc::<str>::from));
             let mut name = FunctionName {
                 short: function.short().into(),
                 full: function.full().into(),
-                module: place.module,
+                module,
                 allocator: is_allocator(function.short(), file.as_deref()),
                 whose: Whose::Library,
                 known: true,

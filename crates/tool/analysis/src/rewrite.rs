@@ -9,8 +9,8 @@
 use std::io::{self, Write};
 
 use heapledger_recording::{
-    Compressor, EncodedChunk, Error as RecordingError, Footer, ImageCounts, ImageId, Node, NodesEncoder, ProcessCounts,
-    Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder, encode_records,
+    Compressor, EncodedChunk, Error as RecordingError, Footer, ImageCounts, ImageId, NamedPlace, NamesEncoder, Node,
+    NodesEncoder, ProcessCounts, Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder, encode_records,
 };
 
 use crate::moment::Selection;
@@ -81,12 +81,14 @@ pub struct Draft<W> {
     out: W,
     writer: RecordingWriter,
     compressor: Compressor,
+    /// The names of functions, which come last.
+    names: Vec<EncodedChunk>,
 }
 
 impl<W: Write> Draft<W> {
     /// A draft with nothing in it.
     pub fn new(out: W) -> Draft<W> {
-        Draft { out, writer: RecordingWriter::new(), compressor: Compressor::new() }
+        Draft { out, writer: RecordingWriter::new(), compressor: Compressor::new(), names: Vec::new() }
     }
 
     /// Before all else: whether it is one of a sample.
@@ -105,6 +107,9 @@ impl<W: Write> Draft<W> {
 
     /// Ends the recording. Returns its length in bytes.
     pub fn finish(mut self, footer: &Footer) -> Result<u64, Error> {
+        for chunk in std::mem::take(&mut self.names) {
+            self.chunk(&chunk)?;
+        }
         self.writer.finish(footer, &mut self.compressor);
         self.flush()?;
         Ok(self.writer.length())
@@ -162,6 +167,12 @@ impl<W: Write> Draft<W> {
 
     pub(crate) fn records(&mut self, records: &[Record]) -> Result<(), Error> {
         self.put(|compressor| encode_records(records, compressor))
+    }
+
+    /// Names of functions.
+    pub(crate) fn names(&mut self, places: &[NamedPlace<'_>]) -> Result<(), Error> {
+        self.names.extend(NamesEncoder::encode(places, &mut self.compressor)?);
+        Ok(())
     }
 
     /// Nodes of an image.

@@ -18,7 +18,8 @@ pub(crate) fn run(arguments: &Anonymize) -> Result<()> {
     let mut inputs = vec![&*input.path];
     inputs.extend(arguments.key_file.as_deref());
     let target = NewFile::recording(&arguments.target, &inputs)?;
-    let kept = Kept { names: arguments.keep_names, build_ids: arguments.keep_build_ids };
+    let kept =
+        Kept { names: arguments.keep_names, functions: arguments.keep_functions, build_ids: arguments.keep_build_ids };
     let damage = rewrite::anonymize(&recording, kept, &key, target.draft()?).map_err(|error| target.failed(error))?;
     input.warn_of(&damage);
     target.keep()

@@ -17,16 +17,16 @@ mod tables;
 mod types;
 mod verbs;
 
-pub(crate) use self::common::{Frames, Input, Range, Symbols, Target};
+pub(crate) use self::common::{Frames, Input, Range, SymbolFiles, Symbols, Target};
 pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
-pub(crate) use self::files::{Anonymize, Import, Info, Merge, Trim};
+pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::pictures::{Export, Flame, Levels, Timeline, Tree};
 pub(crate) use self::record::{
-    Attach, Check, Control, FileLimit, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
+    Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
@@ -142,6 +142,7 @@ pub(crate) enum Verb {
     Merge(Merge),
     Trim(Trim),
     Import(Import),
+    Names(Names),
     Anonymize(Anonymize),
     Info(Info),
     Reports(Reports),

@@ -30,7 +30,7 @@ use self::source::Source;
 
 pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let (mut saved, target) = (begin(&arguments.beyond.save, arguments)?, begin(&arguments.output, arguments)?);
-    let symbolizer = symbolizer(&arguments.symbols);
+    let symbolizer = symbolizer(&arguments.symbols.files);
     let mut logs = Vec::new();
     for source in &arguments.sources {
         let mut log = Source::of(source).read(arguments)?;

@@ -28,7 +28,7 @@ use crate::unseen::{self, UNSEEN_LIBRARY, UnseenLibrary};
 pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     let input = Input::find(arguments.input.file.as_deref())?;
     let recording = input.open()?;
-    let labels = Labels::new(&recording, &arguments.symbols);
+    let mut labels = Labels::new(&recording, &arguments.symbols);
     let damage = recording.verify();
     if arguments.input.json {
         return out.json(&InfoJson {
@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events_late: recording.footer().map(|footer| footer.counts.events_late),
             events_reordered: recording.footer().map(|footer| footer.counts.events_reordered),
             frees_missed: recording.footer().map(|footer| footer.counts.frees_missed.0),
+            places_named: labels.names.recorded().len() as u64,
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             texts: texts(&recording).into_iter().map(|(text, uses)| text_json(text, uses)).collect(),
             images: recording.images().iter().map(|image| image_json(&recording, image.image)).collect(),
@@ -364,6 +365,7 @@ fn kind_name(kind: u16) -> String {
         ChunkKind::Index => "index",
         ChunkKind::Footer => "footer",
         ChunkKind::Memory => "memory",
+        ChunkKind::Names => "names",
         ChunkKind::Other(number) => return format!("kind {number}"),
     }
     .to_owned()
@@ -427,6 +429,8 @@ struct InfoJson {
     events_reordered: Option<u64>,
     frees_missed: Option<u64>,
     images: Vec<ImageJson>,
+    /// Places whose functions are named in the recording itself.
+    places_named: u64,
     modules: Vec<ModuleJson>,
     /// What the program calls its scopes, their values and its heaps.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -25,6 +25,7 @@ use crate::report::quoted;
 pub(crate) struct Input {
     pub(crate) path: PathBuf,
     bytes: Option<Mmap>,
+    is_converted: bool,
 }
 
 impl Input {
@@ -59,9 +60,10 @@ impl Input {
             // only reads, so nothing else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
-        let mut input = Input { path: path.to_owned(), bytes };
+        let mut input = Input { path: path.to_owned(), bytes, is_converted: false };
         if let Some(foreign) = input.foreign() {
             input.bytes = Some(input.converted(foreign)?);
+            input.is_converted = true;
         }
         Ok(input)
     }
@@ -132,6 +134,11 @@ impl Input {
             }
             None => lost,
         }
+    }
+
+    /// Whether the file itself is no recording, but another tool's.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.is_converted
     }
 
     /// The size of the file.

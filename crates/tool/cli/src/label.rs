@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks, Stamp};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
@@ -10,7 +11,7 @@ use heapledger_reports::escape;
 use heapledger_symbols::{Options, Symbolizer, TypeName};
 use serde::Serialize;
 
-use crate::args::{Frames, Symbols};
+use crate::args::{Frames, SymbolFiles, Symbols};
 use crate::output::tell;
 
 /// Scopes of a deep context that are shown.
@@ -30,12 +31,21 @@ pub(crate) struct Labels<'r, 'a> {
 
 impl<'r, 'a> Labels<'r, 'a> {
     pub(crate) fn new(recording: &'r Recording<'a>, symbols: &Symbols) -> Labels<'r, 'a> {
+        Labels::with_symbolizer(recording, symbols, Arc::new(symbolizer(&symbols.files)))
+    }
+
+    /// The same with a symbolizer that is there already.
+    pub(crate) fn with_symbolizer(
+        recording: &'r Recording<'a>,
+        symbols: &Symbols,
+        symbolizer: Arc<Symbolizer>,
+    ) -> Labels<'r, 'a> {
         let directory = recording.session().map(|session| String::from_utf8_lossy(&session.directory));
         let mut directory = directory.map(Cow::into_owned).unwrap_or_default();
         if !directory.ends_with('/') {
             directory.push('/');
         }
-        let names = Names::new(recording, symbolizer(symbols)).with_wrappers(symbols.wrapper.clone());
+        let names = Names::new(recording, symbolizer).with_wrappers(symbols.wrapper.clone());
         Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
     }
 
@@ -294,7 +304,7 @@ pub(crate) struct FrameJson {
 }
 
 /// The symbolizer with these options.
-pub(crate) fn symbolizer(symbols: &Symbols) -> Symbolizer {
+pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);

@@ -43,6 +43,7 @@ mod leaks;
 mod lost;
 mod merge;
 mod mismatch;
+mod names;
 mod near;
 mod neighbours;
 mod nested;
@@ -149,6 +150,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Verb::Merge(merge) => merge::run(merge),
         Verb::Trim(trim) => trim::run(trim),
         Verb::Import(import) => import::run(import),
+        Verb::Names(names) => names::run(names),
         Verb::Anonymize(anonymize) => anonymize::run(anonymize),
         Verb::Info(info) => info::run(info, out),
         Verb::Reports(reports) => reports::run(&reports.action, out),

@@ -254,12 +254,17 @@ fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs
         let hint = format!("name a file in it: {}", shown(&path.join("NAME")));
         return Err(cannot(path, ErrorKind::IsADirectory.into()).hint(hint));
     }
-    // A descriptor of the shell's, such as /dev/fd/3, may be a file.
-    if !before.is_file() || path.starts_with("/dev") || path.starts_with("/proc") {
+    if is_stream(path, &before) {
         let stream = OpenOptions::new().append(true).open(path).map_err(|error| cannot(path, error))?;
         return Ok((Place::Stream(stream), None));
     }
     if force { Ok((Place::Name { replaces: true }, Some(before))) } else { Err(exists(path)) }
+}
+
+/// Whether what is under a name is written to as it is, and not replaced.
+pub(crate) fn is_stream(path: &Path, there: &fs::Metadata) -> bool {
+    // A descriptor of the shell's, such as /dev/fd/3, may be a file.
+    !there.is_file() || path.starts_with("/dev") || path.starts_with("/proc")
 }
 
 /// The directory that a file of this name is in.

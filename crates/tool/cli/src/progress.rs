@@ -20,13 +20,21 @@ impl Progress {
 
     /// So many events of all are done.
     pub(crate) fn events(&mut self, done: u64, all: u64) {
+        self.show("replaying {wide_bar} {human_pos} of {human_len} events, {eta} left", done, all);
+    }
+
+    /// So many places of all have been looked up.
+    pub(crate) fn places(&mut self, done: u64, all: u64) {
+        self.show("looking names up {wide_bar} {human_pos} of {human_len}", done, all);
+    }
+
+    fn show(&mut self, template: &str, done: u64, all: u64) {
         if self.bar.is_none() && self.started.elapsed() < PATIENCE {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
             // Hidden by itself where stderr is no terminal.
             let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr());
-            let template = "replaying {wide_bar} {human_pos} of {human_len} events, {eta} left";
             bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });

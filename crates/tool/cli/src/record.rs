@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{FileLimit, OnFull, Record, Stacks};
+use crate::args::{FileLimit, OnFull, Record, Stacks, SymbolFiles};
 use crate::attach;
 use crate::code::Code;
 use crate::cut;
@@ -14,6 +15,8 @@ use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::hook;
+use crate::label::symbolizer;
+use crate::names;
 use crate::nested;
 use crate::new_file::directory_hint;
 use crate::output::{tell, warn};
@@ -82,9 +85,16 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(problem) = &outcome.problem {
         tell(cut::failure(&outcome, problem));
     }
+    // Nobody waits for a server at the end of a run: none is asked.
+    let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
     if !arguments.quiet {
-        report::print(&outcome, &target);
+        report::print(&outcome, &target, &symbolizer);
     }
+    let length = names::add_at_end(&outcome, arguments.names, &symbolizer, arguments.quiet);
+    if !arguments.quiet {
+        report::print_file(&outcome, length);
+    }
+    drop(symbolizer);
     match outcome.exit {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),

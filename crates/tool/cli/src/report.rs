@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
@@ -10,6 +11,7 @@ use heapledger_collect::{Error, Outcome};
 use heapledger_core::Bytes;
 use heapledger_recording::{Footer, Live, RunCosts};
 use heapledger_reports::{Layout, Tree};
+use heapledger_symbols::Symbolizer;
 
 use crate::args::Symbols;
 use crate::code::Code;
@@ -30,10 +32,10 @@ use crate::unseen;
 /// Functions in the table.
 const ROWS: usize = 5;
 
-pub(crate) fn print(outcome: &Outcome, target: &Target) {
+/// Prints all but [the file](print_file).
+pub(crate) fn print(outcome: &Outcome, target: &Target, symbolizer: &Arc<Symbolizer>) {
     let has_allocations = outcome.footer.counts.allocations.0 > 0;
-    // The file is all that there is, whatever was recorded.
-    let is_cut = matches!(outcome.problem, Some(Error::WriteOutput { .. }));
+    let is_cut = is_cut(outcome);
     let has_table = if is_cut { rest(&outcome.output) } else { has_allocations };
     if !has_allocations && !is_cut {
         nothing(outcome, target.obstacle());
@@ -57,7 +59,7 @@ pub(crate) fn print(outcome: &Outcome, target: &Target) {
         }
     }
     if has_table {
-        table(&outcome.output);
+        table(&outcome.output, symbolizer);
     }
     departures::tell_of(outcome, target);
     if let Some(checks) = stack_checks::told(&outcome.footer.counts.stacks) {
@@ -91,17 +93,31 @@ pub(crate) fn print(outcome: &Outcome, target: &Target) {
         let who = counted(running, "process is still running, and goes", "processes are still running, and go");
         tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
     }
-    let name = shown(&outcome.output);
+}
+
+/// Prints where the recording is, how large, and the next command to type.
+pub(crate) fn print_file(outcome: &Outcome, length: Bytes) {
+    let (name, length) = (shown(&outcome.output), bytes(length.0));
     match outcome.parts {
-        0 => tell(format_args!("heapledger: wrote {name} ({})", bytes(outcome.bytes_written))),
+        0 => tell(format_args!("heapledger: wrote {name} ({length})")),
         parts => {
             let files = counted(parts.into(), "file", "files");
-            tell(format_args!("heapledger: wrote {files}, the last of them {name} ({})", bytes(outcome.bytes_written)));
+            tell(format_args!("heapledger: wrote {files}, the last of them {name} ({length})"));
         }
     }
+    let has_table = if is_cut(outcome) {
+        Readable::of(&outcome.output).is_some_and(|readable| readable.events > 0)
+    } else {
+        outcome.footer.counts.allocations.0 > 0
+    };
     if has_table {
         tell(format_args!("            next: heapledger top {}", quoted(&name)));
     }
+}
+
+/// Whether the file is all that there is, whatever was recorded.
+fn is_cut(outcome: &Outcome) -> bool {
+    matches!(outcome.problem, Some(Error::WriteOutput { .. }))
 }
 
 /// Says what can be read of a file that could not be written to its end. True if there are events in it.
@@ -212,15 +228,14 @@ fn costs(costs: &RunCosts) -> Option<String> {
 
 /// The functions of the program's own that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
 /// read the recording say why.
-fn table(path: &Path) {
+fn table(path: &Path, symbolizer: &Arc<Symbolizer>) {
     // The output may be a pipe or a device.
     if !path.is_file() {
         return;
     }
     let Ok(input) = Input::map(path) else { return };
     let Ok(recording) = input.recording() else { return };
-    // Nobody waits for a server at the end of a run.
-    let mut labels = Labels::new(&recording, &Symbols::default());
+    let mut labels = Labels::with_symbolizer(&recording, &Symbols::default(), symbolizer.clone());
     let profile = Profile::load(&mut labels.names, &Selection::at(Moment::Peak), &mut |_, _| ());
     let Ok(profile) = profile else { return };
     let ranks = rank(&profile, &mut labels.names, RankBy::Owner, Metric::Bytes);

@@ -389,6 +389,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         output: output.path().to_owned(),
         bytes_written,
         parts: output.parts(),
+        earlier: output.earlier(),
         command_pid,
         exit: ended.exit,
         footer,

@@ -73,6 +73,8 @@ pub struct Outcome {
     pub bytes_written: u64,
     /// How many files there were, this one the last of them; 0 if there was to be one only.
     pub parts: u32,
+    /// The files before this one that are there, the oldest first.
+    pub earlier: Vec<PathBuf>,
     /// The command's process.
     pub command_pid: u32,
     /// How the command ended.

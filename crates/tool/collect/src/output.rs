@@ -112,6 +112,12 @@ impl Output {
         self.parts.as_ref().map_or(0, |parts| parts.number)
     }
 
+    /// The files before the present one that are kept, the oldest first.
+    pub(crate) fn earlier(&self) -> Vec<PathBuf> {
+        let kept = self.parts.as_ref().map(|parts| parts.kept.iter().filter(|&path| *path != self.path).cloned());
+        kept.into_iter().flatten().collect()
+    }
+
     /// Makes the next file, and removes the oldest of more than are to be kept.
     pub(crate) fn next(&mut self, force: bool, keep: Option<u32>) -> Result<File, Error> {
         let Some(parts) = &mut self.parts else { return self.file() };

@@ -19,6 +19,8 @@ pub struct Kept {
     /// The file names of the user's own programs, libraries and sources, without their directories, and the names of
     /// threads, scopes, heaps and stamped types.
     pub names: bool,
+    /// The names of functions, and of the files that they are in, without the directories of the user's own.
+    pub functions: bool,
     /// The build ids of the user's own programs and libraries: who has the same files finds function names by them.
     pub build_ids: bool,
 }
@@ -45,6 +47,7 @@ const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 /// | names of scopes and heaps, categories | which of them are tasks | `text-HASH` or, with [`Kept::names`], kept |
 /// | values of scopes | | `text-HASH`: they are data |
 /// | stamps | lines | types: `type-HASH`, labels: `text-HASH` or, with [`Kept::names`], kept; source files: as paths of modules |
+/// | names of functions and their files | with [`Kept::functions`]; of files, the name alone, if not of the distribution | all |
 /// | annotations | | all: their contents are the program's |
 /// | events, nodes, checkpoints, sites, timelines, memory, totals, costs | all: numbers only | |
 /// | chunks of a newer version | | all |
@@ -59,8 +62,8 @@ pub fn anonymize<W: Write>(
     let mut damage = Vec::new();
     for chunk in recording.chunks() {
         match chunk.kind {
-            ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Index | ChunkKind::Footer => continue,
-            ChunkKind::Other(_) => continue,
+            ChunkKind::Metadata | ChunkKind::Annotations | ChunkKind::Names => continue,
+            ChunkKind::Index | ChunkKind::Footer | ChunkKind::Other(_) => continue,
             ChunkKind::Nodes | ChunkKind::Events | ChunkKind::Checkpoint | ChunkKind::Sites => {}
             ChunkKind::Timeline | ChunkKind::Memory => {}
         }
@@ -69,6 +72,20 @@ pub fn anonymize<W: Write>(
             Err(RecordingError::Damaged(found)) => damage.push(found),
             Err(error) => return Err(error.into()),
         }
+    }
+    if kept.functions {
+        let mut found = recording.names();
+        let names = Names { kept: Kept { names: true, ..kept }, key };
+        let shown = |file: Cow<'_, str>| String::from_utf8_lossy(&names.path(file.as_bytes())).into_owned().into();
+        let places: Vec<_> = found
+            .iter()
+            .map(|mut place| {
+                place.functions.iter_mut().for_each(|function| function.file = function.file.take().map(shown));
+                place
+            })
+            .collect();
+        draft.names(&places)?;
+        damage.append(&mut found.damage);
     }
     match recording.footer() {
         Some(footer) => {
@@ -250,7 +267,7 @@ mod tests {
 
     #[test]
     fn stamps_keep_their_lines() {
-        let names = |names| Names { kept: Kept { names, build_ids: false }, key: b"key" };
+        let names = |names| Names { kept: Kept { names, ..Kept::default() }, key: b"key" };
         let (text, bare) = (StampText::parse(b"app::Secret\nsrc/secret.rs:7\nlabel"), StampText::parse(b"app::Secret"));
         let hidden = String::from_utf8(names(false).stamp(&text)).unwrap();
         let lines: Vec<&str> = hidden.lines().collect();
@@ -262,7 +279,7 @@ mod tests {
 
     #[test]
     fn kept_names_lose_their_directory() {
-        let names = Names { kept: Kept { names: true, build_ids: false }, key: b"key" };
+        let names = Names { kept: Kept { names: true, ..Kept::default() }, key: b"key" };
         assert_eq!(names.path(b"/home/jane/secret"), b"/own/secret");
         assert_eq!(names.thread(b"worker"), b"worker");
     }

@@ -7,8 +7,8 @@ use heapledger_core::Bytes;
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Departure,
     Error as RecordingError, Footer, ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample,
-    Module, ModuleId, Node, Pause, Place, Record, Recording, RunCosts, Sample, Sampling, Session, Site, Text, TextId,
-    Thread, Time,
+    Module, ModuleId, NamedPlace, Node, Pause, Place, Record, Recording, RunCosts, Sample, Sampling, Session, Site,
+    Text, TextId, Thread, Time,
 };
 
 use super::segments::{self, Joined, Repeated};
@@ -103,6 +103,10 @@ pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> R
         for own in source.recordings().filter_map(|recording| recording.footer()) {
             footer.costs = sum(footer.costs, own.costs);
         }
+    }
+    let mut named = HashSet::new();
+    for source in &sources {
+        source.copy_names(&mut named, draft, &mut damage)?;
     }
     if let Some(totals) = totals {
         totals::write(&sources, totals, &mut footer, draft, &mut damage)?;
@@ -203,6 +207,24 @@ impl<'r, 'a> Source<'r, 'a> {
             }
             self.texts.insert(text.text, id);
         }
+    }
+
+    /// Copies the names of places that have none yet.
+    fn copy_names<W: Write>(
+        &self,
+        named: &mut HashSet<(ModuleId, u64)>,
+        draft: &mut Draft<W>,
+        damage: &mut [Vec<Damage>],
+    ) -> Result<(), Error> {
+        for &(at, recording) in &self.joined.segments {
+            let names = recording.names();
+            let here = names.iter().map(|place| NamedPlace { module: self.module(place.module), ..place });
+            let mut new: Vec<_> = here.filter(|place| named.insert((place.module, place.offset))).collect();
+            new.sort_by_key(|place| (place.module, place.offset));
+            draft.names(&new)?;
+            damage[at].extend(names.damage);
+        }
+        Ok(())
     }
 
     fn recordings(&self) -> impl DoubleEndedIterator<Item = &'r Recording<'a>> + '_ {

@@ -41,7 +41,9 @@ pub fn trim<W: Write>(
     };
     let images: Vec<&ImageStart> = recording.images().iter().filter(ran).collect();
     draft.begin(recording.is_sample());
-    draft.records(&descriptions(recording, from, &images))?;
+    let descriptions = descriptions(recording, from, &images);
+    draft.records(&descriptions)?;
+    let modules: BTreeSet<ModuleId> = descriptions.iter().filter_map(module).collect();
 
     let all = images.iter().flat_map(|start| recording.event_chunks(start.image));
     let mut events = (0, all.map(|chunk| u64::from(chunk.head().rows)).sum());
@@ -65,6 +67,9 @@ pub fn trim<W: Write>(
     }
     let texts = texts.into_iter().filter_map(|text| recording.text(text)).cloned().map(Record::Text);
     draft.records(&texts.collect::<Vec<_>>())?;
+    let mut names = recording.names();
+    draft.names(&names.iter().filter(|place| modules.contains(&place.module)).collect::<Vec<_>>())?;
+    damage.append(&mut names.damage);
     let exit = recording.footer().filter(|footer| footer.time <= to).and_then(|footer| footer.exit);
     let complete = recording.complete() && damage.is_empty();
     Ok((Footer { time: to, complete, exit, ..Footer::default() }, damage))
@@ -84,6 +89,13 @@ fn descriptions(recording: &Recording<'_>, from: Time, images: &[&ImageStart]) -
     records.extend(recording.modules().iter().filter(is_kept).cloned().map(Record::Module));
     records.extend(recording.places().iter().cloned().map(Record::Place));
     records
+}
+
+fn module(record: &Record) -> Option<ModuleId> {
+    match record {
+        Record::Module(module) => Some(module.module),
+        _ => None,
+    }
 }
 
 /// One image on its way into the part.

@@ -71,10 +71,32 @@ pub(crate) enum Frames {
     All,
 }
 
-/// Where the names of functions come from.
+/// Where the names of functions come from, and how they are shown.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct Symbols {
+    #[command(flatten)]
+    pub(crate) files: SymbolFiles,
+
+    /// Show names with all their paths, parameters and type arguments
+    #[arg(long)]
+    pub(crate) full_names: bool,
+
+    /// Which frames of a stack to show: from the program's own code on, or all but allocators
+    #[arg(long, value_name = "WHICH", default_value = "own")]
+    pub(crate) frames: Frames,
+
+    /// A function of the program that allocates for its callers, such as an xmalloc: these are the owners then
+    ///
+    /// A PATTERN is as for --function. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    pub(crate) wrapper: Vec<Pattern>,
+}
+
+/// Where the names of functions come from.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Names of functions and types")]
+pub(crate) struct SymbolFiles {
     /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
@@ -94,20 +116,6 @@ pub(crate) struct Symbols {
     /// Whether servers may be asked.
     #[arg(skip = true)]
     pub(crate) download: bool,
-
-    /// Show names with all their paths, parameters and type arguments
-    #[arg(long)]
-    pub(crate) full_names: bool,
-
-    /// Which frames of a stack to show: from the program's own code on, or all but allocators
-    #[arg(long, value_name = "WHICH", default_value = "own")]
-    pub(crate) frames: Frames,
-
-    /// A function of the program that allocates for its callers, such as an xmalloc: these are the owners then
-    ///
-    /// A PATTERN is as for --function. Can be given more than once.
-    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
-    pub(crate) wrapper: Vec<Pattern>,
 
     /// The root of the file system in which the program ran
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::args::{Input, Range, Symbols, Target};
+use crate::args::{Input, Range, SymbolFiles, Symbols, Target};
 
 /// Make one recording of several
 ///
@@ -89,10 +89,32 @@ pub(crate) struct Trim {
     pub(crate) target: Target,
 }
 
+/// Put the names of functions into a recording
+///
+/// With names, files and lines of all functions on its stacks, a recording says the
+/// same on another machine, and after a rebuild. `heapledger record` puts them in at
+/// its end, as far as that is quick; this does it later, and completely, or again
+/// with other debug files. Where nothing as good is found, the names that are there
+/// stay. The file is replaced when the new one is whole.
+///
+///     $ heapledger names heapledger.server.4411.hl
+///     $ heapledger names --debug-dir ./debug heapledger.server.4411.hl
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Names {
+    /// The recording [default: the newest heapledger.*.hl here]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) symbols: SymbolFiles,
+}
+
 /// Make a recording that can be shown to others
 ///
 /// Removed: command lines, the working directory, options of `record`,
-/// annotations, and the build ids of your own programs and libraries. Replaced:
+/// annotations, names of functions and of the files that they are in, and the
+/// build ids of your own programs and libraries. Replaced:
 /// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
 /// names of scopes and heaps, labels of stamps, and the values of scopes, by
 /// text-HASH, types of stamps by type-HASH; the same name by the same hash. Your own are all that are not below /usr (without
@@ -104,9 +126,9 @@ pub(crate) struct Trim {
 ///
 /// Kept: the date, pids, times, how processes began and ended, addresses in
 /// modules, paths and build ids of the distribution's modules, and all figures.
-/// Names of functions are in no recording: whoever reads it finds those of the
-/// distribution by build id, and yours only with --keep-build-ids and your
-/// programs at hand.
+/// Who reads it finds the functions of the distribution by build id. Yours are in
+/// it with --keep-functions, and can be found with --keep-build-ids by those who
+/// have your programs.
 ///
 ///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
 ///     $ heapledger anonymize --keep-names -o public.hl heapledger.server.4411.hl
@@ -121,6 +143,10 @@ pub(crate) struct Anonymize {
     /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes, heaps and stamped types
     #[arg(long)]
     pub(crate) keep_names: bool,
+
+    /// Keep the names of functions and of the files that they are in, without the directories of your own
+    #[arg(long)]
+    pub(crate) keep_functions: bool,
 
     /// Keep the build ids of your own programs and libraries
     #[arg(long)]

@@ -121,6 +121,14 @@ pub(crate) struct Record {
     #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
 
+    /// Which names of functions to put into the file at the end
+    ///
+    /// With names, files and lines of all functions on its stacks, a recording says the
+    /// same on another machine, and after a rebuild. `heapledger names` puts them in
+    /// later.
+    #[arg(long, value_name = "WHICH", default_value = "auto", verbatim_doc_comment)]
+    pub(crate) names: KeptNames,
+
     /// Load this hook library too, as `heapledger run` does; may be given several times
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
@@ -372,6 +380,18 @@ pub(crate) enum OnFull {
     Wait,
     /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
     Drop,
+}
+
+/// Names of functions that go into a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeptNames {
+    /// As many as 5 seconds and a tenth of the file are enough for, those first whose stacks held most
+    #[default]
+    Auto,
+    /// All
+    All,
+    /// None
+    None,
 }
 
 /// What is taken of the place where a block is allocated.

@@ -30,7 +30,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Draw, and write for other tools", &["flame", "export"]),
-    ("Make recordings of recordings", &["merge", "trim", "anonymize", "import"]),
+    ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
     ("Ask running programs and reporters", &["reports", "dmd", "dump"]),
     ("Help", &["help", "explain", "completions", "man"]),
 ];

@@ -184,7 +184,7 @@ impl Findings {
     /// Reads the files of the processes.
     pub(crate) fn read(files: &[String], symbols: &Symbols) -> Findings {
         let mut findings = Findings::default();
-        let mut names = Names::new(symbolizer(symbols));
+        let mut names = Names::new(symbolizer(&symbols.files));
         for file in files {
             let mut of_process: Vec<(usize, Misuse)> = Vec::new();
             let (mut unverified, mut is_stopped, mut is_confined) = (None, false, false);

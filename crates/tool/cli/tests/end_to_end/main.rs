@@ -35,6 +35,7 @@ mod impostors;
 mod linked;
 mod marks;
 mod modes;
+mod names;
 mod nested;
 mod owners;
 mod processes;

@@ -1,0 +1,330 @@
+//! The functions at places in modules, as they were found where the modules' files were.
+//!
+//! Contents of a chunk: columns of places, columns of the functions at these places, and the texts of the chunk, each once.
+
+use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
+use crate::error::{Damage, Error, Reason};
+use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
+use crate::ids::ModuleId;
+use crate::messages::NamedFunction;
+use crate::varint::{self, Varints};
+
+/// The functions at one place: one that was called, and those that were inlined there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedPlace<'text> {
+    /// The module.
+    pub module: ModuleId,
+    /// The place in it, as [nodes](crate::Node::offset) have it.
+    pub offset: u64,
+    /// The functions, the innermost first. Names are as the linker knows them if they were mangled.
+    pub functions: Vec<NamedFunction<'text>>,
+}
+
+const PLACES: [Spec; 3] = [
+    Spec { id: 1, codec: CODEC_DELTA },  // module
+    Spec { id: 2, codec: CODEC_DELTA },  // offset
+    Spec { id: 3, codec: CODEC_VARINT }, // number of functions
+];
+
+const FUNCTIONS: [Spec; 3] = [
+    Spec { id: 4, codec: CODEC_VARINT }, // name: a text
+    Spec { id: 5, codec: CODEC_VARINT }, // file: a text, counted from 1; 0: not known
+    Spec { id: 6, codec: CODEC_VARINT }, // line; 0: not known
+];
+
+/// The length of each text in bytes.
+const TEXT_LENGTHS: u16 = 7;
+/// The texts, one behind the other, in UTF-8.
+const TEXTS: u16 = 8;
+
+/// Places in a chunk: few enough that not much is unpacked for one of them, enough that texts seldom repeat.
+const ROWS: usize = CHUNK_ROWS_MAX / 8;
+
+/// Turns names into chunks.
+#[derive(Debug)]
+pub struct NamesEncoder;
+
+impl NamesEncoder {
+    /// Returns the chunks, to be appended one after the other. Places in ascending order of modules and offsets compress
+    /// best.
+    ///
+    /// # Errors
+    ///
+    /// The names of one part of the places are larger than a chunk may be.
+    pub fn encode(places: &[NamedPlace<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+        let mut chunks = Vec::new();
+        let mut rest = places;
+        while !rest.is_empty() {
+            let mut rows = rest.len().min(ROWS);
+            let contents = loop {
+                let contents = contents(&rest[..rows]);
+                if contents.len() <= CHUNK_RAW_MAX {
+                    break contents;
+                }
+                if rows == 1 {
+                    return Err(Error::Unwritable("the names of one place are larger than a chunk"));
+                }
+                rows /= 2;
+            };
+            let head = ChunkHead { rows: rows as u32, ..ChunkHead::default() };
+            chunks.push(compressor.encode_chunk(ChunkKind::Names, &head, &contents)?);
+            rest = &rest[rows..];
+        }
+        Ok(chunks)
+    }
+}
+
+fn contents(places: &[NamedPlace<'_>]) -> Vec<u8> {
+    let mut numbers = std::collections::HashMap::new();
+    let (mut lengths, mut texts) = (Vec::new(), Vec::new());
+    let mut number = |text: &str| -> u64 {
+        if let Some(&number) = numbers.get(text) {
+            return number;
+        }
+        let number = numbers.len() as u64;
+        numbers.insert(text.to_owned(), number);
+        varint::put(&mut lengths, text.len() as u64);
+        texts.extend_from_slice(text.as_bytes());
+        number
+    };
+    let functions: Vec<[u64; 3]> = places
+        .iter()
+        .flat_map(|place| &place.functions)
+        .map(|function| {
+            let name = number(&function.name);
+            let file = function.file.as_deref().map_or(0, |file| number(file) + 1);
+            [name, file, u64::from(function.line)]
+        })
+        .collect();
+    let rows = places.iter().map(|place| [place.module.0.into(), place.offset, place.functions.len() as u64]);
+    let mut contents = columns::encode_table(PLACES, rows);
+    contents.extend(columns::encode_table(FUNCTIONS, functions));
+    columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &lengths);
+    columns::put(&mut contents, TEXTS, CODEC_BYTES, &texts);
+    contents
+}
+
+/// All names of a recording, by place.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// In ascending order of modules and offsets: each with where its functions begin and end.
+    places: Vec<(ModuleId, u64, [u32; 2])>,
+    /// The innermost of each place first: the number of the name, that of the file and one more, the line.
+    functions: Vec<[u32; 3]>,
+    texts: String,
+    /// Where each text ends.
+    ends: Vec<usize>,
+    /// Where names are missing, and why.
+    pub damage: Vec<Damage>,
+}
+
+impl Names {
+    /// The number of places.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The functions at a place, the innermost first; `None` if it has no names here.
+    pub fn functions(&self, module: ModuleId, offset: u64) -> Option<Vec<NamedFunction<'_>>> {
+        let found = self.places.binary_search_by_key(&(module, offset), |&(module, offset, _)| (module, offset));
+        found.ok().map(|at| self.at(self.places[at].2))
+    }
+
+    /// All places in ascending order of modules and offsets.
+    pub fn iter(&self) -> impl Iterator<Item = NamedPlace<'_>> {
+        self.places.iter().map(|&(module, offset, range)| NamedPlace { module, offset, functions: self.at(range) })
+    }
+
+    fn at(&self, [start, end]: [u32; 2]) -> Vec<NamedFunction<'_>> {
+        let functions = self.functions[start as usize..end as usize].iter();
+        let function = |&[name, file, line]: &[u32; 3]| NamedFunction {
+            name: self.text(name).into(),
+            file: file.checked_sub(1).map(|file| self.text(file).into()),
+            line,
+        };
+        functions.map(function).collect()
+    }
+
+    fn text(&self, number: u32) -> &str {
+        let number = number as usize;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.texts[start..self.ends[number]]
+    }
+
+    /// Bytes of memory, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.places.len() * 24 + self.functions.len() * 12 + self.texts.len() + self.ends.len() * 8
+    }
+
+    /// Adds those of a chunk; none of them if it makes no sense.
+    pub(crate) fn add(&mut self, contents: &[u8], rows: u32) -> Result<(), Reason> {
+        let before = (self.places.len(), self.functions.len(), self.texts.len(), self.ends.len());
+        let added = self.add_parts(contents, rows);
+        if added.is_err() {
+            self.places.truncate(before.0);
+            self.functions.truncate(before.1);
+            self.texts.truncate(before.2);
+            self.ends.truncate(before.3);
+        }
+        added
+    }
+
+    fn add_parts(&mut self, contents: &[u8], rows: u32) -> Result<(), Reason> {
+        let first_text = self.ends.len();
+        let [lengths, texts] = columns::find(contents, [TEXT_LENGTHS, TEXTS])?;
+        let mut texts = Varints::new(texts.with_codec(CODEC_BYTES)?);
+        let mut lengths = Varints::new(lengths.with_codec(CODEC_VARINT)?);
+        while !lengths.is_empty() {
+            let text = lengths.next().and_then(|length| texts.take(length)).ok_or(columns::TOO_SHORT)?;
+            self.texts.push_str(&String::from_utf8_lossy(text));
+            self.ends.push(self.texts.len());
+        }
+        if !texts.is_empty() {
+            return Err(columns::TOO_LONG);
+        }
+        let count = self.ends.len() - first_text;
+        let number = |number: u64| match usize::try_from(number) {
+            Ok(number) if number < count => u32::try_from(first_text + number).map_err(|_| Reason::Limit),
+            _ => Err(Reason::Invalid("a text that is not there")),
+        };
+
+        let first_function = self.functions.len() as u64;
+        let mut functions = 0_u64;
+        columns::decode_table(contents, PLACES, rows, |[module, offset, count]| {
+            let module = u32::try_from(module).map_err(|_| Reason::Invalid("a module"))?;
+            let start = first_function + functions;
+            functions = functions.saturating_add(count);
+            let end = first_function.saturating_add(functions);
+            let range = [start, end].map(u32::try_from);
+            let [Ok(start), Ok(end)] = range else { return Err(Reason::Invalid("more functions than there can be")) };
+            self.places.push((ModuleId(module), offset, [start, end]));
+            Ok(())
+        })?;
+        let functions = u32::try_from(functions).map_err(|_| Reason::Invalid("more functions than there can be"))?;
+        columns::decode_table(contents, FUNCTIONS, functions, |[name, file, line]| {
+            let file = match file.checked_sub(1) {
+                None => 0,
+                Some(file) => number(file)?.checked_add(1).ok_or(Reason::Limit)?,
+            };
+            self.functions.push([number(name)?, file, u32::try_from(line).unwrap_or(0)]);
+            Ok(())
+        })
+    }
+
+    /// Brings the places in order; of several with the same names the last counts.
+    pub(crate) fn settle(&mut self) {
+        self.places.sort_by_key(|&(module, offset, _)| (module, offset));
+        self.places.dedup_by(|later, earlier| {
+            let is_same = (later.0, later.1) == (earlier.0, earlier.1);
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Footer, ImageId, MemoryEncoder, MemorySample, Recording, RecordingWriter};
+
+    fn function(name: &str, file: Option<&str>, line: u32) -> NamedFunction<'static> {
+        NamedFunction { name: name.to_owned().into(), file: file.map(|file| file.to_owned().into()), line }
+    }
+
+    fn place(module: u32, offset: u64, functions: Vec<NamedFunction<'static>>) -> NamedPlace<'static> {
+        NamedPlace { module: ModuleId(module), offset, functions }
+    }
+
+    fn file(chunks: &[EncodedChunk]) -> Vec<u8> {
+        let mut writer = RecordingWriter::new();
+        chunks.iter().for_each(|chunk| writer.push(chunk));
+        writer.finish(&Footer::default(), &mut Compressor::new());
+        writer.pending().to_vec()
+    }
+
+    #[test]
+    fn names_come_back() {
+        let mut places: Vec<NamedPlace<'_>> = (0..20_000)
+            .map(|at| place(1 + at / 9000, u64::from(at) * 8, vec![function(&format!("f{at}"), Some("a.c"), at)]))
+            .collect();
+        places[7].functions.insert(0, function("inlined", None, 0));
+        places[8].functions.clear();
+        let chunks = NamesEncoder::encode(&places, &mut Compressor::new()).unwrap();
+        assert_eq!(chunks.len(), 2);
+        let file = file(&chunks);
+        let recording = Recording::open(&file).unwrap();
+        assert_eq!(recording.verify(), []);
+        let names = recording.names();
+        assert_eq!(names.iter().collect::<Vec<_>>(), places);
+        assert_eq!(names.functions(ModuleId(1), 56).unwrap(), places[7].functions);
+        assert_eq!((names.len(), names.functions(ModuleId(9), 0)), (places.len(), None));
+    }
+
+    #[test]
+    fn the_latest_names_count() {
+        let mut compressor = Compressor::new();
+        let mut encode =
+            |name: &str| NamesEncoder::encode(&[place(1, 5, vec![function(name, None, 0)])], &mut compressor).unwrap();
+        let chunks = [encode("old"), encode("new")].concat();
+        let file = file(&chunks);
+        let names = Recording::open(&file).unwrap().names();
+        assert_eq!((names.len(), &*names.functions(ModuleId(1), 5).unwrap()[0].name), (1, "new"));
+    }
+
+    #[test]
+    fn a_recording_goes_on_behind_its_chunks() {
+        let mut compressor = Compressor::new();
+        let mut with = |before: &[u8], name: &str| {
+            let before_it = Recording::open(before).unwrap();
+            let (mut writer, kept) = RecordingWriter::after(&before_it).unwrap();
+            let chunks = NamesEncoder::encode(&[place(1, 5, vec![function(name, None, 7)])], &mut compressor).unwrap();
+            chunks.iter().for_each(|chunk| writer.push(chunk));
+            writer.finish(before_it.footer().unwrap(), &mut compressor);
+            [&before[..kept as usize], writer.pending()].concat()
+        };
+        let other = MemoryEncoder::encode(ImageId(1), &[MemorySample::default()], &mut Compressor::new()).unwrap();
+        let plain = file(&other);
+        let once = with(&plain, "once");
+        let twice = with(&once, "twic");
+        assert_eq!(once.len(), twice.len());
+        for (file, name, chunks) in [(&plain, None, 1), (&once, Some("once"), 2), (&twice, Some("twic"), 2)] {
+            let recording = Recording::open(file).unwrap();
+            assert_eq!((recording.verify(), recording.chunks().len()), (vec![], chunks));
+            let names = recording.names();
+            let found = names.functions(ModuleId(1), 5).map(|functions| functions[0].name.to_string());
+            assert_eq!(found.as_deref(), name);
+        }
+        // Without its end, it has nothing to go on behind.
+        let cut = &twice[..twice.len() - 1];
+        assert!(RecordingWriter::after(&Recording::open(cut).unwrap()).is_none());
+    }
+
+    #[test]
+    fn contents_that_make_no_sense() {
+        let sound = contents(&[place(1, 5, vec![function("f", Some("g"), 3)])]);
+        let mut names = Names::default();
+        names.add(&sound, 1).unwrap();
+        for rows in [0, 2] {
+            assert!(names.add(&sound, rows).is_err());
+        }
+        let without = columns::encode_table(PLACES, [[1, 5, 1]]);
+        assert!(names.add(&without, 1).is_err());
+        for functions in [[2, 0, 0], [0, 3, 0], [u64::MAX, 0, 0]] {
+            let mut contents = columns::encode_table(PLACES, [[1, 5, 1]]);
+            contents.extend(columns::encode_table(FUNCTIONS, [functions]));
+            columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &[1, 1]);
+            columns::put(&mut contents, TEXTS, CODEC_BYTES, b"ab");
+            assert!(names.add(&contents, 1).is_err(), "{functions:?}");
+        }
+        // Nothing is left of them.
+        assert_eq!((names.places.len(), names.functions.len(), names.ends.len()), (1, 1, 2));
+    }
+}

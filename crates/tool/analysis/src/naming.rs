@@ -1,0 +1,281 @@
+//! The names of all functions in a recording's stacks, to be kept in the recording.
+//!
+//! Addresses are looked up in the order of what the stacks held that they are in, so that a limit leaves out what matters
+//! least. A limit of time holds whatever happens: one lookup can take many seconds (debug information of gigabytes is
+//! read at the first), so a thread of its own makes them, which is left alone when the time is up.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use heapledger_core::{Bytes, StackId};
+use heapledger_recording::{
+    Compressor, EncodedChunk, Error as RecordingError, ModuleId, NamedFunction, NamedPlace, Names as RecordedNames,
+    NamesEncoder, NodeCache, NodeKind, Recording,
+};
+use heapledger_symbols::{Frame, Function, ModuleRef, NameSource, Symbolizer};
+
+use crate::replay::Progress;
+
+/// How often the progress is told while nothing is found.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The functions at the places of a recording's stacks.
+#[derive(Debug)]
+pub struct FoundNames {
+    /// Those with a name, in the order in which they were looked up.
+    named: Vec<(At, Arc<[Frame]>)>,
+    /// The number of all places in modules.
+    places: usize,
+    /// How many of them were looked up.
+    looked_up: usize,
+    /// What the recording has had before.
+    before: RecordedNames,
+}
+
+/// A place in a module.
+type At = (ModuleId, u64);
+
+/// The names that go into a file.
+#[derive(Debug)]
+pub struct EncodedNames {
+    /// To be put at the end of the recording.
+    pub chunks: Vec<EncodedChunk>,
+    /// How many places have names there.
+    pub places: usize,
+    /// How many found ones were left out, since they were too large.
+    pub left_out: usize,
+}
+
+/// Looks up the functions of all stacks, for at most `time_max`: those first whose stacks held the most.
+///
+/// # Errors
+///
+/// The system gave no thread.
+pub fn find_names(
+    recording: &Recording<'_>,
+    symbolizer: &Arc<Symbolizer>,
+    time_max: Option<Duration>,
+    progress: Progress<'_>,
+) -> std::io::Result<FoundNames> {
+    let until = time_max.map(|time| Instant::now() + time);
+    let places = places(recording);
+    let mut found = FoundNames { named: Vec::new(), places: places.len(), looked_up: 0, before: recording.names() };
+    let modules: HashMap<ModuleId, (Vec<u8>, Vec<u8>)> = recording
+        .modules()
+        .iter()
+        .map(|module| (module.module, (module.path.clone(), module.build_id.clone())))
+        .collect();
+    let (sender, answers) = mpsc::channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (symbolizer, is_over_there) = (symbolizer.clone(), is_over.clone());
+    let look_up = move || {
+        for at in places {
+            let Some((path, build_id)) = modules.get(&at.0) else { continue };
+            let frames = symbolizer.frames(ModuleRef { path, build_id }, at.1);
+            if is_over_there.load(Ordering::Relaxed) || sender.send((at, frames)).is_err() {
+                break;
+            }
+        }
+    };
+    std::thread::Builder::new().name("names".into()).spawn(look_up)?;
+    loop {
+        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        match answers.recv_timeout(left.min(PATIENCE)) {
+            Ok((at, frames)) => {
+                found.looked_up += 1;
+                // Without a name it is `module+0xoffset`, which needs none.
+                if frames.last().is_some_and(|frame| frame.source != NameSource::None) {
+                    found.named.push((at, frames));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        progress(found.looked_up as u64, found.places as u64);
+        if left.is_zero() {
+            break;
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    Ok(found)
+}
+
+impl FoundNames {
+    /// How many places the stacks have in modules.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// How many of them there was no time for.
+    pub fn not_looked_up(&self) -> usize {
+        self.places - self.looked_up
+    }
+
+    /// Returns the names as they are to be stored, in at most so many bytes: those that were found, and what the recording
+    /// has had before of places where nothing as good was found.
+    ///
+    /// # Errors
+    ///
+    /// The names of one place are larger than a chunk.
+    pub fn encode(&self, bytes_max: Option<Bytes>) -> Result<EncodedNames, RecordingError> {
+        let mut spellings = HashMap::new();
+        let mut named: Vec<NamedPlace<'_>> = Vec::with_capacity(self.named.len());
+        let mut is_there = HashSet::new();
+        for ((module, offset), frames) in &self.named {
+            let before = self.before.functions(*module, *offset);
+            let functions = match before {
+                Some(before) if !is_whole(frames) && has_files(&before) => before,
+                _ => frames.iter().map(|frame| stored(frame, &mut spellings)).collect(),
+            };
+            is_there.insert((*module, *offset));
+            named.push(NamedPlace { module: *module, offset: *offset, functions });
+        }
+        named.extend(self.before.iter().filter(|place| !is_there.contains(&(place.module, place.offset))));
+        let all = named.len();
+        let mut compressor = Compressor::new();
+        let mut kept = all;
+        loop {
+            let mut part = named[..kept].to_vec();
+            part.sort_by_key(|place| (place.module, place.offset));
+            let chunks = NamesEncoder::encode(&part, &mut compressor)?;
+            let bytes: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
+            match bytes_max {
+                // The fewer there are, the worse they are compressed: a little less than their share is kept.
+                Some(Bytes(max)) if bytes as u64 > max => {
+                    kept = (kept as f64 * max as f64 / bytes as f64 * 0.9) as usize;
+                }
+                _ => return Ok(EncodedNames { chunks, places: kept, left_out: all - kept }),
+            }
+        }
+    }
+}
+
+/// Whether debug information has told all that there is to know.
+pub(crate) fn is_whole(frames: &[Frame]) -> bool {
+    frames.iter().all(|frame| frame.source == NameSource::Debug)
+}
+
+/// Whether these came from debug information.
+pub(crate) fn has_files(functions: &[NamedFunction<'_>]) -> bool {
+    functions.iter().all(|function| function.file.is_some())
+}
+
+fn stored<'f>(frame: &'f Frame, spellings: &mut HashMap<&'f Function, &'f str>) -> NamedFunction<'f> {
+    let function = &frame.function;
+    let name = *spellings.entry(function).or_insert_with(|| spelling(function));
+    NamedFunction { name: name.into(), file: frame.file.as_deref().map(Into::into), line: frame.line.unwrap_or(0) }
+}
+
+/// A name of which both the short and the full one can be made again: that of the linker, if it has everything.
+fn spelling(function: &Function) -> &str {
+    let spellings = || function.linkage().into_iter().chain([function.full(), function.short()]);
+    let is_same = |name: &&str| {
+        let again = Function::named(name);
+        (again.short(), again.full()) == (function.short(), function.full())
+    };
+    let is_similar = |name: &&str| Function::named(name).short() == function.short();
+    spellings().find(is_same).or_else(|| spellings().find(is_similar)).unwrap_or(function.full())
+}
+
+/// All places of the stacks, each once: those first whose stacks held the most at the peak, then those that allocated the
+/// most.
+fn places(recording: &Recording<'_>) -> Vec<At> {
+    let mut cache = NodeCache::default();
+    let mut sites = Vec::new();
+    for (number, start) in recording.images().iter().enumerate() {
+        let rows = recording.sites(start.image).rows.into_iter();
+        sites.extend(rows.map(|site| (site.live_at_session_peak.bytes, site.bytes_allocated, number, site.stack)));
+    }
+    sites.sort_by_key(|site| Reverse((site.0, site.1)));
+
+    let mut places = Vec::new();
+    let mut is_known = HashSet::new();
+    let trees: Vec<_> = recording.images().iter().map(|start| recording.stack_tree(start.image, &mut cache)).collect();
+    let mut seen: HashSet<(usize, StackId)> = HashSet::new();
+    let mut add = |kind: NodeKind, module: ModuleId, offset: u64| {
+        if kind == NodeKind::Frame && module != ModuleId::UNKNOWN && is_known.insert((module, offset)) {
+            places.push((module, offset));
+        }
+    };
+    for (_, _, number, stack) in sites {
+        for node in trees[number].frames(stack) {
+            if !seen.insert((number, node.id)) {
+                break;
+            }
+            add(node.kind, node.module, node.offset);
+        }
+    }
+    // Of a recording without an end, and of what was freed at once.
+    for start in recording.images() {
+        recording.nodes(start.image).nodes().iter().for_each(|node| add(node.kind, node.module, node.offset));
+    }
+    // Those with names of another tool's need no others.
+    places.retain(|&(module, offset)| recording.module(module).is_some() && recording.place(module, offset).is_none());
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heapledger_recording::{Footer, ImageId, Module, Node, NodesEncoder, Record, RecordingWriter, encode_records};
+    use heapledger_symbols::Options;
+
+    /// A recording whose stacks lead through this test program.
+    fn recording(offsets: &[u64]) -> Vec<u8> {
+        let path = std::env::current_exe().unwrap().into_os_string().into_encoded_bytes();
+        let module = Module { module: ModuleId(1), path, build_id: Vec::new() };
+        let mut compressor = Compressor::new();
+        let mut writer = RecordingWriter::new();
+        let mut nodes = NodesEncoder::new(ImageId(1));
+        for (at, &offset) in offsets.iter().enumerate() {
+            let id = StackId(at as u32 + 1);
+            let node = Node { id, parent: StackId::ROOT, kind: NodeKind::Frame, module: ModuleId(1), offset };
+            nodes.push(&node).unwrap();
+        }
+        let start = heapledger_recording::ImageStart { image: ImageId(1), ..Default::default() };
+        let records = [Record::Module(module), Record::ImageStart(start)];
+        let mut chunks = encode_records(&records, &mut compressor).unwrap();
+        chunks.extend(nodes.finish(&mut compressor));
+        chunks.iter().for_each(|chunk| writer.push(chunk));
+        writer.finish(&Footer::default(), &mut compressor);
+        writer.pending().to_vec()
+    }
+
+    fn found(file: &[u8], time_max: Option<Duration>) -> FoundNames {
+        let recording = Recording::open(file).unwrap();
+        let symbolizer = Arc::new(Symbolizer::new(Options::default()));
+        find_names(&recording, &symbolizer, time_max, &mut |_, _| ()).unwrap()
+    }
+
+    /// Offsets that have names: of functions in the text of this program.
+    fn offsets() -> Vec<u64> {
+        let symbolizer = Symbolizer::new(Options::default());
+        let path = std::env::current_exe().unwrap().into_os_string().into_encoded_bytes();
+        let module = ModuleRef { path: &path, build_id: &[] };
+        let is_named = |offset: &u64| is_whole(&symbolizer.frames(module, *offset));
+        (0..16 << 20).step_by(1021).filter(is_named).take(300).collect()
+    }
+
+    #[test]
+    fn limits_hold() {
+        let offsets = offsets();
+        assert_eq!(offsets.len(), 300);
+        let file = recording(&offsets);
+        let all = found(&file, None);
+        assert_eq!((all.places(), all.not_looked_up()), (300, 0));
+        let names = all.encode(None).unwrap();
+        let size = |names: &EncodedNames| names.chunks.iter().map(|chunk| chunk.bytes().len() as u64).sum::<u64>();
+        assert_eq!((names.places, names.left_out), (300, 0));
+        let half = all.encode(Some(Bytes(size(&names) / 2))).unwrap();
+        assert!(size(&half) <= size(&names) / 2 && half.places > 50, "{half:?}");
+        assert_eq!(half.places + half.left_out, 300);
+        assert_eq!(all.encode(Some(Bytes(0))).unwrap().places, 0);
+        // Whatever a lookup takes, it is not waited for.
+        let none = found(&file, Some(Duration::ZERO));
+        assert!(none.not_looked_up() > 0, "{none:?}");
+    }
+}

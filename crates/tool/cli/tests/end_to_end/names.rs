@@ -1,0 +1,173 @@
+//! Names of functions that are kept in recordings.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, number, program};
+
+/// A copy of a fixture, which can be taken away.
+fn copy(name: &str, scratch: &Scratch) -> PathBuf {
+    let copy = scratch.file(name);
+    fs::copy(program(name), &copy).unwrap();
+    copy
+}
+
+/// What `VERB` says without names of earlier runs.
+fn said(recording: &Path, verb: &str, options: &[&str]) -> Value {
+    let words = [HEAPLEDGER, verb, "--json", recording.to_str().unwrap()];
+    let outcome = Job::new(words.iter().chain(options)).bare();
+    assert!(outcome.status.success(), "{outcome:?}");
+    serde_json::from_slice(&outcome.stdout).unwrap()
+}
+
+/// Every function on every stack, with files, lines and all parts of the names.
+fn all_functions(recording: &Path) -> Value {
+    said(recording, "tree", &["--total", "--frames", "all", "--full-names"])
+}
+
+fn add_names(recording: &Path, options: &[&str]) -> Outcome {
+    let words = [HEAPLEDGER, "names", recording.to_str().unwrap()];
+    Job::new(words.iter().chain(options)).bare()
+}
+
+fn places(recording: &Path) -> i64 {
+    number(&said(recording, "info", &[]), "places_named")
+}
+
+/// What a recording says of functions is what their program says, down to the last part of a name.
+#[test]
+fn are_those_that_the_program_has() {
+    let scratch = Scratch::new();
+    let mut fixtures = vec![("mix", "100"), ("crew", "2"), ("growth", "5")];
+    if installed("c++").is_some() {
+        fixtures.extend([("owners", ""), ("lifetime", "")]);
+    }
+    for (name, arguments) in fixtures {
+        let program = copy(name, &scratch);
+        let line = [program.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
+        let (_, recording) = Job::new(line).option("--names=none").recorded(&scratch);
+        assert_eq!(places(&recording.path), 0);
+        let from_program = all_functions(&recording.path);
+        let named = scratch.file("named.hl");
+        fs::copy(&recording.path, &named).unwrap();
+        let outcome = add_names(&named, &[]);
+        assert!(outcome.status.success() && outcome.stdout.is_empty(), "{outcome:?}");
+        assert!(places(&named) > 10, "{name}");
+        fs::rename(&program, scratch.file("gone")).unwrap();
+        assert_eq!(all_functions(&named), from_program, "{name}");
+        assert_ne!(all_functions(&recording.path), from_program, "{name}");
+        Recording::open(named.clone()).assert_whole().assert_adds_up();
+        // Where nothing is found, what is there stays; and nothing grows.
+        let before = fs::read(&named).unwrap();
+        assert!(add_names(&named, &[]).status.success());
+        assert_eq!(fs::read(&named).unwrap(), before, "{name}");
+        fs::remove_file(named).unwrap();
+    }
+}
+
+/// A recording says the same elsewhere and after a rebuild, without any option.
+#[test]
+fn are_kept_by_every_recording() {
+    let scratch = Scratch::new();
+    let program = copy("mix", &scratch);
+    let job = Job::new([program.to_str().unwrap(), "300000"]);
+    let (_, recording) = job.recorded(&scratch);
+    let (_, aggregate) = job.clone().option("--aggregate").recorded(&scratch);
+    let segments = Scratch::new();
+    let rotated = job.option("--rotate=64KiB").start(Some(&segments.file("app.hl"))).outcome();
+    assert!(rotated.status.success(), "{rotated:?}");
+    let mut files = segments.recordings();
+    assert!(files.len() > 1, "{files:?}");
+    files.extend([recording.path, aggregate.path]);
+    let before: Vec<Value> = files.iter().map(|file| all_functions(file)).collect();
+    // Another program under the same name.
+    fs::copy(crate::harness::program("fresh"), &program).unwrap();
+    for (file, before) in files.iter().zip(before) {
+        let after = all_functions(file);
+        assert!(after.to_string().contains("mix.c"), "{after:#}");
+        assert_eq!(after, before);
+    }
+}
+
+/// Names go where the events go, and anonymous recordings have none.
+#[test]
+fn survive_what_is_done_to_a_recording() {
+    let scratch = Scratch::new();
+    let (one, two) = (copy("mix", &scratch), copy("forks", &scratch));
+    let (_, first) = Job::new([one.to_str().unwrap(), "1000"]).recorded(&scratch);
+    let (_, second) = Job::new([two.to_str().unwrap(), "3"]).recorded(&scratch);
+    let make = |verb: &str, options: &[&str], name: &str, files: &[&Recording]| {
+        let output = scratch.file(name);
+        let mut line = vec![verb, "-o", output.to_str().unwrap()];
+        line.extend(options);
+        line.extend(files.iter().map(|file| file.path.to_str().unwrap()));
+        let outcome = heapledger(line);
+        assert!(outcome.status.success(), "{outcome:?}");
+        output
+    };
+    let merged = make("merge", &[], "merged.hl", &[&first, &second]);
+    let part = make("trim", &["--from", "0s"], "part.hl", &[&first]);
+    let known = make("anonymize", &["--keep-functions"], "known.hl", &[&first]);
+    let public = make("anonymize", &[], "public.hl", &[&first]);
+    let (of_merged, of_part) = (all_functions(&merged), all_functions(&part));
+    [one, two].iter().for_each(|program| fs::remove_file(program).unwrap());
+    assert_eq!(all_functions(&merged), of_merged);
+    assert_eq!(all_functions(&part), of_part);
+    assert!(places(&merged) > places(&first.path) && places(&part) == places(&first.path));
+    for function in ["\"mix_step\"", "\"main\""] {
+        let is_in = |recording: &Path| all_functions(recording).to_string().contains(function);
+        assert!(is_in(&known) && is_in(&part), "{function}");
+    }
+    let text = all_functions(&known).to_string();
+    assert!(text.contains("/own/mix.c") && !text.contains("fixtures"), "{text}");
+    assert_eq!(places(&public), 0);
+    let bytes = fs::read(&public).unwrap();
+    assert!(!all_functions(&public).to_string().contains("mix"), "{}", String::from_utf8_lossy(&bytes));
+}
+
+/// Of a recording that cannot have names the verb says so, and leaves it as it is.
+#[test]
+fn are_refused_to_files_without_an_end() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "100").option("--names=none").recorded(&scratch);
+    let whole = fs::read(&recording.path).unwrap();
+    let cut = scratch.write("cut.hl", &whole[..whole.len() - 9]);
+    let text = scratch.write("text.hl", "no recording");
+    for (file, what) in [(&cut, "its end is missing"), (&text, "cannot read")] {
+        let before = fs::read(file).unwrap();
+        let outcome = add_names(file, &[]);
+        let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(!outcome.status.success() && told.contains(what), "{outcome:?}");
+        assert_eq!(fs::read(file).unwrap(), before);
+    }
+    // What the hint says to do works.
+    let repaired = scratch.file("repaired.hl");
+    let words = ["trim", "--from", "0s", "-o", repaired.to_str().unwrap(), cut.to_str().unwrap()];
+    assert!(heapledger(words).status.success());
+    assert!(add_names(&repaired, &[]).status.success());
+    assert!(places(&repaired) > 10);
+    assert_eq!(add_names(&recording.path, &["--symbols", "/nowhere"]).status, exited(2));
+}
+
+/// A pipe has what was written to it; nothing is written there after that.
+#[test]
+fn are_not_put_into_pipes() {
+    let scratch = Scratch::new();
+    let piped = scratch.file("piped.hl");
+    program("mix");
+    let line =
+        format!("{HEAPLEDGER} record -q -o /dev/fd/3 -- $PROGRAMS/mix 100 3>&1 >/dev/null | cat > {}", piped.display());
+    let outcome = Job::shell(&line).bare();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(places(&piped), 0);
+    Recording::open(piped).assert_whole();
+    // A descriptor of a file's is no different.
+    let line = format!(
+        "{HEAPLEDGER} record -q -o /dev/fd/3 -- $PROGRAMS/mix 100 3> written; {HEAPLEDGER} names /dev/fd/4 4< written"
+    );
+    let outcome = Job::shell(&line).directory(scratch.path()).bare();
+    assert!(!outcome.status.success() && String::from_utf8_lossy(&outcome.stderr).contains("no name"), "{outcome:?}");
+    Recording::open(scratch.file("written")).assert_whole();
+}
