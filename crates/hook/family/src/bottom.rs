@@ -12,29 +12,41 @@ static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 /// The next definitions in the program: what the calls would go to without this artefact. Where there is none, functions
 /// that return no block.
 pub fn next_allocator(objects: &Objects<'_>) -> Functions {
+    let functions = allocator(|name| objects.lookup(Scope::Next, name));
+    Functions {
+        malloc: functions.malloc.or(Some(none::malloc)),
+        calloc: functions.calloc.or(Some(none::calloc)),
+        realloc: functions.realloc.or(Some(none::realloc)),
+        free: functions.free.or(Some(none::free)),
+        ..functions
+    }
+}
+
+/// The functions of an allocator, by their addresses; 0 is that of one that it does not have.
+pub(crate) fn allocator(address: impl Fn(&CStr) -> usize) -> Functions {
     /// The function of this name, of the type that the table says.
-    macro_rules! next {
+    macro_rules! function {
         ($name:ident, $($type:ty),* => $result:ty) => {{
             const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => unreachable!(),
             };
-            let address = objects.lookup(Scope::Next, NAME);
+            let address = address(NAME);
             // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
         }};
     }
     Functions {
-        malloc: next!(malloc, usize => Pointer).or(Some(none::malloc)),
-        calloc: next!(calloc, usize, usize => Pointer).or(Some(none::calloc)),
-        realloc: next!(realloc, Pointer, usize => Pointer).or(Some(none::realloc)),
-        free: next!(free, Pointer => ()).or(Some(none::free)),
-        memalign: next!(memalign, usize, usize => Pointer),
-        posix_memalign: next!(posix_memalign, *mut Pointer, usize, usize => c_int),
-        aligned_alloc: next!(aligned_alloc, usize, usize => Pointer),
-        valloc: next!(valloc, usize => Pointer),
-        pvalloc: next!(pvalloc, usize => Pointer),
-        malloc_usable_size: next!(malloc_usable_size, Pointer => usize),
+        malloc: function!(malloc, usize => Pointer),
+        calloc: function!(calloc, usize, usize => Pointer),
+        realloc: function!(realloc, Pointer, usize => Pointer),
+        free: function!(free, Pointer => ()),
+        memalign: function!(memalign, usize, usize => Pointer),
+        posix_memalign: function!(posix_memalign, *mut Pointer, usize, usize => c_int),
+        aligned_alloc: function!(aligned_alloc, usize, usize => Pointer),
+        valloc: function!(valloc, usize => Pointer),
+        pvalloc: function!(pvalloc, usize => Pointer),
+        malloc_usable_size: function!(malloc_usable_size, Pointer => usize),
         ..Functions::EMPTY
     }
 }

@@ -19,6 +19,7 @@ compile_error!("the thunks of the malloc family are written for x86-64 only");
 mod arch;
 mod bottom;
 mod doors;
+pub mod namespaces;
 mod thunks;
 
 use core::ffi::CStr;
@@ -30,6 +31,7 @@ use heapledger_core::lock::Lock;
 pub use heapledger_loader as next;
 
 pub use bottom::{next_allocator, set_errno};
+pub use doors::watch_malloc;
 pub use thunks::PROGRAM;
 
 /// The names under which this crate defines the malloc family.

@@ -15,25 +15,50 @@ use heapledger_core::hooks::{Caller, Functions, Pointer, serve, tell};
 
 use crate::bottom::set_errno;
 use crate::doors::{calloc, free, malloc, realloc};
+use crate::namespaces;
 
 const ENOMEM: c_int = 12;
 
-/// What the calls go to.
-#[inline(always)]
-fn served() -> &'static Functions {
-    match serve::functions() {
-        Some(functions) => functions,
-        None => crate::functions(),
+/// Whose calls they are, which says what they go to.
+trait Next: Copy {
+    /// A table that has all functions for which there is a thunk.
+    fn functions(self) -> &'static Functions;
+}
+
+/// The program's own, in the namespace that this artefact is in.
+#[derive(Clone, Copy)]
+struct Program;
+
+impl Next for Program {
+    #[inline(always)]
+    fn functions(self) -> &'static Functions {
+        match serve::functions() {
+            Some(functions) => functions,
+            None => crate::functions(),
+        }
     }
 }
 
-/// Makes a call: `call!(malloc(size))`.
+/// Those of a namespace, by its number; the program's is 0.
+#[derive(Clone, Copy)]
+struct Namespace(usize);
+
+impl Next for Namespace {
+    #[inline(always)]
+    fn functions(self) -> &'static Functions {
+        if self.0 == 0 { Program.functions() } else { namespaces::functions(self.0) }
+    }
+}
+
+/// Makes a call: `call!(Program, malloc(size))`.
 macro_rules! call {
-    ($name:ident($($argument:expr),*)) => {
-        // SAFETY: the tables of `serve` are complete; the function is that of this name, with the program's own arguments.
-        unsafe { served().$name.unwrap_unchecked()($($argument),*) }
+    ($next:expr, $name:ident($($argument:expr),*)) => {
+        // SAFETY: the table is complete by the contract of `Next`; the function is that of this name, with the program's own
+        // arguments.
+        unsafe { Next::functions($next).$name.unwrap_unchecked()($($argument),*) }
     };
 }
+
 /// The calling frame: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk
 /// has passed on that of its own entry.
 #[inline(always)]
@@ -41,9 +66,10 @@ fn caller(sp: u64, rbp: u64) -> Caller {
     Caller { slot: sp, rbp }
 }
 
-/// Defines a thunk that adds rsp and rbp to one, two or three arguments.
+/// Defines a thunk that adds rsp and rbp to one, two or three arguments; then 0 for the program's namespace, if there is a
+/// register for that.
 macro_rules! thunk {
-    ($(#[$attribute:meta])* $name:ident, $target:ident, $sp:literal, $rbp:literal, $($argument:ident: $type:ty),* => $result:ty) => {
+    ($(#[$attribute:meta])* $name:ident, $target:ident, $sp:literal, $rbp:literal, $($number:literal,)? $($argument:ident: $type:ty),* => $result:ty) => {
         /// The C function of this name.
         ///
         /// # Safety
@@ -55,6 +81,7 @@ macro_rules! thunk {
             naked_asm!(
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $rbp, ", rbp"),
+                $(concat!("xor ", $number, ", ", $number),)?
                 "jmp {target}",
                 target = sym $target,
             )
@@ -74,15 +101,15 @@ thunk!(calloc_told, calloc_from, "rdx", "rcx", count: usize, each: usize => Poin
 thunk!(realloc_told, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
 thunk!(free_told, free_from, "rsi", "rdx", block: Pointer => ());
 
-export!(reallocarray, reallocarray_from, "rcx", "r8", old: Pointer, count: usize, each: usize => Pointer);
-export!(memalign, memalign_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
-export!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", alignment: usize, size: usize => Pointer);
-export!(posix_memalign, posix_memalign_from, "rcx", "r8", out: *mut Pointer, alignment: usize, size: usize => c_int);
-export!(valloc, valloc_from, "rsi", "rdx", size: usize => Pointer);
-export!(pvalloc, pvalloc_from, "rsi", "rdx", size: usize => Pointer);
-export!(cfree, cfree_from, "rsi", "rdx", block: Pointer => ());
-export!(free_sized, free_sized_from, "rdx", "rcx", block: Pointer, size: usize => ());
-export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer, alignment: usize, size: usize => ());
+export!(reallocarray, reallocarray_from, "rcx", "r8", "r9d", old: Pointer, count: usize, each: usize => Pointer);
+export!(memalign, memalign_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+export!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+export!(posix_memalign, posix_memalign_from, "rcx", "r8", "r9d", out: *mut Pointer, alignment: usize, size: usize => c_int);
+export!(valloc, valloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
+export!(pvalloc, pvalloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
+export!(cfree, cfree_from, "rsi", "rdx", "ecx", block: Pointer => ());
+export!(free_sized, free_sized_from, "rdx", "rcx", "r8d", block: Pointer, size: usize => ());
+export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", "r9d", block: Pointer, alignment: usize, size: usize => ());
 
 /// `malloc_usable_size`: nobody is told.
 ///
@@ -91,7 +118,7 @@ export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", block: Pointer
 /// As C has it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
-    call!(malloc_usable_size(block))
+    call!(Program, malloc_usable_size(block))
 }
 
 /// The family as the program calls it, with the arenas, which have no names of their own.
@@ -124,19 +151,43 @@ thunk!(arena_free, arena_free_from, "rdx", "rcx", arena: usize, block: Pointer =
 thunk!(arena_memalign, arena_memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);
 
 unsafe extern "C" fn malloc_good_size(size: usize) -> usize {
-    call!(malloc_good_size(size))
+    call!(Program, malloc_good_size(size))
 }
 
 unsafe extern "C" fn create_arena(parameters: *const c_void) -> usize {
-    call!(create_arena(parameters))
+    call!(Program, create_arena(parameters))
 }
 
 unsafe extern "C" fn dispose_arena(arena: usize) {
-    call!(dispose_arena(arena));
+    call!(Program, dispose_arena(arena));
 }
 
-extern "C" fn malloc_from(size: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(malloc(size));
+/// Defines a function for the thunk of the program, and one for those of other namespaces, whose number they add: the
+/// program's need not look at it.
+macro_rules! twice {
+    ($($from:ident, $of:ident: $with:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            pub(crate) extern "C" fn $from($($argument: $type,)* sp: u64, rbp: u64) -> $result {
+                $with(Program, $($argument,)* sp, rbp)
+            }
+
+            pub(crate) extern "C" fn $of($($argument: $type,)* sp: u64, rbp: u64, namespace: usize) -> $result {
+                $with(Namespace(namespace), $($argument,)* sp, rbp)
+            }
+        )*
+    };
+}
+
+twice! {
+    malloc_from, malloc_of: malloc_with(size: usize) -> Pointer;
+    calloc_from, calloc_of: calloc_with(count: usize, each: usize) -> Pointer;
+    realloc_from, realloc_of: realloc_with(old: Pointer, size: usize) -> Pointer;
+    free_from, free_of: free_with(block: Pointer) -> ();
+}
+
+#[inline(always)]
+fn malloc_with(next: impl Next, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = call!(next, malloc(size));
     if block.is_null() {
         return failed(Api::Malloc, size, 0, 0, sp, rbp);
     }
@@ -145,62 +196,90 @@ extern "C" fn malloc_from(size: usize, sp: u64, rbp: u64) -> Pointer {
     block
 }
 
-extern "C" fn calloc_from(count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(calloc(count, each));
+#[inline(always)]
+fn calloc_with(next: impl Next, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = call!(next, calloc(count, each));
     if block.is_null() {
         return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
     }
-    // SAFETY: as in `malloc_from`.
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::calloc(block, count, each, caller(sp, rbp)) };
     block
 }
 
-extern "C" fn realloc_from(old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = reallocate(Api::Realloc, old, size, sp, rbp);
-    // SAFETY: as in `malloc_from`.
+#[inline(always)]
+fn realloc_with(next: impl Next, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = reallocate(next, Api::Realloc, old, size, sp, rbp);
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::realloc_ends(old, block, size, caller(sp, rbp)) };
     block
 }
 
-extern "C" fn reallocarray_from(old: Pointer, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
+pub(crate) extern "C" fn reallocarray_from(
+    old: Pointer,
+    count: usize,
+    each: usize,
+    sp: u64,
+    rbp: u64,
+    namespace: usize,
+) -> Pointer {
     let Some(size) = count.checked_mul(each) else {
         // The next allocator's `reallocarray` might come back through `realloc`: answer here as glibc does.
-        set_errno(ENOMEM);
+        match namespace {
+            0 => set_errno(ENOMEM),
+            // Each C library has an `errno` of its own; no block is as large as this one.
+            _ => {
+                let _ = call!(Namespace(namespace), malloc(usize::MAX));
+            }
+        }
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
-    let block = reallocate(Api::Reallocarray, old, size, sp, rbp);
-    // SAFETY: as in `malloc_from`.
+    let block = reallocate(Namespace(namespace), Api::Reallocarray, old, size, sp, rbp);
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::reallocarray_ends(old, block, count, each, caller(sp, rbp)) };
     block
 }
 
 #[inline(always)]
-fn reallocate(api: Api, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+fn reallocate(next: impl Next, api: Api, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
     if !old.is_null() {
-        // SAFETY: as in `malloc_from`.
+        // SAFETY: as in `malloc_with`.
         unsafe { tell::realloc_begins(api, old, caller(sp, rbp)) };
     }
-    call!(realloc(old, size))
+    call!(next, realloc(old, size))
 }
 
-extern "C" fn memalign_from(alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    aligned(Api::Memalign, call!(memalign(alignment, size)), alignment, size, sp, rbp)
+pub(crate) extern "C" fn memalign_from(alignment: usize, size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    aligned(Api::Memalign, call!(Namespace(namespace), memalign(alignment, size)), alignment, size, sp, rbp)
 }
 
-extern "C" fn aligned_alloc_from(alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    aligned(Api::AlignedAlloc, call!(aligned_alloc(alignment, size)), alignment, size, sp, rbp)
+pub(crate) extern "C" fn aligned_alloc_from(
+    alignment: usize,
+    size: usize,
+    sp: u64,
+    rbp: u64,
+    namespace: usize,
+) -> Pointer {
+    aligned(Api::AlignedAlloc, call!(Namespace(namespace), aligned_alloc(alignment, size)), alignment, size, sp, rbp)
 }
 
-extern "C" fn valloc_from(size: usize, sp: u64, rbp: u64) -> Pointer {
-    aligned(Api::Valloc, call!(valloc(size)), 0, size, sp, rbp)
+pub(crate) extern "C" fn valloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    aligned(Api::Valloc, call!(Namespace(namespace), valloc(size)), 0, size, sp, rbp)
 }
 
-extern "C" fn pvalloc_from(size: usize, sp: u64, rbp: u64) -> Pointer {
-    aligned(Api::Pvalloc, call!(pvalloc(size)), 0, size, sp, rbp)
+pub(crate) extern "C" fn pvalloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    aligned(Api::Pvalloc, call!(Namespace(namespace), pvalloc(size)), 0, size, sp, rbp)
 }
 
-extern "C" fn posix_memalign_from(out: *mut Pointer, alignment: usize, size: usize, sp: u64, rbp: u64) -> c_int {
-    let error = call!(posix_memalign(out, alignment, size));
+pub(crate) extern "C" fn posix_memalign_from(
+    out: *mut Pointer,
+    alignment: usize,
+    size: usize,
+    sp: u64,
+    rbp: u64,
+    namespace: usize,
+) -> c_int {
+    let error = call!(Namespace(namespace), posix_memalign(out, alignment, size));
     if error == 0 {
         // SAFETY: the call succeeded, so it has written the block's address to `out`.
         aligned(Api::PosixMemalign, unsafe { out.read() }, alignment, size, sp, rbp);
@@ -214,57 +293,65 @@ fn aligned(api: Api, block: Pointer, alignment: usize, size: usize, sp: u64, rbp
     if block.is_null() {
         return failed(api, size, alignment, 0, sp, rbp);
     }
-    // SAFETY: as in `malloc_from`.
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::aligned(api, block, alignment, size, caller(sp, rbp)) };
     block
 }
 
-extern "C" fn free_from(block: Pointer, sp: u64, rbp: u64) {
+#[inline(always)]
+fn free_with(next: impl Next, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_from`.
+        // SAFETY: as in `malloc_with`.
         unsafe { tell::free(block, caller(sp, rbp)) };
-        call!(free(block));
+        call!(next, free(block));
     }
 }
 
-extern "C" fn cfree_from(block: Pointer, sp: u64, rbp: u64) {
-    free_with(Api::Cfree, block, 0, 0, sp, rbp);
+pub(crate) extern "C" fn cfree_from(block: Pointer, sp: u64, rbp: u64, namespace: usize) {
+    release(Namespace(namespace), Api::Cfree, block, 0, 0, sp, rbp);
 }
 
-extern "C" fn free_sized_from(block: Pointer, size: usize, sp: u64, rbp: u64) {
-    free_with(Api::FreeSized, block, size, 0, sp, rbp);
+pub(crate) extern "C" fn free_sized_from(block: Pointer, size: usize, sp: u64, rbp: u64, namespace: usize) {
+    release(Namespace(namespace), Api::FreeSized, block, size, 0, sp, rbp);
 }
 
-extern "C" fn free_aligned_sized_from(block: Pointer, alignment: usize, size: usize, sp: u64, rbp: u64) {
-    free_with(Api::FreeAlignedSized, block, size, alignment, sp, rbp);
+pub(crate) extern "C" fn free_aligned_sized_from(
+    block: Pointer,
+    alignment: usize,
+    size: usize,
+    sp: u64,
+    rbp: u64,
+    namespace: usize,
+) {
+    release(Namespace(namespace), Api::FreeAlignedSized, block, size, alignment, sp, rbp);
 }
 
-fn free_with(api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, rbp: u64) {
+fn release(next: Namespace, api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_from`.
+        // SAFETY: as in `malloc_with`.
         unsafe { tell::free_sized(api, block, size, alignment, caller(sp, rbp)) };
-        call!(free(block));
+        call!(next, free(block));
     }
 }
 
 // Of arenas observers are told what they are told of the plain functions.
 
 extern "C" fn arena_malloc_from(arena: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(arena_malloc(arena, size));
+    let block = call!(Program, arena_malloc(arena, size));
     if block.is_null() {
         return failed(Api::Malloc, size, 0, 0, sp, rbp);
     }
-    // SAFETY: as in `malloc_from`.
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::malloc(block, size, caller(sp, rbp)) };
     block
 }
 
 extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(arena_calloc(arena, count, each));
+    let block = call!(Program, arena_calloc(arena, count, each));
     if block.is_null() {
         return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
     }
-    // SAFETY: as in `malloc_from`.
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::calloc(block, count, each, caller(sp, rbp)) };
     block
 }
@@ -272,32 +359,32 @@ extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64
 extern "C" fn arena_realloc_from(arena: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
     let caller = caller(sp, rbp);
     if !old.is_null() {
-        // SAFETY: as in `malloc_from`.
+        // SAFETY: as in `malloc_with`.
         unsafe { tell::realloc_begins(Api::Realloc, old, caller) };
     }
-    let block = call!(arena_realloc(arena, old, size));
-    // SAFETY: as in `malloc_from`.
+    let block = call!(Program, arena_realloc(arena, old, size));
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::realloc_ends(old, block, size, caller) };
     block
 }
 
 extern "C" fn arena_free_from(arena: usize, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_from`.
+        // SAFETY: as in `malloc_with`.
         unsafe { tell::free(block, caller(sp, rbp)) };
-        call!(arena_free(arena, block));
+        call!(Program, arena_free(arena, block));
     }
 }
 
 extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    aligned(Api::Memalign, call!(arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
+    aligned(Api::Memalign, call!(Program, arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
 }
 
 /// A call returned no block. Returns null, for convenience.
 #[cold]
 #[inline(never)]
 fn failed(api: Api, size: usize, alignment: usize, count: usize, sp: u64, rbp: u64) -> Pointer {
-    // SAFETY: as in `malloc_from`.
+    // SAFETY: as in `malloc_with`.
     unsafe { tell::failed(api, size, alignment, count, caller(sp, rbp)) };
     ptr::null_mut()
 }

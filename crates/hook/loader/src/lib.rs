@@ -6,14 +6,18 @@
 //! section, symbol table), the GNU hash table format.
 #![no_std]
 
+mod namespaces;
 mod redirect;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::ptr;
 
+pub use namespaces::NamespaceLibrary;
+
 /// The public head of `struct link_map` of `<link.h>`.
 #[repr(C)]
+#[derive(Debug)]
 struct LinkMap {
     bias: u64,
     name: *const c_char,
@@ -44,11 +48,17 @@ struct Dynamic {
     value: u64,
 }
 
-/// `struct r_debug` of `<link.h>`.
+/// `struct r_debug_extended` of `<link.h>`.
 #[repr(C)]
 struct RDebug {
+    /// From 2 on there is `next`.
     version: i32,
     map: *const LinkMap,
+    breakpoint: u64,
+    state: i32,
+    base: u64,
+    /// The next namespace's.
+    next: *const RDebug,
 }
 
 unsafe extern "C" {
@@ -214,7 +224,11 @@ impl Objects<'_> {
 
     fn iter(&self) -> impl Iterator<Item = &LinkMap> {
         // SAFETY: the dynamic linker's own variable, which points to the head of its list before any of our code runs.
-        let mut map = unsafe { _r_debug.map };
+        self.iter_from(unsafe { _r_debug.map })
+    }
+
+    /// The objects of the list that begins with this one, which is null or the first of a namespace.
+    fn iter_from(&self, mut map: *const LinkMap) -> impl Iterator<Item = &LinkMap> {
         core::iter::from_fn(move || {
             // SAFETY: null or an entry of the list, which stays as long as `self`: nobody unlinks one meanwhile, by the
             // contract of `at_start` or because `locked` has the lock under which that is done.

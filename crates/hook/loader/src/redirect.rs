@@ -5,7 +5,8 @@
 //! itself and its own dependencies before that, and `dlsym` of a library's handle into nothing else: both find the C
 //! library's `malloc`. So we write the distance to our function into the symbol's value in the C library's symbol table
 //! (a private copy of the page): whoever resolves the name later gets to us, and we call what stood there before. Bindings
-//! and scopes stay as they are, so every other name resolves as it would.
+//! and scopes stay as they are, so every other name resolves as it would. The same is done to the C library of a
+//! namespace (`namespaces.rs`).
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +45,13 @@ pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
         let symbol = Symbols::of(map).and_then(|symbols| symbols.find_symbol(name));
         *target = symbol.map(|symbol| (symbol, function));
     }
-    let Some(object) = object else { return false };
-    let places = || targets.iter().flatten().map(|&(symbol, _)| symbol as usize);
+    object.is_some_and(|object| write(object, targets.iter().flatten().copied()))
+}
+
+/// Writes the distances to these functions into the values of symbols, which are the object's. Returns false, and leaves
+/// all as it is, if that is not possible.
+pub(crate) fn write(object: &LinkMap, targets: impl Iterator<Item = (*const Symbol, usize)> + Clone) -> bool {
+    let places = || targets.clone().map(|(symbol, _)| symbol as usize);
     let (Some(first), Some(last)) = (places().min(), places().max()) else { return false };
     let (start, end) = (first & !(PAGE - 1), (last + size_of::<Symbol>()).next_multiple_of(PAGE));
     let Some(flags) = segment_flags(object.bias as usize, start, end) else { return false };
@@ -55,7 +61,7 @@ pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
     if unsafe { syscall(nr::MPROTECT, [start, end - start, READ_WRITE, 0, 0, 0]) } != 0 {
         return false;
     }
-    for &(symbol, function) in targets.iter().flatten() {
+    for (symbol, function) in targets {
         // SAFETY: a symbol of the table, whose pages can be written to now; its value is an aligned word, of which the
         // dynamic linker reads the old or the new content.
         let value = unsafe { AtomicU64::from_ptr((&raw const (*symbol).value).cast_mut()) };

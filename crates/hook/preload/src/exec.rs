@@ -309,8 +309,15 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
 /// As C has it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    close(handle, DLCLOSE.load(Ordering::Acquire))
+}
+
+/// Closes a library by the `dlclose` at this address, of the program's or of another C library; 0 if there is none.
+pub(crate) fn close(handle: *mut c_void, dlclose: usize) -> c_int {
     let before = modules_unloaded();
-    let result = match function!(DLCLOSE: fn(*mut c_void) -> c_int) {
+    // SAFETY: 0 is `None`; otherwise the function of this name, of this type.
+    let dlclose = unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn(*mut c_void) -> c_int>>(dlclose) };
+    let result = match dlclose {
         // SAFETY: the program's own argument.
         Some(dlclose) => unsafe { dlclose(handle) },
         None => -1,

@@ -1,6 +1,6 @@
 //! Start: at the first call of the malloc family or in our constructor, whichever comes first.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{self, serve, way};
@@ -57,7 +57,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
 }
 
 fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
-    let Some(library) = thread_library(objects) else { return };
+    let Some(library) = thread_library(|name| objects.lookup(Scope::Next, name)) else { return };
     let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
     if has_one_thread != 0 {
         // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
@@ -77,20 +77,20 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let _ = unsafe { hooks::install_observer(observer) };
 }
 
-/// The functions of the C library by which we learn of a thread's end.
-fn thread_library(objects: &Objects<'_>) -> Option<Library> {
+/// The functions of a C library by which we learn of a thread's end, by their addresses.
+pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<Library> {
     /// The function of this name, of the type that the structure says.
-    macro_rules! next {
+    macro_rules! function {
         ($name:literal, $($type:ty),*) => {{
-            let address = objects.lookup(Scope::Next, $name);
+            let address = address($name);
             // SAFETY: 0 is `None`; otherwise the C library's function of this name, whose type this is.
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> c_int>>(address) }?
         }};
     }
     Some(Library {
-        key_create: next!(c"pthread_key_create", *mut u32, Option<unsafe extern "C" fn(*mut c_void)>),
-        key_delete: next!(c"pthread_key_delete", u32),
-        set_specific: next!(c"pthread_setspecific", u32, *const c_void),
+        key_create: function!(c"pthread_key_create", *mut u32, Option<unsafe extern "C" fn(*mut c_void)>),
+        key_delete: function!(c"pthread_key_delete", u32),
+        set_specific: function!(c"pthread_setspecific", u32, *const c_void),
     })
 }
 

@@ -13,6 +13,7 @@ mod environment;
 mod exec;
 mod init;
 mod libraries;
+mod namespaces;
 mod pools;
 mod sandbox;
 mod scratch;

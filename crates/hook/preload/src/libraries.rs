@@ -1,7 +1,7 @@
 //! The hook libraries: preloaded beside this one, and asked once to install their hooks.
 
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{Functions, Hooks};
 
@@ -15,11 +15,19 @@ type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
 /// Only the first libraries that have them are kept.
 type Around = [[AtomicUsize; 2]; 4];
 
+/// True if there is a hook library.
+static ARE_THERE: AtomicBool = AtomicBool::new(false);
+
 static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 static AROUND_SANDBOX: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 
 /// Functions of hook libraries that are told of libraries whose calls are not seen.
 static UNSEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// Returns true if the process has hook libraries.
+pub(crate) fn are_there() -> bool {
+    ARE_THERE.load(Ordering::Relaxed)
+}
 
 /// Tells hook libraries that the program opens a library whose calls of the allocator are not seen.
 pub(crate) fn unseen(reason: u64, path: &CStr) {
@@ -65,6 +73,7 @@ fn call(around: &Around, index: usize) {
 /// nothing changes nothing.
 pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
     for path in paths {
+        ARE_THERE.store(true, Ordering::Relaxed);
         let address = objects.lookup_at(path, c"heapledger_hook_init");
         if address != 0 {
             // SAFETY: the library says by the name that the function is of this type; who put it here has checked its

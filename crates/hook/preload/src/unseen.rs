@@ -1,8 +1,8 @@
 //! Libraries whose calls of the allocator are not seen, as the program opens them: the recording names them, and hook
 //! libraries are told.
 //!
-//! `dlmopen` opens them in a namespace that has a C library of its own, whose functions nobody redirects. With
-//! `RTLD_DEEPBIND` they find the C library's functions where these could not be redirected
+//! `dlmopen` opens them in a namespace that has a C library of its own: its calls are seen if that could be redirected
+//! ([`namespaces`]). With `RTLD_DEEPBIND` they find the program's C library, if it could not be redirected
 //! ([`redirect`](Objects::redirect)).
 //!
 //! The dynamic linker looks at the return address to know who asks. So each function here does its own work first, and
@@ -17,8 +17,8 @@ use heapledger_record::{hook, process};
 use heapledger_wire::event::code;
 
 use crate::init::with_guard;
-use crate::libraries;
 use crate::wrappers::find_next;
+use crate::{libraries, namespaces};
 
 /// The reasons, as in the recording.
 const NAMESPACE: u64 = 1;
@@ -48,12 +48,35 @@ extern "C" fn dlopen_begins(path: *const c_char, flags: c_int) -> usize {
     find_next(&DLOPEN, c"dlopen")
 }
 
-extern "C" fn dlmopen_begins(namespace: isize, path: *const c_char) -> usize {
+/// Returns true if whoever looks up the malloc family in the program's C library finds ours.
+pub(crate) fn is_redirected() -> bool {
+    IS_REDIRECTED.load(Ordering::Relaxed)
+}
+
+extern "C" fn dlmopen_begins(namespace: isize, path: *const c_char, caller: usize) -> usize {
+    namespace_begins(namespace, path);
+    match caller {
+        0 => find_next(&DLMOPEN, c"dlmopen"),
+        caller => namespaces::next_dlmopen(caller),
+    }
+}
+
+fn namespace_begins(namespace: isize, path: *const c_char) {
     const LM_ID_BASE: isize = 0;
-    if namespace != LM_ID_BASE {
+    const LM_ID_NEWLM: isize = -1;
+    let is_seen = match namespace {
+        LM_ID_BASE => true,
+        LM_ID_NEWLM => namespaces::expect(),
+        number => namespaces::is_recorded(number),
+    };
+    if !is_seen {
         note(NAMESPACE, path);
     }
-    find_next(&DLMOPEN, c"dlmopen")
+}
+
+/// Names a library that was opened in a namespace whose C library could not be redirected.
+pub(crate) fn note_namespace(path: *const c_char) {
+    note(NAMESPACE, path);
 }
 
 fn note(reason: u64, path: *const c_char) {
@@ -104,27 +127,42 @@ pub unsafe extern "C" fn dlopen() {
     )
 }
 
-/// The C function of this name.
-///
-/// # Safety
-///
-/// As glibc has it.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlmopen() {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {begins}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "ret",
-        begins = sym dlmopen_begins,
-    )
+/// Defines a function that has `dlmopen_begins` called with a number in `edx`, and jumps to what that answers.
+macro_rules! dlmopen {
+    ($(#[$attribute:meta])* $name:ident, $($number:expr),*) => {
+        /// The C function `dlmopen`.
+        ///
+        /// # Safety
+        ///
+        /// As glibc has it.
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                $($number,)*
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "mov edx, eax",
+                "call {begins}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "ret",
+                begins = sym dlmopen_begins,
+            )
+        }
+    };
 }
+
+dlmopen!(
+    #[unsafe(no_mangle)]
+    dlmopen,
+    "xor eax, eax"
+);
+// That of the C library of another namespace.
+dlmopen!(dlmopen_of_namespace, heapledger_family::namespace_stubs!(), "movzx eax, al");

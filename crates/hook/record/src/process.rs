@@ -140,6 +140,18 @@ pub unsafe fn create_key(library: Library) {
     }
 }
 
+/// Says that a namespace with a C library of its own records in this process: ends of threads are learnt from it as well,
+/// and the program's no longer knows how many threads there are.
+///
+/// # Safety
+///
+/// The functions are that library's, which is glibc.
+pub unsafe fn share_key(library: Library) {
+    HAS_ONE_THREAD.store((&raw const UNKNOWN_THREADS).cast_mut().cast(), Ordering::Relaxed);
+    // SAFETY: passed on.
+    unsafe { thread::share_key::<ThreadBlock>(library) };
+}
+
 fn fixed() -> &'static Fixed {
     // SAFETY: hooks get here only after `is_on`, which reads what `start` released after writing.
     unsafe { (*FIXED.0.get()).assume_init_ref() }

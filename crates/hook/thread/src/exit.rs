@@ -39,8 +39,36 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 ///
 /// The functions are the process's C library's.
 pub unsafe fn create_key<B: Block>(library: Library) {
-    // The last of the shared keys is the one that the C library of another namespace hands out last. Keys come in ascending
-    // order, so all before it are made, and given back.
+    // SAFETY: passed on.
+    if let Some(key) = unsafe { reserve::<B>(library) } {
+        KEY.store(key, Ordering::Relaxed);
+        SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
+    }
+}
+
+/// Creates the key of the same number in the C library of another namespace, so that it tells us of the ends of the threads
+/// that it starts, and gives the number to nobody else. Where that is taken, their blocks stay with them.
+///
+/// # Safety
+///
+/// The functions are the other C library's, and both are glibc.
+pub unsafe fn share_key<B: Block>(library: Library) {
+    let own = (SET_SPECIFIC.load(Ordering::Acquire) != 0).then(|| KEY.load(Ordering::Relaxed));
+    // SAFETY: passed on.
+    let Some(key) = own.and_then(|_| unsafe { reserve::<B>(library) }) else { return };
+    if Some(key) != own {
+        // SAFETY: the other C library's function; the key was made just now, and no thread has a value for it.
+        unsafe { (library.key_delete)(key) };
+    }
+}
+
+/// Creates the last of the shared keys: the one that the C library of another namespace hands out last.
+///
+/// # Safety
+///
+/// The functions are of one C library.
+unsafe fn reserve<B: Block>(library: Library) -> Option<u32> {
+    // Keys come in ascending order, so all before it are made, and given back.
     let (mut keys, mut count) = ([0; KEYS_SHARED], 0);
     for key in &mut keys {
         // SAFETY: the C library's function with arguments of its documented types.
@@ -53,14 +81,13 @@ pub unsafe fn create_key<B: Block>(library: Library) {
         }
     }
     let made = keys.get(..count).unwrap_or(&[]);
-    let shared = made.iter().filter(|&&key| (key as usize) < KEYS_SHARED).max();
-    let Some(&own) = shared.or(made.first()) else { return };
+    let shared = made.iter().copied().filter(|&key| (key as usize) < KEYS_SHARED).max();
+    let own = shared.or(made.first().copied())?;
     for &key in made.iter().filter(|&&key| key != own) {
         // SAFETY: as above; the key was made here, and no thread has a value for it.
         unsafe { (library.key_delete)(key) };
     }
-    KEY.store(own, Ordering::Relaxed);
-    SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
+    Some(own)
 }
 
 /// Asks the C library to tell us when this thread, whose block this is, ends.

@@ -30,7 +30,7 @@ use heapledger_unwind::walk::Walker;
 
 pub use contexts::{bind, contexts};
 use exit::watch_exit;
-pub use exit::{Library, create_key};
+pub use exit::{Library, create_key, share_key};
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
 pub use pool::Pool;
 

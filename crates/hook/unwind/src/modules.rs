@@ -46,6 +46,11 @@ enum Origin {
 unsafe impl Sync for Listed {}
 
 impl Found {
+    /// The module's first address.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Whether it covers an address.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)

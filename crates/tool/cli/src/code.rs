@@ -235,14 +235,15 @@ codes! {
 
     /// A library's calls of the allocator are not seen
     UnseenLibrary = 23 {
-        cause: "The program opened it with `dlmopen`, into a namespace that has a C library of its own; or with RTLD_DEEPBIND \
-                while another library, before or behind the recorder's, wraps the allocator. It calls the C library's malloc \
-                past the recorder.",
+        cause: "The program opened it with `dlmopen`, into a namespace that has a C library of its own, or with RTLD_DEEPBIND; \
+                and the C library that it calls could not be redirected to the recorder. Another library wraps the allocator, \
+                before or behind the recorder's; or, for `dlmopen`, glibc is older than 2.35, or there are hook libraries, \
+                which `heapledger check` is one of.",
         consequence: "What it allocates is not recorded. A block that it frees and that others have allocated stays live in the \
                       recording; one that others free and that it has allocated is a free of an unknown block. `heapledger \
                       check` reports nothing in a process from that moment on.",
-        remedy: "Run the program without the library that wraps the allocator: what is opened with RTLD_DEEPBIND is recorded \
-                 then. For `dlmopen` there is none yet; what the other libraries do is recorded.",
+        remedy: "Run the program without the library that wraps the allocator, and record it (`heapledger record`) without \
+                 --hook, on glibc 2.35 or newer: then both are recorded like the program itself.",
     }
 
     // ------------------------------------------------------------------------------------------ the machine
@@ -432,9 +433,8 @@ codes! {
     /// Frees were not seen
     MissedFrees = 75 {
         cause: "The allocator returned an address whose block was live by all that was recorded: so the block had been released \
-                in a way that the recorder does not see. A library calls the C library's own `free` (it was loaded with \
-                RTLD_DEEPBIND or by dlmopen), a sandbox or a signal handler kept the recorder out, or events were lost because \
-                a ring was full.",
+                in a way that the recorder does not see. A library calls the C library's own `free` (HL0023), a sandbox \
+                or a signal handler kept the recorder out, or events were lost because a ring was full.",
         consequence: "Each of these blocks counts as freed from the moment at which its address was handed out again; until then it \
                       counted as live. There may be more such blocks whose addresses were not used again: they look like leaks.",
         remedy: "`heapledger summary FILE` has the number for each process (`--json`: frees_missed). Compare what is live at the end \

@@ -87,8 +87,8 @@ pub fn watch(doors: fn(Way)) {
     update();
 }
 
-/// Observers or replacements have come or gone.
-pub(super) fn update() {
+/// Observers or replacements have come or gone, or what the doors lead to.
+pub fn update() {
     let _guard = LOCK.lock();
     let rate = if is_alone() { OFFERED.load(Ordering::Relaxed) } else { 0 };
     let (way, state) = match (registry::OBSERVERS.first(), registry::REPLACEMENTS.first()) {

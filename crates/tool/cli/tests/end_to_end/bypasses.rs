@@ -1,15 +1,21 @@
 //! Libraries that bind to the C library past what is preloaded: what they allocate and free is recorded and checked, and
 //! their symbols resolve as they would.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::harness::{Build, Job, Scratch, build, exited, heapledger, installed, program};
+use crate::harness::{Build, Job, Scratch, build, exited, heapledger, installed, number, program};
 use crate::truth::agrees;
 
 /// The directory of the libraries.
 fn libraries() -> PathBuf {
     build("plugin_a", Build::Module);
+    build("namespace_plugin", Build::Module);
     build("deepbind_plugin", Build::Module).parent().unwrap().to_owned()
+}
+
+fn namespaces(mode: &str, work: &str) -> Job {
+    let directory = libraries();
+    Job::fixture("namespaces", &format!("{} {mode} {work}", directory.to_str().unwrap())).variable("WORK", work)
 }
 
 fn deepbind(mode: &str, work: &str) -> Job {
@@ -71,15 +77,51 @@ fn a_wrapper_behind_ours_is_not_led_back() {
     }
 }
 
-/// Calls in a namespace of its own are not recorded: that is said, and nothing false is found.
+/// A namespace of `dlmopen` has a C library of its own. Its constructors, its threads, forks and namespaces that it makes
+/// itself are recorded like the program.
 #[test]
-fn a_library_in_a_namespace_of_its_own_is_named() {
-    let directory = libraries();
-    let job = Job::fixture("namespaces", &format!("{} 100", directory.to_str().unwrap()));
+fn every_call_in_a_namespace_of_its_own() {
+    for mode in ["exchange", "many", "threads", "child", "another", "symbols"] {
+        let (_, recording) = agrees(|work| namespaces(mode, work), "1000");
+        let said = &recording.summary;
+        assert_eq!(said["unseen_libraries"], serde_json::json!([]), "{mode}: {said:#}");
+        assert_eq!(
+            (recording.total("frees_unknown"), recording.total("frees_missed")),
+            (0, 0),
+            "{mode}: {recording:?}"
+        );
+        // A thread that the namespace's C library starts leaves its ring to the next one.
+        let rings = number(&said["costs"], "ring_bytes");
+        assert!(rings < 2 << 20, "{mode}: {rings} bytes of rings");
+    }
+}
+
+/// Who allocates in a namespace is found like anybody else: by stacks that the C library's own unwinder agrees with.
+#[test]
+fn a_leak_in_a_namespace_is_found() {
+    let (_, clean) = agrees(|work| namespaces("clean", work), "100");
+    let (_, leak) = agrees(|work| namespaces("leak", work), "100");
+    assert!(leak.total("bytes_live_end") - clean.total("bytes_live_end") == 100 << 20, "{leak:?}\n{clean:?}");
     let scratch = Scratch::new();
-    let (outcome, recording) = job.both(&scratch);
+    let top = namespaces("leak", "100").recorded(&scratch).1.ask("top", &["--by", "function"]);
+    assert_eq!(top["rows"][0]["function"], "makes", "{top:#}");
+    let (_, verified) = namespaces("exchange", "100").option("--verify-stacks").recorded(&scratch);
+    assert!(verified.total("stacks_verified") > 1000 && verified.total("stacks_mismatched") == 0, "{verified:?}");
+    // Blocks of a mebibyte are all in a sample with a point every few bytes.
+    let (_, sampled) = namespaces("leak", "100").option("--sample").option("1KiB").recorded(&scratch);
+    let live = sampled.total("bytes_live_end");
+    assert!((99 << 20..102 << 20).contains(&live), "{live}: {sampled:?}");
+}
+
+/// Where the C library of a namespace cannot be redirected, its calls are not recorded: that is said.
+#[test]
+fn a_namespace_past_a_wrapper_is_named() {
+    let wrapper = build("interposer", Build::Module);
+    let job = namespaces("exchange", "100").variable("LD_PRELOAD", &wrapper);
+    let scratch = Scratch::new();
+    let (outcome, recording) = job.recorded(&scratch);
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
-    let path = directory.join("deepbind_plugin.so");
+    let path = libraries().join("namespace_plugin.so");
     for verb in ["summary", "info"] {
         let said = recording.ask(verb, &[]);
         let unseen = said["unseen_libraries"].as_array().unwrap();
@@ -90,19 +132,41 @@ fn a_library_in_a_namespace_of_its_own_is_named() {
     let reported = job.clone().with_report().start(Some(&scratch.file("again.hl"))).outcome();
     let text = String::from_utf8(reported.stderr).unwrap();
     assert!(text.contains("[HL0023]: the allocator calls of 1 library are not recorded: "), "{text}");
-    let totals = job.clone().option("--aggregate").recorded(&scratch).1.ask("summary", &[]);
+    let totals = job.option("--aggregate").recorded(&scratch).1.ask("summary", &[]);
     assert_eq!(totals["unseen_libraries"].as_array().unwrap().len(), 1, "{totals:#}");
-    let checked = job.launched("check", &[]).outcome();
+    // Nor is it redirected where a hook library might replace the allocator.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/hooks/histogram.c");
+    let hook = crate::hooks::library(&source, &scratch.file("libhistogram.so"));
+    let hooked = namespaces("exchange", "100").option("--hook").option(hook.to_str().unwrap());
+    let said = hooked.recorded(&scratch).1.ask("summary", &[]);
+    assert_eq!(said["unseen_libraries"][0]["reason"], "dlmopen", "{said:#}");
+}
+
+/// `check` does not look into namespaces: it says so, and finds nothing false.
+#[test]
+fn blocks_of_a_namespace_are_no_misuse() {
+    let job = namespaces("exchange", "100");
+    let outcome = job.bare();
+    let checked = job.clone().launched("check", &[]).outcome();
     assert_eq!(checked.status, exited(0), "{checked:?}");
     assert_eq!(checked.stdout, outcome.stdout);
     let said = String::from_utf8(checked.stderr).unwrap();
     assert!(said.is_empty(), "{said}");
-    let line = ["check", "--json", "--", program("namespaces").to_str().unwrap(), directory.to_str().unwrap(), "100"]
-        .map(str::to_owned);
+    let directory = libraries();
+    let line = [
+        "check",
+        "--json",
+        "--",
+        program("namespaces").to_str().unwrap(),
+        directory.to_str().unwrap(),
+        "exchange",
+        "100",
+    ]
+    .map(str::to_owned);
     let report = heapledger(line).text();
     let report: serde_json::Value = serde_json::from_str(report.split_once('\n').unwrap().1).unwrap();
     assert_eq!(report["misuses"], serde_json::json!([]), "{report:#}");
-    assert_eq!(report["stopped_by"][0], path.to_str().unwrap(), "{report:#}");
+    assert_eq!(report["stopped_by"][0], directory.join("namespace_plugin.so").to_str().unwrap(), "{report:#}");
 }
 
 /// The C library of a namespace takes what stands at its key's number in a thread's descriptor for its own.

@@ -1,0 +1,147 @@
+//! The malloc family of namespaces that `dlmopen` makes.
+//!
+//! Each has a C library of its own, to whose functions its calls go, and no other: a thunk has a stub for each namespace,
+//! which says by a number whose call it is. Observers are told of these calls as they are of the program's. Replacements
+//! are for the program's own: they are not asked.
+
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::hooks::Functions;
+
+use crate::bottom::allocator;
+use crate::thunks;
+
+/// The most namespaces that glibc makes, the program's own among them, whose number is 0.
+pub const NAMESPACES_MAX: usize = 16;
+
+/// Bytes of a stub.
+const STUB: usize = 4;
+
+/// Has a function begin with a stub for each namespace, which puts its number into `al`, where a variadic function alone
+/// takes an argument, and then goes on behind them. See [`stub`].
+#[macro_export]
+macro_rules! namespace_stubs {
+    () => {
+        // Two bytes each: `mov al, n`, and a jump by so many bytes.
+        ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+        .byte 0xb0, \\n, 0xeb, 60 - 4 * \\n
+        .endr"
+    };
+}
+
+/// The address of a namespace's stub in a function that begins with [`namespace_stubs`].
+pub fn stub(function: *const (), namespace: usize) -> usize {
+    function as usize + namespace % NAMESPACES_MAX * STUB
+}
+
+/// A namespace's allocator.
+struct Allocator {
+    functions: UnsafeCell<MaybeUninit<Functions>>,
+    /// A `fn(usize)` that its first call makes before anything else; null from then on.
+    first: AtomicPtr<()>,
+}
+
+// SAFETY: the functions are written by `set_allocator` only, before its namespace can call a stub.
+unsafe impl Sync for Allocator {}
+
+static ALLOCATORS: [Allocator; NAMESPACES_MAX] =
+    [const { Allocator { functions: UnsafeCell::new(MaybeUninit::zeroed()), first: AtomicPtr::new(ptr::null_mut()) } };
+        NAMESPACES_MAX];
+
+/// Names the allocator of a namespace by the addresses of its functions, and what its first call has to do. Returns false
+/// if it does not have all of them.
+///
+/// # Safety
+///
+/// The namespace has been made just now: none of its calls has been led here. The addresses are those of the functions of
+/// these names; 0 if there is none.
+pub unsafe fn set_allocator(namespace: usize, address: impl Fn(&CStr) -> usize, first: fn(usize)) -> bool {
+    let Some(own) = ALLOCATORS.get(namespace) else { return false };
+    let functions = allocator(address);
+    let Functions { malloc, calloc, realloc, free, memalign, posix_memalign, aligned_alloc, valloc, pvalloc, .. } =
+        functions;
+    let has_all = malloc.is_some()
+        && calloc.is_some()
+        && realloc.is_some()
+        && free.is_some()
+        && memalign.is_some()
+        && posix_memalign.is_some()
+        && aligned_alloc.is_some()
+        && valloc.is_some()
+        && pvalloc.is_some();
+    if has_all {
+        // SAFETY: nobody reads it, since by our caller's contract no call of the namespace comes here yet.
+        unsafe { (*own.functions.get()).write(functions) };
+        own.first.store(first as *mut (), Ordering::Release);
+    }
+    has_all
+}
+
+/// The functions that a namespace's calls go to. To be called by its thunks only.
+#[inline(always)]
+pub(crate) fn functions(namespace: usize) -> &'static Functions {
+    let own = &ALLOCATORS[namespace % NAMESPACES_MAX];
+    if !own.first.load(Ordering::Relaxed).is_null() {
+        begin(own, namespace);
+    }
+    // SAFETY: written, with all functions for which there is a thunk, before a thunk of the namespace could be called.
+    unsafe { (*own.functions.get()).assume_init_ref() }
+}
+
+#[cold]
+#[inline(never)]
+fn begin(own: &Allocator, namespace: usize) {
+    let first = own.first.swap(ptr::null_mut(), Ordering::Acquire);
+    if !first.is_null() {
+        // SAFETY: stored by `set_allocator`, of this type.
+        unsafe { core::mem::transmute::<*mut (), fn(usize)>(first)(namespace) };
+    }
+}
+
+/// Defines the thunks, each with the function that makes the call, and the registers in which that takes the caller's stack
+/// pointer and frame pointer and the namespace, behind one, two or three arguments.
+macro_rules! family {
+    ($($name:ident, $target:ident, $sp:literal, $rbp:literal, $number:literal;)*) => {
+        /// The functions that are redirected in a namespace's C library, with what they are redirected to: see [`stub`].
+        pub const REDIRECTED: [(&CStr, *const ()); [$(stringify!($name)),*].len()] = [$((
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => unreachable!(),
+            },
+            $name as *const (),
+        )),*];
+
+        $(#[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                namespace_stubs!(),
+                concat!("movzx ", $number, ", al"),
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $rbp, ", rbp"),
+                "jmp {target}",
+                target = sym thunks::$target,
+            )
+        })*
+    };
+}
+
+family! {
+    malloc, malloc_of, "rsi", "rdx", "ecx";
+    calloc, calloc_of, "rdx", "rcx", "r8d";
+    realloc, realloc_of, "rdx", "rcx", "r8d";
+    free, free_of, "rsi", "rdx", "ecx";
+    reallocarray, reallocarray_from, "rcx", "r8", "r9d";
+    memalign, memalign_from, "rdx", "rcx", "r8d";
+    aligned_alloc, aligned_alloc_from, "rdx", "rcx", "r8d";
+    posix_memalign, posix_memalign_from, "rcx", "r8", "r9d";
+    valloc, valloc_from, "rsi", "rdx", "ecx";
+    pvalloc, pvalloc_from, "rsi", "rdx", "ecx";
+    cfree, cfree_from, "rsi", "rdx", "ecx";
+    free_sized, free_sized_from, "rdx", "rcx", "r8d";
+    free_aligned_sized, free_aligned_sized_from, "rcx", "r8", "r9d";
+}

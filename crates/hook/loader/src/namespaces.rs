@@ -1,0 +1,101 @@
+//! Namespaces that `dlmopen` makes, each with a C library of its own.
+//!
+//! glibc lists the objects of each namespace for debuggers (`struct r_debug_extended`, since 2.35). The list of namespaces
+//! is in the order of their numbers: one that has become empty stays in it, and its number is used again.
+
+use core::ffi::CStr;
+
+use crate::{LinkMap, Objects, RDebug, Symbol, Symbols, redirect};
+
+/// The most namespaces that glibc makes, the program's own among them.
+pub(crate) const NAMESPACES_MAX: usize = 16;
+/// The most functions that are redirected at once.
+const TARGETS_MAX: usize = 24;
+
+/// The C library of a namespace.
+#[derive(Debug)]
+pub struct NamespaceLibrary<'objects> {
+    /// The namespace's number: from 1.
+    pub namespace: usize,
+    object: &'objects LinkMap,
+    first: &'objects LinkMap,
+}
+
+impl NamespaceLibrary<'_> {
+    /// A number that no other library which is loaded at the same time has.
+    pub fn id(&self) -> usize {
+        self.object.dynamic as usize
+    }
+
+    /// The path of the object that the namespace was made for, or of its C library.
+    pub fn path(&self) -> &CStr {
+        let name = if self.first.name.is_null() { self.object.name } else { self.first.name };
+        // SAFETY: `l_name` is a NUL-terminated string that lives as long as the entry; the C library has one, by which it
+        // was found.
+        unsafe { CStr::from_ptr(name) }
+    }
+
+    /// The address of a function that the library defines; 0 if it does not. Nothing of the library is called: it may not
+    /// have been relocated yet.
+    pub fn function(&self, name: &CStr) -> usize {
+        self.symbol(name).map_or(0, |symbol| {
+            // SAFETY: `find_symbol` returned it: an entry of a table that is mapped as long as the object.
+            self.object.bias.wrapping_add(unsafe { (*symbol).value }) as usize
+        })
+    }
+
+    /// Has the dynamic linker find these functions where the library defines ones of their names; names that it does not
+    /// define are left out. Returns false, and leaves all as it is, if that is not possible.
+    ///
+    /// What has been bound before stays as it is. So this is to be called after the library has been mapped, and before
+    /// it and those that need it are relocated.
+    pub fn redirect(&self, functions: impl Iterator<Item = (&'static CStr, usize)>) -> bool {
+        let mut targets: [Option<(*const Symbol, usize)>; TARGETS_MAX] = [None; TARGETS_MAX];
+        for (target, (name, function)) in targets.iter_mut().zip(functions) {
+            *target = self.symbol(name).map(|symbol| (symbol, function));
+        }
+        redirect::write(self.object, targets.iter().flatten().copied())
+    }
+
+    /// The symbol of a function that is called at its address.
+    fn symbol(&self, name: &CStr) -> Option<*const Symbol> {
+        const STT_FUNC: u8 = 2;
+        let symbol = Symbols::of(self.object)?.find_symbol(name)?;
+        // SAFETY: as in `function`.
+        (unsafe { (*symbol).info } & 15 == STT_FUNC).then_some(symbol)
+    }
+}
+
+impl Objects<'_> {
+    /// The address where the dynamic linker is loaded; 0 if it is not known.
+    pub fn linker_start(&self) -> usize {
+        self.linker().map_or(0, |object| object.bias as usize)
+    }
+
+    fn linker(&self) -> Option<&LinkMap> {
+        self.iter().find(|object| object.file_name() == b"ld-linux-x86-64.so.2")
+    }
+
+    /// Calls `visit` with the C library of each namespace but the program's own. None is found by glibc before 2.35.
+    pub fn namespace_libraries(&self, mut visit: impl FnMut(NamespaceLibrary<'_>)) {
+        let Some(linker) = self.linker() else { return };
+        // The program may have a copy of its own, which knows of no namespaces.
+        let own = Symbols::of(linker).and_then(|symbols| symbols.find(c"_r_debug")).unwrap_or(0);
+        let debug = core::ptr::with_exposed_provenance::<RDebug>(own);
+        // SAFETY: the dynamic linker's own variable, which it changes when it makes the first namespace.
+        if debug.is_null() || unsafe { (&raw const (*debug).version).read_volatile() } < 2 {
+            return;
+        }
+        // SAFETY: as above; it has the pointer to the next one if its version says so.
+        let mut namespace = unsafe { (&raw const (*debug).next).read_volatile() };
+        for number in 1..NAMESPACES_MAX {
+            // SAFETY: null, or one of the dynamic linker's structures, which it never takes out of their list.
+            let Some(found) = (unsafe { namespace.as_ref() }) else { return };
+            let library = self.iter_from(found.map).find(|object| object.file_name() == b"libc.so.6");
+            if let (Some(object), Some(first)) = (library, self.iter_from(found.map).next()) {
+                visit(NamespaceLibrary { namespace: number, object, first });
+            }
+            namespace = found.next;
+        }
+    }
+}

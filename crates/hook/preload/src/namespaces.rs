@@ -1,0 +1,159 @@
+//! Namespaces that `dlmopen` makes: the malloc family of each one's C library is redirected to ours while it is made.
+//!
+//! The dynamic linker maps a new namespace's objects, allocates the list in which their symbols are searched, and binds
+//! them. It allocates by the program's `malloc`: ours, which looks whether there is a namespace whose C library has not
+//! been redirected. So the symbol table of that is ready before anything is bound by it, the library's own calls too, and
+//! before a constructor runs; and whatever is loaded in there later is bound to us as well.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use heapledger_core::arch;
+use heapledger_family::namespace_stubs;
+use heapledger_family::namespaces::{NAMESPACES_MAX, REDIRECTED, set_allocator, stub};
+use heapledger_family::next::{NamespaceLibrary, Objects};
+use heapledger_record::process;
+use heapledger_unwind::modules;
+
+use crate::{exec, init, libraries, unseen};
+
+/// The threads that are about to make a namespace, by their thread pointers; 0 is none.
+static LOADERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// The C library, by its [`id`](NamespaceLibrary::id), of each namespace whose calls are not seen.
+static UNSEEN: [AtomicUsize; NAMESPACES_MAX] = [const { AtomicUsize::new(0) }; NAMESPACES_MAX];
+
+/// Functions of a namespace's C library that are called by us.
+const NEXT: [&CStr; 5] = [c"dlmopen", c"dlclose", c"pthread_key_create", c"pthread_key_delete", c"pthread_setspecific"];
+/// Their addresses, by the namespace's number.
+static ADDRESSES: [[AtomicUsize; NEXT.len()]; NAMESPACES_MAX] =
+    [const { [const { AtomicUsize::new(0) }; NEXT.len()] }; NAMESPACES_MAX];
+
+/// The calling thread is about to make a namespace. Returns false if its calls will not be seen.
+///
+/// Hook libraries are told of libraries whose calls they do not see: a replacement is not asked in a namespace.
+pub(crate) fn expect() -> bool {
+    if !process::is_on() || !unseen::is_redirected() || libraries::are_there() || !modules::can_ask_linker() {
+        return false;
+    }
+    let own = arch::thread_pointer();
+    let take = |loader: &AtomicUsize| {
+        loader.load(Ordering::SeqCst) == own
+            || loader.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    };
+    let is_expected = LOADERS.iter().any(take);
+    if is_expected {
+        heapledger_family::watch_malloc(Some(look));
+    }
+    is_expected
+}
+
+/// Looks for a namespace that has been made, at a call of `malloc` that returns to this address.
+fn look(caller: u64) {
+    let own = arch::thread_pointer();
+    let Some(loader) = LOADERS.iter().find(|loader| loader.load(Ordering::Relaxed) == own) else { return };
+    let start = modules::find(caller).map_or(0, |module| module.start());
+    let mut unseen = ptr::null();
+    let find = |objects: &Objects<'_>| {
+        let is_loading = objects.linker_start() as u64 == start;
+        // A call from elsewhere: the linker has returned, or runs constructors.
+        let mut is_over = !is_loading;
+        objects.namespace_libraries(|library| {
+            let known = UNSEEN.get(library.namespace).map_or(0, |known| known.load(Ordering::Relaxed));
+            if is_redirected(&library) || known == library.id() {
+                return;
+            }
+            is_over = true;
+            if !is_loading || !redirect(&library) {
+                if let Some(known) = UNSEEN.get(library.namespace) {
+                    known.store(library.id(), Ordering::Relaxed);
+                }
+                unseen = library.path().as_ptr();
+            }
+        });
+        is_over
+    };
+    // SAFETY: the C library's function of this name, by which it was looked up.
+    let is_over = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, find) });
+    if is_over == Some(false) {
+        return;
+    }
+    loader.store(0, Ordering::SeqCst);
+    let is_expected = || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0);
+    if !is_expected() {
+        heapledger_family::watch_malloc(None);
+        // Another thread may have begun meanwhile.
+        if is_expected() {
+            heapledger_family::watch_malloc(Some(look));
+        }
+    }
+    if !unseen.is_null() {
+        // The linker has yet to return the library to this thread: nobody else can close it.
+        unseen::note_namespace(unseen);
+    }
+}
+
+/// Returns true if a namespace's calls are seen.
+pub(crate) fn is_recorded(namespace: isize) -> bool {
+    let look = |objects: &Objects<'_>| {
+        let mut found = false;
+        objects.namespace_libraries(|library| {
+            found |= library.namespace as isize == namespace && is_redirected(&library);
+        });
+        found
+    };
+    // SAFETY: as in `look`.
+    exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(false)
+}
+
+fn is_redirected(library: &NamespaceLibrary<'_>) -> bool {
+    REDIRECTED.first().is_some_and(|&(name, function)| library.function(name) == stub(function, library.namespace))
+}
+
+fn redirect(library: &NamespaceLibrary<'_>) -> bool {
+    let namespace = library.namespace;
+    let Some(addresses) = ADDRESSES.get(namespace) else { return false };
+    for (place, name) in addresses.iter().zip(NEXT) {
+        place.store(library.function(name), Ordering::Release);
+    }
+    // SAFETY: the library has not been redirected, so no call of the namespace has come here; the addresses are its own.
+    if !unsafe { set_allocator(namespace, |name| library.function(name), first_call) } {
+        return false;
+    }
+    let own =
+        [(c"dlmopen", unseen::dlmopen_of_namespace as *const ()), (c"dlclose", dlclose_of_namespace as *const ())];
+    let functions = REDIRECTED.into_iter().chain(own);
+    library.redirect(functions.map(|(name, function)| (name, stub(function, namespace))))
+}
+
+/// A namespace makes its first call: its C library has been relocated.
+fn first_call(namespace: usize) {
+    let address = |name: &CStr| NEXT.iter().position(|next| *next == name).map_or(0, |index| next(namespace, index));
+    if let Some(library) = init::thread_library(address) {
+        // SAFETY: the functions of these names of that library, which is glibc: it lists its objects in namespaces.
+        unsafe { process::share_key(library) };
+    }
+}
+
+/// The address of one of `NEXT`.
+fn next(namespace: usize, index: usize) -> usize {
+    let place = ADDRESSES.get(namespace).and_then(|addresses| addresses.get(index));
+    place.map_or(0, |place| place.load(Ordering::Acquire))
+}
+
+/// The address of a namespace's `dlmopen`.
+pub(crate) fn next_dlmopen(namespace: usize) -> usize {
+    next(namespace, 0)
+}
+
+/// `dlclose` of the C library of another namespace.
+#[unsafe(naked)]
+unsafe extern "C" fn dlclose_of_namespace() {
+    naked_asm!(namespace_stubs!(), "movzx esi, al", "jmp {close}", close = sym close)
+}
+
+extern "C" fn close(handle: *mut c_void, namespace: usize) -> c_int {
+    exec::close(handle, next(namespace, 1))
+}
