@@ -1,7 +1,7 @@
 //! What threads, processes or sizes hold: questions that only the events answer.
 
 use heapledger_core::{Bytes, ThreadId};
-use heapledger_recording::{Damage, ImageId};
+use heapledger_recording::{Damage, ImageId, Recording};
 
 use crate::amount::Holding;
 use crate::error::Error;
@@ -22,6 +22,24 @@ pub enum By {
     Size,
     /// Their size class: requested sizes between two powers of two.
     SizeClass,
+}
+
+impl By {
+    /// Returns the part that a block belongs to; `None` if that is not known.
+    pub(crate) fn part(self, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
+        match (self, origin.call) {
+            (By::Process, _) => recording.image(origin.image).map(|image| Part::Process(image.pid)),
+            (By::Size, _) => Some(Part::Size(origin.size)),
+            (By::SizeClass, _) => Some(Part::SizeClass(size_class(origin.size))),
+            (By::Thread, Some((thread, _))) => Some(Part::Thread(origin.image, thread)),
+            (By::Thread, None) => None,
+        }
+    }
+}
+
+/// Returns the most that a block of the size class has that this size is in.
+pub(crate) fn size_class(size: Bytes) -> Bytes {
+    Bytes(size.0.checked_next_power_of_two().unwrap_or(u64::MAX))
 }
 
 /// Blocks that have something in common.
@@ -62,15 +80,7 @@ pub fn breakdown(
     progress: Progress<'_>,
 ) -> Result<Breakdown, Error> {
     let recording = names.recording();
-    let part = |origin: &Origin| match (by, origin.call) {
-        (By::Process, _) => recording.image(origin.image).map(|image| Part::Process(image.pid)),
-        (By::Size, _) => Some(Part::Size(origin.size)),
-        (By::SizeClass, _) => {
-            Some(Part::SizeClass(Bytes(origin.size.0.checked_next_power_of_two().unwrap_or(u64::MAX))))
-        }
-        (By::Thread, Some((thread, _))) => Some(Part::Thread(origin.image, thread)),
-        (By::Thread, None) => None,
-    };
+    let part = |origin: &Origin| by.part(recording, origin);
     let needs = Needs { thread: by == By::Thread, ..Needs::default() };
     let mut merged = MergedStacks::new(recording);
     let tally = tally(names, &mut merged, selection, needs, |origin, _, _| part(origin), None, progress)?;

@@ -37,12 +37,12 @@ const DEFECTS_MAX: usize = 64;
 
 /// The blocks of a selection as a log, and what reporters had said of them.
 ///
-/// Its moment is that of the selection if that is a time. Else each process has its own: where all of its reporters had
+/// Its moment is that of the selection. With [`Moment::Total`] each process has its own: where all of its reporters had
 /// been asked for the last time ([`marks_complete`](heapledger_core::bridge::Bridge::marks_complete)); processes that
 /// never asked theirs are left out then. If none did, and in [`Mode::Cumulative`], it is the end of each.
 ///
 /// Types are those that the program stamped blocks with.
-/// A replay of all events up to the moment. Memory: some 200 bytes for each block that is live at once.
+/// A replay of all events up to the moment, and for the peak another one to find it. Memory: some 200 bytes for each block that is live at once.
 pub fn dark_matter(
     names: &mut Names<'_, '_>,
     mode: Mode,
@@ -54,12 +54,10 @@ pub fn dark_matter(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let mut images = filter.images(recording)?;
-    let until = match selection.moment {
-        Moment::At(time) => Some(time),
-        _ => None,
-    };
+    let until = selection.moment.time();
+    let is_at_peak = selection.moment == Moment::Peak;
     let mut is_complete = false;
-    if until.is_none() && mode != Mode::Cumulative {
+    if selection.moment == Moment::Total && mode != Mode::Cumulative {
         let asked: Vec<ImageId> =
             images.iter().copied().filter(|&image| times_complete(recording, image) > 0).collect();
         is_complete = !asked.is_empty();
@@ -67,15 +65,21 @@ pub fn dark_matter(
             images = asked;
         }
     }
-    let span = Span {
+    let mut span = Span {
         until,
         wants_blocks: true,
         marks: if is_complete { Marks::UpToTheLast } else { Marks::Followed },
         wants_freed: mode == Mode::Cumulative,
         ..Span::default()
     };
-    let mut rounds = Rounds::new(progress, filter, false);
+    let mut rounds = Rounds::new(progress, filter, is_at_peak);
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    if is_at_peak {
+        let all = |_: Origin| OUTSIDE;
+        let replayed =
+            rounds.round(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
+        span.stop_at = Some(replayed.live.bytes_live_max);
+    }
     let mut merged = MergedStacks::new(recording);
     let mut numbers: HashMap<NodeId, StackId> = HashMap::new();
     let mut nodes: Vec<NodeId> = Vec::new();
@@ -91,7 +95,7 @@ pub fn dark_matter(
     damage.extend(sieve.damage());
 
     let last = last_images(recording);
-    let is_at_end = until.is_none() && !is_complete;
+    let is_at_end = until.is_none() && !is_at_peak && !is_complete;
     let has_ended = |image: &ReplayedImage| if is_at_end { !last.contains(&image.image) } else { image.ended };
     let mut writer = Writer::new(names, merged, mode, nodes);
     let mut found = Vec::new();

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_core::{Blocks, Bytes};
+use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{
     Damage, ExitStatus, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, MemorySample, Pause, Recording, Sample,
-    Time,
+    Time, Timeline,
 };
 
 use crate::error::Error;
+use crate::events::expect_events;
 use crate::moment::Selection;
-use crate::replay::{Origin, Progress, Span, replay};
+use crate::names::Names;
+use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::stacks::MergedStacks;
 
 /// What was live over time, and what else happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +30,8 @@ pub struct History {
     /// nothing happened. In time order.
     pub live: Vec<Sample>,
     /// What the system counted, over the selected processes: whenever one of them was looked at. Memory that they share
-    /// counts for each of them. Empty if nobody looked. In time order.
+    /// counts for each of them. Empty if nobody looked, or if not all of their blocks are selected: the system does not
+    /// tell blocks apart. In time order.
     pub memory: Vec<MemorySample>,
     /// What became of the processes, in time order.
     pub marks: Vec<Mark>,
@@ -59,13 +64,18 @@ pub enum Change {
 }
 
 impl History {
-    /// The history of the selected processes, with all their blocks. Takes no time, unless the recorder did not finish: then it is a replay.
-    pub fn load(recording: &Recording<'_>, selection: &Selection, progress: Progress<'_>) -> Result<History, Error> {
+    /// The history of the selected blocks. Takes no time if these are all of their processes and the recorder finished;
+    /// else it is a replay.
+    pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<History, Error> {
+        let recording = names.recording();
         let images = selection.filter.images(recording)?;
+        let is_of_all = selection.filter.is_of_all_blocks();
         let mut history = History { pauses: recording.pauses().to_vec(), ..History::default() };
         history.begins = recording.session().map_or(Time(0), |session| session.begins);
-        history.live = match recorded(recording, selection, &images) {
+        let recorded = if is_of_all { recorded(recording, selection, &images) } else { None };
+        history.live = match recorded {
             Some(live) => live,
+            None if !is_of_all => selected(names, selection, &images, &mut history, progress)?,
             None => {
                 let replayed =
                     replay(recording, &images, Span::default(), selection.memory_max, |it: Origin| it.stack, progress)?;
@@ -73,7 +83,9 @@ impl History {
                 replayed.timeline
             }
         };
-        history.memory = memory(recording, &images, &mut history.damage);
+        if is_of_all {
+            history.memory = memory(recording, &images, &mut history.damage);
+        }
         history.marks = marks(recording, &images);
         let last = [
             recording.footer().map(|footer| footer.time),
@@ -88,6 +100,74 @@ impl History {
             }
         }
         Ok(history)
+    }
+}
+
+/// Finds out what was live of the selected blocks: a replay.
+fn selected(
+    names: &mut Names<'_, '_>,
+    selection: &Selection,
+    images: &[ImageId],
+    history: &mut History,
+    progress: Progress<'_>,
+) -> Result<Vec<Sample>, Error> {
+    let recording = names.recording();
+    expect_events(recording)?;
+    let (filter, memory_max) = (&selection.filter, selection.memory_max);
+    let mut rounds = Rounds::new(progress, filter, false);
+    let sieve = Sieve::new(names, filter, images, false, memory_max, &mut rounds)?;
+    let (merged, timeline) = (MergedStacks::new(recording), Timeline::new());
+    let mut course = Course { names, merged, sieve, timeline, live: Live::default(), begins: history.begins };
+    let replayed =
+        rounds.round(|progress| replay(recording, images, Span::default(), memory_max, &mut course, progress))?;
+    history.damage.extend(replayed.damage);
+    history.damage.append(&mut course.merged.damage);
+    history.damage.extend(course.sieve.damage());
+    history.damage = each_once(std::mem::take(&mut history.damage));
+    Ok(course.timeline.finish())
+}
+
+/// What the selected blocks hold as time goes on.
+struct Course<'n, 'r, 'a, 'f> {
+    names: &'n mut Names<'r, 'a>,
+    merged: MergedStacks<'r, 'a>,
+    sieve: Sieve<'f>,
+    timeline: Timeline,
+    live: Live,
+    begins: Time,
+}
+
+/// What blocks are counted under.
+const NOT_SELECTED: StackId = StackId(0);
+const SELECTED: StackId = StackId(1);
+
+impl Course<'_, '_, '_, '_> {
+    fn note(&mut self, time: Time) {
+        self.timeline.add(time.max(self.timeline.last_time()), self.live);
+    }
+}
+
+impl Follower for &mut Course<'_, '_, '_, '_> {
+    const WANTS_GONE: bool = true;
+
+    fn enters(&mut self, origin: Origin) -> StackId {
+        if !matches!(self.sieve.verdict(self.names, &mut self.merged, &origin), Verdict::Selected(_)) {
+            return NOT_SELECTED;
+        }
+        let amount = origin.amount();
+        self.live.bytes.0 = self.live.bytes.0.saturating_add(amount.bytes.0);
+        self.live.blocks.0 = self.live.blocks.0.saturating_add(amount.blocks.0);
+        self.note(origin.call.map_or(self.begins, |(_, time)| time));
+        SELECTED
+    }
+
+    fn goes(&mut self, gone: Gone) {
+        if gone.group != SELECTED || gone.why == Why::ReplayOver {
+            return;
+        }
+        self.live.bytes.0 = self.live.bytes.0.saturating_sub(gone.amount.bytes.0);
+        self.live.blocks.0 = self.live.blocks.0.saturating_sub(gone.amount.blocks.0);
+        self.note(gone.at);
     }
 }
 

@@ -11,7 +11,7 @@
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for. [`find_names`]: all of them at once,
 //!   to be kept in the recording.
 //! - [`History`]: what was live over time.
-//! - [`Shares`]: what groups of sites held over time.
+//! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: of which sizes their blocks are.
 //! - [`diff`]: two profiles side by side.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a tree of calls.
@@ -64,6 +64,7 @@ mod reports;
 pub mod rewrite;
 mod shares;
 mod sieve;
+mod size_classes;
 mod stacks;
 mod suppressions;
 mod tally;
@@ -99,7 +100,8 @@ pub use rank::{Key, Rank, RankBy, rank};
 pub use reallocations::{Reallocating, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};
 pub use replay::Progress;
-pub use shares::Shares;
+pub use shares::{ShareGroup, Shares, SharesBy};
+pub use size_classes::{SizeClasses, size_classes};
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};
 pub use types::{Certainty, Inferred, Stamp, TypeBy, TypeGroup, TypeId, Typed, UNKNOWN_TYPE, types};

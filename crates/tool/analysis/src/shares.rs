@@ -1,75 +1,113 @@
 //! Which groups of sites grow: what each held over time.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use heapledger_core::sample::Rate;
-use heapledger_core::{Bytes, Serial, StackId};
-use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageEndReason, ImageId, Time};
+use heapledger_core::{Bytes, Serial, ThreadId};
+use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageEndReason, ImageId, LiveBlock, Time};
 
-use crate::amount::Metric;
+use crate::amount::{Holding, Metric};
+use crate::breakdown::{By, Part, breakdown};
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
-use crate::moment::{Moment, Selection};
+use crate::moment::Selection;
 use crate::names::Names;
 use crate::profile::Profile;
 use crate::rank::{Key, Rank, RankBy, group, rank};
-use crate::replay::Progress;
-use crate::stacks::MergedStacks;
+use crate::replay::{Origin, Progress};
+use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::stacks::{MergedStacks, NodeId, Stacks};
 
-/// What the largest groups of sites held at certain times.
+/// What blocks are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharesBy {
+    /// Their sites.
+    Rank(RankBy),
+    /// What only events tell.
+    Part(By),
+}
+
+/// A group of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShareGroup {
+    /// Those of some sites.
+    Rank(Rank),
+    /// Those that have something else in common.
+    Part(Part),
+}
+
+/// What the largest groups of blocks held at certain times.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Those that hold the most at the peak, the largest first, and the bytes that each held at each time.
-    pub groups: Vec<(Rank, Vec<u64>)>,
+    /// Those that hold the most at the selection's moment, the largest first, and the bytes that each held at each time.
+    pub groups: Vec<(ShareGroup, Vec<u64>)>,
     /// What all others held.
     pub others: Vec<u64>,
-    /// The profile of the peak.
-    pub profile: Profile,
+    /// The stacks of the groups.
+    pub stacks: Stacks,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
+/// The number of a group among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum GroupKey {
+    Rank(Key),
+    Part(Part),
+}
+
 impl Shares {
-    /// What the `most` largest groups at the peak of the selected processes held at these times, which are in order: a
-    /// pass over all events. Memory: an entry of 24 bytes in a hash table for each block of one image that is live at once.
+    /// Finds out what the `most` largest groups at the moment of the selection held at these times, which are in order: a
+    /// pass over all events. Memory: an entry of 32 bytes in a hash table for each block of one image that is live at once.
     pub fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        by: RankBy,
+        by: SharesBy,
         most: usize,
         times: &[Time],
         progress: Progress<'_>,
     ) -> Result<Shares, Error> {
         let recording = names.recording();
         expect_events(recording)?;
-        let mut profile = Profile::load(names, &selection.moved(Moment::Peak), progress)?;
-        let mut ranks = rank(&profile, names, by, Metric::Bytes);
-        ranks.truncate(most);
-        let numbers: HashMap<Key, usize> = ranks.iter().enumerate().map(|(at, rank)| (rank.key, at)).collect();
+        let (groups, stacks, mut damage) = largest(names, selection, by, most, progress)?;
+        let key = |group: &ShareGroup| match group {
+            ShareGroup::Rank(rank) => GroupKey::Rank(rank.key),
+            ShareGroup::Part(part) => GroupKey::Part(*part),
+        };
+        let numbers: HashMap<GroupKey, u32> = groups.iter().map(key).zip(0..).collect();
+        let others = groups.len() as u32;
 
         let images = selection.filter.images(recording)?;
         let (mut done, all) = (0, events_in(recording, &images));
-        let mut merged = MergedStacks::new(recording);
-        merged.stacks = std::mem::take(&mut profile.stacks);
-        let mut sums = vec![vec![0_u64; times.len()]; ranks.len() + 1];
-        let mut damage = Vec::new();
-        for image in images {
-            let mut known: HashMap<StackId, usize> = HashMap::new();
-            let mut group = |stack: StackId| {
-                *known.entry(stack).or_insert_with(|| {
-                    let node = merged.node(image, stack);
+        let is_by_stack = matches!(by, SharesBy::Rank(_));
+        let mut rounds = Rounds::new(&mut *progress, &selection.filter, false);
+        let mut sieve = Sieve::new(names, &selection.filter, &images, is_by_stack, selection.memory_max, &mut rounds)?;
+        let mut merged = MergedStacks::beside(stacks, recording);
+        let mut sums = vec![vec![0_u64; times.len()]; groups.len() + 1];
+        let mut known: HashMap<NodeId, u32> = HashMap::new();
+        let mut number = |origin: &Origin, merged: &mut MergedStacks<'_, '_>| {
+            let Verdict::Selected(node) = sieve.verdict(names, merged, origin) else { return NOT_SELECTED };
+            match by {
+                SharesBy::Rank(by) => *known.entry(node).or_insert_with(|| {
                     let (key, _) = group(names, &merged.stacks, node, by);
-                    numbers.get(&key).copied().unwrap_or(ranks.len())
-                })
-            };
-            let mut course =
-                Course { times, next: 0, live: HashMap::new(), held: vec![0; sums.len()], sums: &mut sums };
+                    numbers.get(&GroupKey::Rank(key)).copied().unwrap_or(others)
+                }),
+                SharesBy::Part(by) => {
+                    let part = by.part(recording, origin);
+                    part.and_then(|part| numbers.get(&GroupKey::Part(part)).copied()).unwrap_or(others)
+                }
+            }
+        };
+        for image in images {
+            let mut number = |origin: &Origin| number(origin, &mut merged);
+            let (live, held) = (HashMap::new(), vec![0; sums.len()]);
+            let mut course = Course { image, times, next: 0, live, held, sums: &mut sums };
             if let Some(carried) = recording.carried(image) {
                 // What cannot be read is missing, as with events.
                 let read = carried.for_each_part(|blocks| {
-                    blocks.iter().for_each(|block| {
-                        let bytes = stands_for(block.rate, block.size, block.serial);
-                        course.enter(block.serial, bytes, group(block.stack));
+                    blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, .. }| {
+                        course.enter(&Origin { image, serial, call: None, size, rate, stack }, &mut number);
                     });
                 });
                 if let Err(heapledger_recording::Error::Damaged(found)) = read {
@@ -77,7 +115,7 @@ impl Shares {
                 }
             }
             for_each_chunk(recording, image, &mut damage, |events| {
-                events.iter().for_each(|event| course.event(event, &mut group));
+                events.iter().for_each(|event| course.event(event, &mut number));
                 done += events.len() as u64;
                 progress(done, all);
                 let is_too_much = bytes_of(&course.live) > selection.memory_max.0;
@@ -86,10 +124,37 @@ impl Shares {
             course.finish(ended(recording, image));
             merged.forget(image);
         }
-        profile.stacks = std::mem::take(&mut merged.stacks);
         damage.append(&mut merged.damage);
+        damage.extend(sieve.damage());
         let others = sums.pop().unwrap_or_default();
-        Ok(Shares { groups: ranks.into_iter().zip(sums).collect(), others, profile, damage })
+        let groups = groups.into_iter().zip(sums).collect();
+        Ok(Shares { groups, others, stacks: merged.stacks, damage: each_once(damage) })
+    }
+}
+
+/// Returns the groups that hold the most at the moment of the selection.
+fn largest(
+    names: &mut Names<'_, '_>,
+    selection: &Selection,
+    by: SharesBy,
+    most: usize,
+    progress: Progress<'_>,
+) -> Result<(Vec<ShareGroup>, Stacks, Vec<Damage>), Error> {
+    match by {
+        SharesBy::Rank(by) => {
+            let profile = Profile::load(names, selection, progress)?;
+            let ranks = rank(&profile, names, by, Metric::Bytes).into_iter().take(most);
+            Ok((ranks.map(ShareGroup::Rank).collect(), profile.stacks, profile.damage))
+        }
+        SharesBy::Part(by) => {
+            let found = breakdown(names, by, selection, progress)?;
+            let held = |(part, holding): (Part, Holding)| (part, holding.at(selection.moment).bytes);
+            let mut parts: Vec<(Part, Bytes)> = found.parts.into_iter().map(held).collect();
+            parts.retain(|(part, bytes)| *part != Part::Rest && bytes.0 > 0);
+            parts.sort_unstable_by_key(|(part, bytes)| (Reverse(*bytes), *part));
+            let groups = parts.into_iter().take(most).map(|(part, _)| ShareGroup::Part(part));
+            Ok((groups.collect(), Stacks::default(), found.damage))
+        }
     }
 }
 
@@ -104,35 +169,53 @@ fn ended(recording: &heapledger_recording::Recording<'_>, image: ImageId) -> Tim
     end.map_or(Time(u64::MAX), |end| end.time)
 }
 
+/// The number of blocks that are not selected.
+const NOT_SELECTED: u32 = u32::MAX;
+/// The thread of blocks that were there before the recording begins.
+const NO_THREAD: ThreadId = ThreadId(u32::MAX);
+
+/// A block that is live.
+#[derive(Clone, Copy)]
+struct Live {
+    size: Bytes,
+    rate: Rate,
+    group: u32,
+    thread: ThreadId,
+}
+
 /// What the groups hold in one image as time goes on.
 struct Course<'t> {
+    image: ImageId,
     times: &'t [Time],
     /// The next of the times.
     next: usize,
-    live: HashMap<Serial, (Bytes, usize)>,
+    live: HashMap<Serial, Live>,
     held: Vec<u64>,
     sums: &'t mut [Vec<u64>],
 }
 
 impl Course<'_> {
-    fn event(&mut self, event: &Event, group: &mut impl FnMut(StackId) -> usize) {
+    fn event(&mut self, event: &Event, number: &mut impl FnMut(&Origin) -> u32) {
         // Nearly always none is passed.
         if self.times.get(self.next).is_some_and(|&time| time < event.time) {
             self.pass(event.time);
         }
-        let bytes = |size, serial| stands_for(event.sampled.rate, size, serial);
+        let (image, rate, call) = (self.image, event.sampled.rate, Some((event.thread, event.time)));
         match event.kind {
-            EventKind::Alloc { serial, size, stack } => self.enter(serial, bytes(size, serial), group(stack)),
+            EventKind::Alloc { serial, size, stack } => {
+                self.enter(&Origin { image, serial, call, size, rate, stack }, number);
+            }
             EventKind::Free { block } => self.release(block),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old);
-                self.enter(serial, bytes(size, serial), group(stack));
+                self.enter(&Origin { image, serial, call, size, rate, stack }, number);
             }
             EventKind::Failed { .. } => {}
-            EventKind::Move { block, stack } => {
-                if let Some(&(size, _)) = self.live.get(&block) {
-                    self.release(FreedBlock::Known(block));
-                    self.enter(block, size, group(stack));
+            EventKind::Move { block: serial, stack } => {
+                if let Some(&Live { size, rate, thread, .. }) = self.live.get(&serial) {
+                    self.release(FreedBlock::Known(serial));
+                    let call = (thread != NO_THREAD).then_some((thread, event.time));
+                    self.enter(&Origin { image, serial, call, size, rate, stack }, number);
                 }
             }
         }
@@ -148,15 +231,22 @@ impl Course<'_> {
         }
     }
 
-    fn enter(&mut self, serial: Serial, size: Bytes, group: usize) {
-        self.held[group] = self.held[group].saturating_add(size.0);
-        self.live.insert(serial, (size, group));
+    fn enter(&mut self, origin: &Origin, number: &mut impl FnMut(&Origin) -> u32) {
+        let Origin { serial, size, rate, call, .. } = *origin;
+        let group = number(origin);
+        if let Some(held) = self.held.get_mut(group as usize) {
+            *held = held.saturating_add(stands_for(rate, size, serial).0);
+        }
+        let thread = call.map_or(NO_THREAD, |(thread, _)| thread);
+        self.live.insert(serial, Live { size, rate, group, thread });
     }
 
     fn release(&mut self, block: FreedBlock) {
         let FreedBlock::Known(serial) = block else { return };
-        if let Some((size, group)) = self.live.remove(&serial) {
-            self.held[group] = self.held[group].saturating_sub(size.0);
+        if let Some(Live { size, rate, group, .. }) = self.live.remove(&serial)
+            && let Some(held) = self.held.get_mut(group as usize)
+        {
+            *held = held.saturating_sub(stands_for(rate, size, serial).0);
         }
     }
 

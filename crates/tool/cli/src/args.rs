@@ -17,7 +17,7 @@ mod tables;
 mod types;
 mod verbs;
 
-pub(crate) use self::common::{Frames, Input, Range, SymbolFiles, Symbols, Target};
+pub(crate) use self::common::{Frames, Input, Named, Range, SymbolFiles, Symbols, Target, Written};
 pub(crate) use self::diff::{Diff, DiffBy};
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
@@ -54,7 +54,7 @@ const STYLES: Styles =
 ///     $ heapledger leaks                  what was never freed
 ///     $ heapledger temporary              what was freed at once
 ///     $ heapledger sizes                  a histogram of sizes
-///     $ heapledger flame -o flame.svg     a picture
+///     $ heapledger flame                  a picture
 ///     $ heapledger timeline               what was live over time
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn selections() {
         let resolve = |line: &str| match parse(&format!("heapledger top {line}")).map(|arguments| arguments.verb) {
-            Ok(Verb::Top(top)) => top.what.resolve().map_err(str::to_owned),
+            Ok(Verb::Top(top)) => top.what.resolve(None).map_err(|failure| failure.to_string()),
             other => Err(format!("{other:?}")),
         };
         assert_eq!(resolve(""), Ok((Selection::at(Moment::Peak), Metric::Bytes)));

@@ -12,7 +12,6 @@ use serde::Serialize;
 use crate::args::Blocks;
 use crate::error::Result;
 use crate::format::{count, duration};
-use crate::input::Input;
 use crate::label::{DeclaredJson, FrameJson, seconds};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
@@ -23,9 +22,8 @@ use crate::sampled;
 const FRAMES_MAX: usize = 12;
 
 pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
-    let which = &arguments.which;
-    let selection = which.at(arguments.at.or(which.retained()).unwrap_or(Moment::Peak));
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let selection = arguments.what.resolve(arguments.input.at(), Moment::Peak)?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;

@@ -19,7 +19,7 @@ use crate::output::{Output, tell};
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, module_and_frame, row, type_of};
 use crate::sampled::{self, RateJson, rates_json};
-use crate::select::{self, Limit};
+use crate::select::Limit;
 
 pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let (sides, metric) = sides(arguments)?;
@@ -43,6 +43,9 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let mut comparison = Comparison { before, after, profiles, metric, depth, left_out };
     comparison.left_out.1 = all - left_out.0 - shown.len();
 
+    if let Some(target) = &arguments.written.output {
+        out.direct(target, arguments.written.force, &[&inputs[0].path, &inputs[1].path])?;
+    }
     if arguments.json {
         out.json(&comparison.json(arguments, shown, all))?;
     } else if arguments.markdown {
@@ -59,18 +62,8 @@ type Sides = [(PathBuf, Moment); 2];
 
 fn sides(arguments: &Diff) -> Result<(Sides, Metric)> {
     let usage = |why: &str| Failure::new(Exit::Usage, why);
-    let named = |path: &PathBuf| -> Result<(PathBuf, Option<Moment>)> {
-        // A file may be called so.
-        let text = path.to_string_lossy();
-        match text.rsplit_once('@').filter(|_| !path.exists()) {
-            None => Ok((path.clone(), None)),
-            Some((file, when)) => match select::moment(when) {
-                Ok(moment) => Ok((PathBuf::from(file), Some(moment))),
-                Err(why) => Err(usage(&why)),
-            },
-        }
-    };
-    let mut files = arguments.files.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let mut files: Vec<(PathBuf, Option<Moment>)> =
+        arguments.files.iter().map(|file| (file.to_path_buf(), file.at)).collect();
     if files.len() == 1 {
         files.push((files[0].0.clone(), None));
         if arguments.at.len() != 2 && !(files[0].1.is_some() && arguments.at.len() == 1) {
@@ -481,7 +474,7 @@ impl DiffBy {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DiffBy::Owner => "owner",
             DiffBy::Line => "line",

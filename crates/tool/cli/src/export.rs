@@ -102,7 +102,7 @@ impl Format {
 }
 
 pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
+    let (selection, metric) = arguments.what.resolve(arguments.file.as_ref().and_then(|file| file.at))?;
     let writer = arguments.to.writer(arguments.cut)?;
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
@@ -114,7 +114,9 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
         Writer::Events(format) => {
             question.profile()?;
             // Until when things happened that are written.
-            if !arguments.what.has_moment() && question.selection.filter.allocated.is_none() {
+            if !arguments.what.has_moment(arguments.file.as_ref().and_then(|file| file.at))
+                && question.selection.filter.allocated.is_none()
+            {
                 question.selection.moment = Moment::End;
             }
             if let Some(notice) = sampled::notice(&recording) {

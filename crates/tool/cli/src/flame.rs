@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapledger_analysis::{Amount, Direction, Layer, Metric, Moment, Profile};
+use heapledger_analysis::{Amount, CallTree, Direction, Layer, Metric, Moment, Profile};
 use heapledger_profiles::collapsed::Lines;
 use heapledger_profiles::{self as profiles, Figure};
 use heapledger_reports::escape;
@@ -12,22 +12,27 @@ use crate::args::Flame;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::bytes;
-use crate::input::Input;
 use crate::label::{Labels, shown_command};
-use crate::new_file::NewFile;
 use crate::output::{Output, tell};
 use crate::question::Question;
 use crate::sampled;
-use crate::tree::layers;
+use crate::tree::{self, Limits, layers};
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let input = Input::find(arguments.file.as_deref())?;
+    let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
-    let target = NewFile::create(&arguments.output, arguments.force, &[&input.path])?;
+    if !arguments.collapsed && !arguments.input.json {
+        out.draw_beside(&input, "flame", &arguments.input.written)?;
+    }
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
-    let lines = folded(&profile, &mut question.labels, &layers(&arguments.by), metric);
+    let layers = layers(&arguments.by);
+    if arguments.input.json {
+        let tree = CallTree::new(&profile, &mut question.labels.names, &layers, Direction::TopDown, metric);
+        return out.json(&tree::json(&question, &profile, &tree, &Limits::NONE, false));
+    }
+    let lines = folded(&profile, &mut question.labels, &layers, metric);
     if lines.is_empty() {
         return Err(Failure::new(
             Exit::NothingRecorded,
@@ -48,10 +53,12 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     if let Some(notice) = &notice {
         tell(format_args!("heapledger: {} {what}: {notice}", amount_of(&profile.whole, metric)));
     }
-    target.write(out.stream(), |out| match arguments.collapsed {
-        true => lines.write(out),
-        false => draw(&lines, format!("{command}: {unit} {what}"), notice, unit, out),
-    })
+    let out = out.stream();
+    match arguments.collapsed {
+        true => lines.write(out)?,
+        false => draw(&lines, format!("{command}: {unit} {what}"), notice, unit, out)?,
+    }
+    Ok(())
 }
 
 /// The picture of what a profile shows.

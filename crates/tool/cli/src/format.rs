@@ -59,9 +59,18 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A moment of a recording.
+/// A moment of a recording, to the nanosecond: `--at` takes it for this moment, and no other.
 pub(crate) fn time(time: heapledger_recording::Time) -> String {
-    duration(Duration::from_nanos(time.0))
+    let (unit, name, digits) = match time.0 {
+        0..1_000_000 => (1_000, "µs", 3),
+        1_000_000..1_000_000_000 => (1_000_000, "ms", 6),
+        _ => (1_000_000_000, "s", 9),
+    };
+    let fraction = format!("{:0digits$}", time.0 % unit);
+    let fraction = fraction.trim_end_matches('0');
+    let fraction = if fraction.is_empty() && digits > 3 { "0" } else { fraction };
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{}{point}{fraction} {name}", time.0 / unit)
 }
 
 /// A share from 0 to 1, for a column: `72.7 %`, `<0.1 %`.
@@ -145,6 +154,19 @@ mod tests {
         assert_eq!(shown(119_949_999_999), "119.9 s");
         assert_eq!(shown(185_400_000_000), "3 min 05 s");
         assert_eq!(shown(7_650_000_000_000), "2 h 07 min");
+    }
+
+    #[test]
+    fn moments_are_printed_as_they_can_be_asked_for() {
+        let shown = |ns| time(heapledger_recording::Time(ns));
+        assert_eq!(shown(0), "0 µs");
+        assert_eq!(shown(350_400), "350.4 µs");
+        assert_eq!(shown(10_000_000), "10.0 ms");
+        assert_eq!(shown(18_249_500_000), "18.2495 s");
+        assert_eq!(shown(7_650_000_000_001), "7650.000000001 s");
+        for ns in [0, 1, 999, 1_000_001, 999_999_999, 1_000_000_000, 18_249_999_999, 86_400_123_456_789] {
+            assert_eq!(crate::select::time(&shown(ns)), Ok(heapledger_recording::Time(ns)), "{}", shown(ns));
+        }
     }
 
     #[test]

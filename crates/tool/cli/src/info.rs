@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use crate::args::Info;
 use crate::departures::{self, DepartureJson};
-use crate::error::Result;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
 use crate::format::{bytes, count, counted, duration, time, utc};
 use crate::input::{Input, shown};
 use crate::label::{Labels, seconds, shown_command};
@@ -26,7 +27,11 @@ use crate::summary::DamageJson;
 use crate::unseen::{self, UNSEEN_LIBRARY, UnseenLibrary};
 
 pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
-    let input = Input::find(arguments.input.file.as_deref())?;
+    if arguments.input.at().is_some() {
+        let what = "`info` says what the whole recording consists of: it has no moment";
+        return Err(Failure::new(Exit::Usage, what).hint("what was live then: heapledger top FILE@WHEN"));
+    }
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut labels = Labels::new(&recording, &arguments.symbols);
     let damage = recording.verify();

@@ -10,6 +10,7 @@ use heapledger_core::Bytes;
 use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
 
+use crate::args::{self, Named};
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -17,8 +18,19 @@ use crate::foreign::{Cannot, Foreign};
 use crate::format::{counted, time};
 use crate::lost;
 use crate::near::nearest;
-use crate::output::{tell, warn};
+use crate::output::{Output, tell, warn};
 use crate::report::quoted;
+
+impl args::Input {
+    /// Finds the recording that is to be read, and begins the file that the answer is to go to, if it names one.
+    pub(crate) fn find(&self, out: &mut Output) -> Result<Input> {
+        let input = Input::find(self.file.as_deref())?;
+        if let Some(target) = &self.written.output {
+            out.direct(target, self.written.force, &[&input.path])?;
+        }
+        Ok(input)
+    }
+}
 
 /// A file that should be a recording, mapped into memory.
 #[derive(Debug)]
@@ -44,7 +56,13 @@ impl Input {
     pub(crate) fn map(path: &Path) -> Result<Input> {
         let cannot = |error: std::io::Error| {
             let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), error);
-            if path.exists() { failure } else { failure.hint("`heapledger --help` lists the verbs") }
+            match Named::parse(path.to_owned()) {
+                _ if path.exists() => failure,
+                Ok(named) if named.at.is_some() && named.exists() => {
+                    failure.hint("the whole recording is needed here, and no moment of it")
+                }
+                _ => failure.hint("`heapledger --help` lists the verbs"),
+            }
         };
         let file = File::open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;

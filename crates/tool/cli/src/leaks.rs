@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::Leaks;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::input::{Input, shown};
+use crate::input::shown;
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{AmountJson, Depth, Listing, RankJson, TableJson};
@@ -23,8 +23,8 @@ const FRAMES_MAX: usize = 12;
 /// The exit status says whether leaks were shown, if it is to say so.
 pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let mut suppressions = read_all(&arguments.suppressions)?;
-    let selection = arguments.which.at(Moment::End);
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let selection = arguments.what.resolve(arguments.input.at(), Moment::End)?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
     let mut profile = question.profile()?;
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
-    if !profile.sites.is_empty() {
+    if !profile.sites.is_empty() && question.selection.moment == Moment::End {
         out.aside("Live at the end does not mean unreachable: the program may have used it until then.")?;
     }
     listing.print(&mut question, &profile, out)?;

@@ -132,7 +132,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
 /// Those that either fail or end well.
 fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
-        Verb::Summary(summary) => summary::run(&summary.input, &summary.which, &summary.symbols, out),
+        Verb::Summary(summary) => summary::run(summary, out),
         Verb::Attach(attach) => Err(attach::refuse(&attach.pid)),
         Verb::Start(start) => control::run(&start.control, Request::Start, out),
         Verb::Pause(pause) => control::run(&pause.control, Request::Stop, out),

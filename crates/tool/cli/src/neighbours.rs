@@ -7,8 +7,6 @@ use serde::Serialize;
 use crate::args::Neighbours;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-
-use crate::input::Input;
 use crate::label::{LabelJson, Labels};
 use crate::output::Output;
 use crate::question::Question;
@@ -16,8 +14,8 @@ use crate::ranks::{AmountJson, Columns, TableJson, limit, print_rows};
 use crate::sampled;
 
 pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;

@@ -116,6 +116,21 @@ impl NewFile {
         self.keep()
     }
 
+    /// Returns the stream to write to, by itself; `None` for standard output.
+    pub(crate) fn stream(&self) -> Result<Option<File>> {
+        let file = match (&self.draft, &self.place) {
+            (Some(draft), _) => draft.file(),
+            (None, Place::Stream(file)) => file,
+            (None, _) => return Ok(None),
+        };
+        file.try_clone().map(Some).map_err(|error| self.cannot(error))
+    }
+
+    /// Why it was not written.
+    pub(crate) fn cannot(&self, why: io::Error) -> Failure {
+        cannot(&self.path, why)
+    }
+
     /// Returns what is to be in a recording.
     pub(crate) fn draft(&self) -> Result<Draft<File>> {
         Ok(Draft::new(self.file()?))

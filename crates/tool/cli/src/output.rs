@@ -2,19 +2,24 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 
 use heapledger_reports::about::Page;
 use heapledger_reports::{Layout, Tree};
 use serde::Serialize;
 
-use crate::args::Color;
+use crate::args::{Color, Written};
 use crate::code::Code;
 use crate::error::{Result, hint_lines};
 use crate::format::wrapped;
+use crate::input::Input;
+use crate::new_file::NewFile;
 
 /// Standard output, and how to write to it.
 pub(crate) struct Output {
     stdout: Box<dyn Write>,
+    /// The file that is written in place of it.
+    file: Option<NewFile>,
     hint: Option<String>,
     colors: bool,
     width: Option<usize>,
@@ -31,16 +36,41 @@ impl Output {
         let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
         Output {
             stdout: Box::new(BufWriter::new(stdout)),
+            file: None,
             hint: None,
             colors,
             width: width.filter(|&width| width >= 40),
         }
     }
 
+    /// Writes to a file from now on: a new one, unless it is to be replaced by `force`. No one sees it before it is
+    /// whole. `inputs` are not written.
+    pub(crate) fn direct(&mut self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+        let file = NewFile::create(path, force, inputs)?;
+        if let Some(stream) = file.stream()? {
+            self.stdout = Box::new(BufWriter::new(stream));
+            (self.colors, self.width) = (false, None);
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Writes to a picture of a recording from now on: NAME.WHAT.svg of NAME.hl, in the current directory, if no other
+    /// file is written already.
+    pub(crate) fn draw_beside(&mut self, input: &Input, what: &str, written: &Written) -> Result<()> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        let name = input.path.file_name().unwrap_or_default();
+        let name = Path::new(name).with_extension("");
+        let name = format!("{}.{what}.svg", name.display());
+        self.direct(Path::new(&name), written.force, &[&input.path])
+    }
+
     /// The same into something else, without colours.
     #[cfg(test)]
     pub(crate) fn into(stream: impl Write + 'static) -> Output {
-        Output { stdout: Box::new(stream), hint: None, colors: false, width: None }
+        Output { stdout: Box::new(stream), file: None, hint: None, colors: false, width: None }
     }
 
     /// A line that says what follows.
@@ -120,8 +150,15 @@ impl Output {
     }
 
     /// Writes what is still held back. Must be the last call.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.stdout.flush()?;
+    pub(crate) fn finish(mut self) -> Result<()> {
+        match self.file {
+            None => self.stdout.flush()?,
+            Some(file) => {
+                self.stdout.flush().map_err(|error| file.cannot(error))?;
+                drop(self.stdout);
+                file.keep()?;
+            }
+        }
         if let Some(hint) = self.hint.filter(|_| io::stderr().is_terminal()) {
             tell(format_args!("\n{}", hint_lines(&hint)));
         }

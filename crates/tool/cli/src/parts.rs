@@ -72,7 +72,7 @@ pub(crate) fn print(question: &Question<'_, '_>, parts: &Parts, rows: usize, out
     print_rows(columns, &parts.whole, rows, rest.iter().map(|(_, amount)| *amount), out)
 }
 
-fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row {
+pub(crate) fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row {
     match part {
         Part::Size(size) => Row::new(if size.0 < 1024 {
             format!("{} bytes", size.0)
@@ -106,7 +106,7 @@ fn smallest(most: Bytes) -> u64 {
 }
 
 #[derive(Debug, Serialize)]
-struct PartJson {
+pub(crate) struct PartJson {
     #[serde(flatten)]
     amount: AmountJson,
     share: f64,
@@ -122,6 +122,15 @@ enum PartName {
     Size { size: u64 },
     SizeClass { size_min: u64, size_max: u64 },
     Rest { others: bool },
+}
+
+/// A size class, as a part of a whole.
+pub(crate) fn size_class_json(question: &Question<'_, '_>, class: Bytes, amount: &Amount, whole: &Amount) -> PartJson {
+    PartJson {
+        amount: AmountJson::new(amount, question.selection.moment),
+        share: amount.share(whole, question.metric),
+        part: part_json(question.recording, Part::SizeClass(class)),
+    }
 }
 
 fn part_json(recording: &Recording<'_>, part: Part) -> PartName {

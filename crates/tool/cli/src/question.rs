@@ -41,6 +41,11 @@ impl<'r, 'a> Question<'r, 'a> {
         metric: Metric,
     ) -> Question<'r, 'a> {
         let mut selection = selection;
+        // As it is printed, the time of the peak is the peak: times of events are rounded, and do not tell which calls of
+        // their tick were before it.
+        if selection.moment.time().is_some() && selection.moment.time() == peak_time(recording, &selection.filter) {
+            selection.moment = Moment::Peak;
+        }
         // What was retained at the end of a time that goes on beyond the recording.
         if selection.filter.allocated.is_some()
             && let Some(time) = selection.moment.time()

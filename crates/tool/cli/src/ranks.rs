@@ -300,7 +300,7 @@ pub(crate) struct RankJson {
 }
 
 impl RankJson {
-    fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
+    pub(crate) fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
         let (labels, metric, moment) = (&mut question.labels, question.metric, question.selection.moment);
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
         let (module, frame) = module_and_frame(labels, rank);

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{Key, Metric, Moment, Reallocating, Reallocations as Found, reallocations};
+use heapledger_analysis::{Key, Metric, Reallocating, Reallocations as Found, reallocations};
 use heapledger_core::Blocks;
 use heapledger_reports::Tree;
 use serde::Serialize;
@@ -10,7 +10,6 @@ use serde::Serialize;
 use crate::args::{ReallocationOrder, Reallocations};
 use crate::error::Result;
 use crate::format::{bytes, count, percent};
-use crate::input::Input;
 use crate::label::{DeclaredJson, FrameJson, OwnerJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
@@ -18,8 +17,8 @@ use crate::ranks::{Depth, limit, stack_row};
 use crate::sampled;
 
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
-    let selection = arguments.which.at(Moment::Total);
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let selection = arguments.which.until(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;

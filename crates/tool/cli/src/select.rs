@@ -8,12 +8,15 @@ use heapledger_analysis::{Filter, Lifetime, Metric, Moment, Pattern, ProcessPatt
 use heapledger_profiles::chrome::Cut;
 use heapledger_recording::Time;
 
+use crate::error::{self, Failure};
+use crate::exit::Exit;
+
 /// Of which blocks.
 ///
 /// The doc comment of the first option explains how patterns and ranges are written.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which blocks")]
-pub(crate) struct Which {
+pub(crate) struct BlockFilter {
     /// Only blocks whose stack goes through such a function; of several, through each
     ///
     /// A PATTERN is a text that the name has in it (`parse`); or, with `*` for any
@@ -78,13 +81,33 @@ pub(crate) struct Which {
     #[arg(long, value_name = "RANGE", value_parser = times)]
     lifetime: Option<RangeInclusive<u64>>,
 
-    /// Only blocks allocated in this time: 10s-20s, 1min.. . Without --at or --total: and still live at its end
-    #[arg(long, value_name = "RANGE", value_parser = times)]
-    during: Option<RangeInclusive<u64>>,
-
     /// Only this process, or one of several: its pid, or a pattern of its program's file name
     #[arg(short, long, value_name = "PROCESS", value_parser = process)]
     process: Vec<ProcessPattern>,
+}
+
+/// Of which blocks, and when they were allocated.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Which blocks")]
+pub(crate) struct Which {
+    #[command(flatten)]
+    blocks: BlockFilter,
+
+    /// Only blocks allocated in this time: 10s-20s, 1min.. . Without --at or --total: and still live at its end
+    #[arg(long, value_name = "RANGE", value_parser = times)]
+    during: Option<RangeInclusive<u64>>,
+}
+
+/// Of which live blocks, and when.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(crate) struct Live {
+    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    at: Option<Moment>,
+
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 /// Of which blocks, when, and what to compare.
@@ -128,16 +151,18 @@ pub(crate) enum LiveMetric {
 }
 
 impl What {
-    /// Whether a moment is asked for.
-    pub(crate) fn has_moment(&self) -> bool {
-        self.at.is_some()
+    /// Returns true if the command line asks for a moment.
+    pub(crate) fn has_moment(&self, beside: Option<Moment>) -> bool {
+        self.at.or(beside).is_some()
     }
 
-    /// The selection, and what to compare by. Fails if the two do not go together.
-    pub(crate) fn resolve(&self) -> Result<(Selection, Metric), &'static str> {
-        let moment = match (self.metric, self.at) {
+    /// Returns the selection, and what to compare by. `beside`: the moment beside the file's name.
+    pub(crate) fn resolve(&self, beside: Option<Moment>) -> error::Result<(Selection, Metric)> {
+        let moment = match (self.metric, one_moment(self.at, beside)?) {
+            (_, Some(_)) if self.total => return Err(usage("all that was ever allocated has no moment")),
             (AnyMetric::Temporary, Some(_)) => {
-                return Err("temporary allocations are gone at once: there is no moment to count them at");
+                let what = "temporary allocations are gone at once: there is no moment to count them at";
+                return Err(usage(what));
             }
             (AnyMetric::Temporary, None) => Moment::Total,
             (_, Some(at)) => at,
@@ -148,10 +173,32 @@ impl What {
     }
 }
 
-impl Which {
-    /// These blocks at a moment.
-    pub(crate) fn at(&self, moment: Moment) -> Selection {
-        let filter = Filter {
+impl Live {
+    /// Returns the selection; its moment is `usual` if none is asked for.
+    pub(crate) fn resolve(&self, beside: Option<Moment>, usual: Moment) -> error::Result<Selection> {
+        let at = one_moment(self.at, beside)?;
+        Ok(self.which.at(at.or(self.which.retained()).unwrap_or(usual)))
+    }
+}
+
+/// Returns the moment that is asked for, by an option or beside the file's name.
+pub(crate) fn one_moment(option: Option<Moment>, beside: Option<Moment>) -> error::Result<Option<Moment>> {
+    match (option, beside) {
+        (Some(option), Some(beside)) if option != beside => {
+            Err(usage("the file's name has a moment, and --at is another one").hint("leave one of them out"))
+        }
+        (option, beside) => Ok(option.or(beside)),
+    }
+}
+
+fn usage(what: &str) -> Failure {
+    Failure::new(Exit::Usage, what)
+}
+
+impl BlockFilter {
+    /// Returns the filter that lets these blocks pass.
+    pub(crate) fn filter(&self) -> Filter {
+        Filter {
             processes: self.process.clone(),
             functions: self.function.clone(),
             not_functions: self.not_function.clone(),
@@ -166,9 +213,33 @@ impl Which {
             threads: self.thread.clone(),
             size: self.size.clone(),
             lifetime: self.lifetime.clone(),
-            allocated: self.during.clone(),
-        };
+            allocated: None,
+        }
+    }
+}
+
+impl Which {
+    /// These blocks at a moment.
+    pub(crate) fn at(&self, moment: Moment) -> Selection {
+        let filter = Filter { allocated: self.during.clone(), ..self.blocks.filter() };
         Selection { filter, ..Selection::at(moment) }
+    }
+
+    /// Returns all that these blocks ever were; with a moment beside the file's name, up to then.
+    pub(crate) fn until(&self, beside: Option<Moment>) -> error::Result<Selection> {
+        let mut selection = self.at(Moment::Total);
+        match beside {
+            None | Some(Moment::End | Moment::Total) => {}
+            Some(Moment::At(end)) => {
+                let (first, last) = self.during.clone().unwrap_or(0..=u64::MAX).into_inner();
+                selection.filter.allocated = Some(first..=last.min(end.0).max(first));
+            }
+            Some(Moment::Peak) => {
+                let what = "this counts what happened over time, and the peak is no time of it";
+                return Err(usage(what).hint("up to a time: FILE@1.5s, or --during ..1.5s"));
+            }
+        }
+        Ok(selection)
     }
 
     /// The end of the time that is asked for: what is live then of what was allocated in it, it has retained.

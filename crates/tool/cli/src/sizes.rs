@@ -1,18 +1,18 @@
 //! `heapledger sizes`: a histogram by size class.
 
-use heapledger_analysis::{Amount, By, Part};
+use heapledger_analysis::{Amount, By, Metric, Part, size_classes};
 use heapledger_core::Bytes;
 use heapledger_reports::Row;
+use serde::Serialize;
 
-use crate::args::Sizes;
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
-use crate::format::bytes;
-use crate::input::Input;
+use crate::args::{DiffBy, Sizes};
+use crate::error::Result;
+use crate::format::{bytes, count};
 use crate::output::Output;
-use crate::parts::{self, Parts};
+use crate::parts::{self, PartJson};
 use crate::question::Question;
-use crate::ranks::{Columns, print_rows};
+use crate::ranks::{Columns, RankJson, TableJson, limit, print_rows, row};
+use crate::sampled;
 
 /// Characters of the longest bar.
 const WIDTH: u64 = 40;
@@ -20,10 +20,13 @@ const WIDTH: u64 = 40;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
+    if let Some(by) = arguments.by {
+        return by_group(&mut question, by, arguments, out);
+    }
     let mut parts = parts::load(&mut question, By::SizeClass)?;
     parts.parts.sort_by_key(|(part, _)| *part);
     if arguments.input.json {
@@ -31,32 +34,94 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     }
     question.headline(&parts.whole, &parts.left_out, out)?;
     question.allocated(parts.allocated, out)?;
-    let most = parts.parts.iter().map(|(_, amount)| amount.by(metric)).max().unwrap_or_default();
-    let rows: Vec<(Row, Amount)> = classes(&parts)
-        .into_iter()
-        .map(|(class, amount)| {
-            let text = format!("{:>10}", format!("≤ {}", bytes(class.0)));
-            (Row::default().line(text, bar(amount.by(metric), most)), amount)
-        })
-        .collect();
+    let class = |(part, amount): &(Part, Amount)| match *part {
+        Part::SizeClass(class) => Some((class, *amount)),
+        _ => None,
+    };
+    let found: Vec<(Bytes, Amount)> = parts.parts.iter().filter_map(class).collect();
+    let rows = rows(&found, metric);
     if rows.is_empty() {
         return Ok(());
     }
     print_rows(Columns::new(metric, question.selection.moment), &parts.whole, rows, [], out)
 }
 
+/// Shows the histograms of the largest groups.
+fn by_group(question: &mut Question<'_, '_>, by: DiffBy, arguments: &Sizes, out: &mut Output) -> Result<()> {
+    let metric = question.metric;
+    let (sites_by, depth) = by.resolve();
+    let found =
+        question.answer(|names, selection, progress| size_classes(names, sites_by, metric, selection, progress))?;
+    let profile = &found.profile;
+    question.input.warn_of(&profile.damage);
+    question.expect_match(profile.whole.is_nothing())?;
+    let (shown, rest) = found.groups.split_at(found.groups.len().min(limit(arguments.rows)));
+    if arguments.input.json {
+        let mut table = TableJson::new(by.name(), question, &profile.whole, &profile.left_out, found.groups.len());
+        table.allocated(profile.allocated);
+        for (rank, classes) in shown {
+            let rank_json = RankJson::new(question, profile, rank);
+            let class =
+                |(class, amount): &(Bytes, Amount)| parts::size_class_json(question, *class, amount, &rank.amount);
+            table.rows.push(GroupJson { rank: rank_json, classes: classes.iter().map(class).collect() });
+        }
+        return out.json(&table);
+    }
+    question.headline(&profile.whole, &profile.left_out, out)?;
+    question.allocated(profile.allocated, out)?;
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let columns = Columns::new(metric, question.selection.moment);
+    let mut table = columns.table();
+    for (rank, classes) in shown {
+        let row = row(&mut question.labels, &profile.stacks, rank, depth);
+        table.push(0, row.cells(columns.cells(&rank.amount, &profile.whole)));
+        for (row, amount) in rows(classes, metric) {
+            table.push(1, row.cells(columns.cells(&amount, &profile.whole)));
+        }
+    }
+    out.line("")?;
+    out.tree(&table)?;
+    if !rest.is_empty() {
+        let mut sum = Amount::default();
+        rest.iter().for_each(|(rank, _)| sum += rank.amount);
+        let more = count(rest.len() as u64);
+        out.aside(format_args!("and {more} more with {} in all: -n 0 shows them", sampled::figure(&sum, metric)))?;
+    }
+    out.hint(question.labels.hint_for_unnamed(shown.iter().map(|(rank, _)| rank.frame.function)));
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+struct GroupJson {
+    #[serde(flatten)]
+    rank: RankJson,
+    /// The size classes of its blocks, the smallest first; shares are of the group.
+    classes: Vec<PartJson>,
+}
+
+/// The rows of a histogram.
+fn rows(found: &[(Bytes, Amount)], metric: Metric) -> Vec<(Row, Amount)> {
+    let most = found.iter().map(|(_, amount)| amount.by(metric)).max().unwrap_or_default();
+    let row = |(class, amount): (Bytes, Amount)| {
+        let text = format!("{:>10}", format!("≤ {}", bytes(class.0)));
+        (Row::default().line(text, bar(amount.by(metric), most)), amount)
+    };
+    classes(found).into_iter().map(row).collect()
+}
+
 /// The classes from the smallest to the largest, those between them that hold nothing included.
-fn classes(parts: &Parts) -> Vec<(Bytes, Amount)> {
+fn classes(found: &[(Bytes, Amount)]) -> Vec<(Bytes, Amount)> {
     let mut classes: Vec<(Bytes, Amount)> = Vec::new();
-    for (part, amount) in &parts.parts {
-        let Part::SizeClass(class) = *part else { continue };
+    for &(class, amount) in found {
         while let Some((last, _)) = classes.last()
             && let Some(next) = last.0.checked_mul(2)
             && next < class.0
         {
             classes.push((Bytes(next), Amount::default()));
         }
-        classes.push((class, *amount));
+        classes.push((class, amount));
     }
     classes
 }

@@ -15,6 +15,7 @@ use heapledger_recording::{
     Text, TextId, Thread, Time, encode_records,
 };
 
+mod selection;
 mod types;
 
 use crate::args;
@@ -586,7 +587,7 @@ of no file  ████████████████████▁▁�
     assert_eq!(json["live"][0], serde_json::json!({ "time_seconds": 1.0, "bytes": 5000, "blocks": 5 }));
     assert_eq!(json["memory"][0]["resident"], 9000);
     assert_eq!(json["programs"][0]["exit"], serde_json::json!({ "code": 3 }));
-    let picture = printed("timeline FILE --svg -");
+    let picture = printed("timeline FILE --svg -o -");
     assert!(picture.contains("7.8 KiB at 2.0 s") && picture.contains(">resident<"), "{picture}");
 }
 

@@ -11,7 +11,7 @@ use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{self, Symbols};
+use crate::args;
 use crate::code::Code;
 use crate::declared::Declared;
 use crate::departures::{self, DepartureJson};
@@ -25,16 +25,17 @@ use crate::progress::Progress;
 use crate::question::{Question, SelectionJson, expect_something};
 use crate::ranks::AmountJson;
 use crate::sampled::{self, RateJson, TotalErrorsJson, rates_json};
-use crate::select::Which;
 use crate::stack_checks::{self, StackChecksJson};
 use crate::unseen::{self, UnseenLibrary};
 
-pub(crate) fn run(arguments: &args::Input, which: &Which, symbols: &Symbols, out: &mut Output) -> Result<()> {
-    let input = Input::find(arguments.file.as_deref())?;
+pub(crate) fn run(arguments: &args::Summary, out: &mut Output) -> Result<()> {
+    let selection = arguments.what.resolve(arguments.input.at(), Moment::End)?;
+    let input = arguments.input.find(out)?;
+    let (arguments, symbols) = (&arguments.input, &arguments.symbols);
     let recording = input.open()?;
-    let selection = which.at(which.retained().unwrap_or(Moment::End));
-    if selection.filter != Filter::default() {
-        return of_selection(Question::new(&input, &recording, symbols, selection, Metric::Bytes), arguments.json, out);
+    if selection.filter != Filter::default() || selection.moment != Moment::End {
+        let question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
+        return of_selection(question.expect_something()?, arguments.json, out);
     }
     if recording.footer().is_none() {
         expect_something(&recording)?;

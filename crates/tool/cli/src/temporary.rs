@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{Lifetime, Metric, Moment, RankBy};
+use heapledger_analysis::{Lifetime, Metric, RankBy};
 
 use crate::args::Temporary;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, duration, percent};
-use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{Depth, Listing};
 use crate::sampled;
 
 pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
-    let selection = arguments.which.at(Moment::Total);
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let selection = arguments.which.until(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     if recording.is_sample() && matches!(arguments.within, Some(Lifetime::Allocations(_))) {
         let what = "a sample does not tell how many allocations a thread made before it freed a block";

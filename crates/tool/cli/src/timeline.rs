@@ -1,25 +1,31 @@
 //! `heapledger timeline`: what was live over time, as a plot, a picture or JSON.
 
-use heapledger_analysis::{Amount, Change, Filter, History, Metric, Moment, Profile, Selection, Shares};
+use std::io::Write as _;
+
+use heapledger_analysis::{
+    Amount, Change, Filter, History, Metric, Moment, Profile, Selection, ShareGroup, Shares, SharesBy,
+};
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
 use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{DiffBy, Range, Timeline};
+use crate::args::{By, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, time};
-use crate::input::Input;
+use crate::input::shown;
 use crate::label::{seconds, shown_command};
-use crate::new_file::NewFile;
 use crate::output::Output;
+use crate::parts::part_row;
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
-use crate::question::Question;
-use crate::ranks::row;
+use crate::question::{Question, SelectionJson};
+use crate::ranks::{Depth, row};
+use crate::report::quoted;
 use crate::sampled::{self, ErrorsJson, RateJson, rates_json};
+use crate::top::Grouping;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -27,40 +33,64 @@ const WIDTH: usize = 80;
 const PROGRAMS_MAX: usize = 12;
 
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let input = arguments.input.find(out).map_err(|failure| hint_at_output(arguments, failure))?;
     let recording = input.open()?;
-    let target =
-        arguments.svg.as_ref().map(|path| NewFile::create(path, arguments.force, &[&input.path])).transpose()?;
-    let filter = Filter { processes: arguments.process.clone(), ..Filter::default() };
-    let selection = Selection { filter, ..Selection::default() };
+    if arguments.svg {
+        out.draw_beside(&input, "timeline", &arguments.input.written)?;
+    }
+    let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
     let mut question = question.expect_something()?;
-    let history =
-        question.answer(|names, selection, progress| History::load(names.recording(), selection, progress))?;
+    let history = question.answer(|names, selection, progress| History::load(names, selection, progress))?;
     input.warn_of(&history.damage);
-    let mut view = View::new(&recording, history, &arguments.range)?;
+    question.expect_match(history.peak.live.bytes.0 == 0)?;
+    let bounds = part(&question, arguments)?;
+    let mut view = View::new(&question, history, bounds)?;
     view.estimate(&mut question);
     if let Some(by) = arguments.by {
-        let columns = match (&arguments.svg, arguments.input.json) {
-            (None, false) => Plot::columns(out.width().unwrap_or(WIDTH)),
+        let columns = match (arguments.svg, arguments.input.json) {
+            (false, false) => Plot::columns(out.width().unwrap_or(WIDTH)),
             _ => picture::COLUMNS,
         };
         view.times = view.ends(columns);
-        view.layers = layers(&mut question, by, arguments.rows.into(), &view.times)?;
+        view.layers = layers(&mut question, by, arguments.rows.into(), &view)?;
     }
-    let processes: Vec<String> = arguments.process.iter().map(ToString::to_string).collect();
 
     if arguments.input.json {
-        return out.json(&TimelineJson::new(&view, processes));
+        return out.json(&TimelineJson::new(&view, &question.selection));
     }
-    let Some(target) = target else { return print(&view, &processes, out) };
-    let picture = picture::draw(&view, &title(&view, &processes));
-    target.write(out.stream(), |file| file.write_all(picture.as_bytes()))
+    if !arguments.svg {
+        return print(&view, &question, out);
+    }
+    let picture = picture::draw(&view, &title(&view));
+    Ok(out.stream().write_all(picture.as_bytes())?)
+}
+
+/// Says where a picture goes to whoever named it as it used to be named.
+fn hint_at_output(arguments: &Timeline, failure: Failure) -> Failure {
+    let picture =
+        arguments.input.file.as_deref().filter(|file| arguments.svg && file.extension() == Some("svg".as_ref()));
+    match picture {
+        Some(picture) => failure.hint(format_args!("to draw that picture: --svg -o {}", quoted(&shown(picture)))),
+        None => failure,
+    }
+}
+
+/// Returns the part of the time that is asked for.
+fn part(question: &Question<'_, '_>, arguments: &Timeline) -> Result<(Option<Time>, Option<Time>)> {
+    let (from, to) = arguments.range.bounds();
+    let cut = match arguments.input.at() {
+        Some(Moment::At(time)) => Some(time),
+        Some(Moment::Peak) => question.peak_time(),
+        Some(Moment::End | Moment::Total) | None => None,
+    };
+    Ok((from, to.into_iter().chain(cut).min()))
 }
 
 /// What is shown: a part of a history.
 pub(crate) struct View<'r, 'a> {
     pub(crate) recording: &'r Recording<'a>,
+    filter: Filter,
     pub(crate) from: Time,
     /// Later than `from`.
     pub(crate) to: Time,
@@ -84,14 +114,24 @@ pub(crate) struct Layer {
 }
 
 /// What the largest groups held at these times.
-fn layers(question: &mut Question<'_, '_>, by: DiffBy, rows: usize, times: &[Time]) -> Result<Vec<Layer>> {
-    let (by, depth) = by.resolve();
-    let shares =
-        question.answer(|names, selection, progress| Shares::load(names, selection, by, rows, times, progress))?;
+fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '_>) -> Result<Vec<Layer>> {
+    let (by, depth) = match by.resolve() {
+        Grouping::Sites(by, depth) => (SharesBy::Rank(by), depth),
+        Grouping::Parts(by) => (SharesBy::Part(by), Depth::Function),
+    };
+    // The moment of the peak of some blocks only is known from their history alone.
+    let is_of_all = question.selection.filter.is_of_all_blocks();
+    let moment = if is_of_all { Moment::Peak } else { Moment::At(view.peak.time) };
+    let (selection, times) = (question.selection.moved(moment), &view.times);
+    let shares = question.answer(|names, _, progress| Shares::load(names, &selection, by, rows, times, progress))?;
     question.input.warn_of(&shares.damage);
+    let several = question.recording.images().len() > 1;
     let mut layers = Vec::new();
-    for (rank, bytes) in shares.groups {
-        let row = row(&mut question.labels, &shares.profile.stacks, &rank, depth);
+    for (group, bytes) in shares.groups {
+        let row = match group {
+            ShareGroup::Rank(rank) => row(&mut question.labels, &shares.stacks, &rank, depth),
+            ShareGroup::Part(part) => part_row(question.recording, part, several),
+        };
         let texts = row.lines().iter().flat_map(|line| [line.text.as_str(), line.note.as_str()]);
         let name = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("  ");
         layers.push(Layer { name: escape(&name).into_owned(), bytes });
@@ -113,8 +153,12 @@ pub(crate) struct Program {
 }
 
 impl<'r, 'a> View<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, history: History, range: &Range) -> Result<View<'r, 'a>> {
-        let (from, to) = range.bounds();
+    fn new(
+        question: &Question<'r, 'a>,
+        history: History,
+        (from, to): (Option<Time>, Option<Time>),
+    ) -> Result<View<'r, 'a>> {
+        let (recording, filter) = (question.recording, question.selection.filter.clone());
         let from = from.unwrap_or(history.begins).max(history.begins);
         let to = to.unwrap_or(history.ends).min(history.ends).max(Time(history.begins.0 + 1));
         if from >= to {
@@ -131,7 +175,7 @@ impl<'r, 'a> View<'r, 'a> {
         let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
         let (layers, times) = (Vec::new(), Vec::new());
         let at_peak = Amount { bytes: peak.live.bytes, blocks: peak.live.blocks, ..Amount::default() };
-        Ok(View { recording, from, to, history, peak, at_peak, programs, layers, times })
+        Ok(View { recording, filter, from, to, history, peak, at_peak, programs, layers, times })
     }
 
     /// Finds out how far what was live at the peak may be off. Of a part of the time only events tell, by a replay.
@@ -139,11 +183,17 @@ impl<'r, 'a> View<'r, 'a> {
         if !self.recording.is_sample() {
             return;
         }
-        let moment = if self.is_whole() { Moment::Peak } else { Moment::At(self.peak.time) };
+        let moment =
+            if self.is_whole() && self.filter.is_of_all_blocks() { Moment::Peak } else { Moment::At(self.peak.time) };
         let selection = question.selection.moved(moment);
         if let Ok(told) = question.answer(|names, _, progress| Profile::load(names, &selection, progress)) {
             self.at_peak.variance = told.whole.variance;
         }
+    }
+
+    /// Returns the processes that were asked for.
+    fn processes(&self) -> Vec<String> {
+        self.filter.processes.iter().map(ToString::to_string).collect()
     }
 
     /// Whether it is all of the time.
@@ -256,10 +306,10 @@ fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
 }
 
 /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
-fn title(view: &View<'_, '_>, processes: &[String]) -> String {
+fn title(view: &View<'_, '_>) -> String {
     let (live, blocks) = (sampled::bytes_of(&view.at_peak), sampled::blocks_of(&view.at_peak, "block", "blocks"));
     let when = time(view.peak.time);
-    let process = match processes {
+    let process = match &view.processes()[..] {
         [] => String::new(),
         patterns => format!(" of process {}", patterns.join(" or ")),
     };
@@ -271,9 +321,12 @@ fn title(view: &View<'_, '_>, processes: &[String]) -> String {
     }
 }
 
-fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<()> {
-    out.title(title(view, processes))?;
+fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> Result<()> {
+    out.title(title(view))?;
     sampled::tell(view.recording, out)?;
+    if !view.filter.is_of_all_blocks() {
+        question.words(out)?;
+    }
     out.line("")?;
     let look = Look { unicode: is_unicode(), colors: out.has_colors() };
     let columns = Plot::columns(out.width().unwrap_or(WIDTH));
@@ -319,7 +372,7 @@ fn print(view: &View<'_, '_>, processes: &[String], out: &mut Output) -> Result<
         let what = if pause.is_stall { "the recorder stood still" } else { "recording was paused" };
         out.aside(format_args!("{what} from {} to {until}", time(pause.from)))?;
     }
-    if !has_memory {
+    if !has_memory && view.filter.is_of_all_blocks() {
         out.aside("nobody looked at resident memory while this was recorded")?;
     }
     Ok(())
@@ -342,6 +395,8 @@ fn is_unicode() -> bool {
 struct TimelineJson {
     /// The processes that were asked for. Empty: all.
     processes: Vec<String>,
+    #[serde(flatten)]
+    selection: SelectionJson,
     from_seconds: f64,
     to_seconds: f64,
     /// At which rates blocks were sampled, if they were: what was live is an estimate then.
@@ -370,7 +425,7 @@ struct PeakJson {
 }
 
 impl TimelineJson {
-    fn new(view: &View<'_, '_>, processes: Vec<String>) -> TimelineJson {
+    fn new(view: &View<'_, '_>, selection: &Selection) -> TimelineJson {
         let sample = |sample: &Sample| {
             json!({
                 "time_seconds": seconds(sample.time),
@@ -409,7 +464,8 @@ impl TimelineJson {
         let live = view.history.live.iter().filter(|sample| inside(sample.time));
         let has_first = view.from > view.history.begins;
         TimelineJson {
-            processes,
+            processes: view.processes(),
+            selection: SelectionJson::new(selection, Metric::Bytes),
             from_seconds: seconds(view.from),
             to_seconds: seconds(view.to),
             sampling: rates_json(view.recording),

@@ -1,32 +1,35 @@
 //! `heapledger tree`: who holds or allocates how much, as a tree of calls.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+
 use heapledger_analysis::{Amount, CallId, CallTree, Direction, Layer, Metric, Profile};
 use heapledger_reports::Row;
 use serde::Serialize;
 
 use crate::args::{Levels, Tree};
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use crate::format::counted;
-use crate::input::Input;
 use crate::label::{FrameJson, Labels};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Columns};
 
 pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
     let tree = CallTree::new(&profile, &mut question.labels.names, &layers(&arguments.by), direction, metric);
-    let limits = Limits {
+    let mut limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
         unfold: arguments.unfold,
+        shown: None,
     };
+    limits.keep_rows(arguments.rows, &tree, metric);
     if arguments.input.json {
         return out.json(&json(&question, &profile, &tree, &limits, arguments.bottom_up));
     }
@@ -54,13 +57,45 @@ pub(crate) fn layers(levels: &[Levels]) -> Vec<Layer> {
 }
 
 /// What is left out.
-struct Limits {
+#[derive(Debug)]
+pub(crate) struct Limits {
     /// Levels.
     depth: usize,
     /// Share of the whole.
     least: f64,
     /// Not the middle of long chains.
     unfold: bool,
+    /// The only nodes that are shown, if not all are.
+    shown: Option<HashSet<CallId>>,
+}
+
+impl Limits {
+    /// Nothing is left out.
+    pub(crate) const NONE: Limits = Limits { depth: usize::MAX, least: 0.0, unfold: true, shown: None };
+
+    /// Shows these many rows only, the largest ones. A row is a chain of calls.
+    fn keep_rows(&mut self, rows: usize, tree: &CallTree, metric: Metric) {
+        if rows == 0 {
+            return;
+        }
+        let (mut shown, mut open) = (HashSet::new(), BinaryHeap::new());
+        let offer = |id: CallId, depth: usize, open: &mut BinaryHeap<_>| {
+            let mut items = Vec::new();
+            expand(tree, id, depth, self, metric, &mut items);
+            open.extend(items.into_iter().filter_map(|(depth, item)| match item {
+                Item::Node(child) => Some((tree.node(child).amount.by(metric), Reverse((child, depth)))),
+                Item::LeftOut { .. } | Item::Deeper { .. } => None,
+            }));
+        };
+        offer(CallId::ROOT, 0, &mut open);
+        for _ in 0..rows {
+            let Some((_, Reverse((top, depth)))) = open.pop() else { break };
+            let chain = chain(tree, top);
+            shown.extend(&chain);
+            offer(chain.last().copied().unwrap_or(top), depth + 1, &mut open);
+        }
+        self.shown = Some(shown);
+    }
 }
 
 /// What is kept of a long chain: so many lines at its start and at its end, if that leaves out enough.
@@ -134,16 +169,17 @@ fn expand(tree: &CallTree, id: CallId, depth: usize, limits: &Limits, metric: Me
     let whole = tree.node(CallId::ROOT).amount;
     let is_large = |child: &&CallId| {
         let amount = &tree.node(**child).amount;
-        amount.by(metric) > 0 && amount.share(&whole, metric) >= limits.least
+        amount.by(metric) > 0
+            && amount.share(&whole, metric) >= limits.least
+            && limits.shown.as_ref().is_none_or(|shown| shown.contains(child))
     };
-    let large: Vec<CallId> = children.iter().take_while(is_large).copied().collect();
+    let (large, small): (Vec<&CallId>, Vec<&CallId>) = children.iter().partition(is_large);
     let mut amount = Amount::default();
-    let small = &children[large.len()..];
-    small.iter().for_each(|&child| amount += tree.node(child).amount);
+    small.iter().for_each(|&&child| amount += tree.node(child).amount);
     if amount.by(metric) > 0 {
         open.push((depth, Item::LeftOut { nodes: small.len() as u64, amount }));
     }
-    open.extend(large.into_iter().rev().map(|child| (depth, Item::Node(child))));
+    open.extend(large.into_iter().rev().map(|&child| (depth, Item::Node(child))));
 }
 
 /// The node and those below it through which everything goes that goes through it.
@@ -190,7 +226,7 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
 
 /// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would take.
 #[derive(Debug, Serialize)]
-struct TreeJson {
+pub(crate) struct TreeJson {
     direction: &'static str,
     #[serde(flatten)]
     selection: SelectionJson,
@@ -216,7 +252,13 @@ struct NodeJson {
     frame: FrameJson,
 }
 
-fn json(question: &Question<'_, '_>, profile: &Profile, tree: &CallTree, limits: &Limits, bottom_up: bool) -> TreeJson {
+pub(crate) fn json(
+    question: &Question<'_, '_>,
+    profile: &Profile,
+    tree: &CallTree,
+    limits: &Limits,
+    bottom_up: bool,
+) -> TreeJson {
     let (labels, metric, moment) = (&question.labels, question.metric, question.selection.moment);
     let whole = tree.node(CallId::ROOT).amount;
     let mut nodes = Vec::new();

@@ -1,9 +1,9 @@
 //! `heapledger trim`: a part of a recording's time.
 
-use heapledger_analysis::rewrite;
+use heapledger_analysis::{Moment, rewrite};
 use heapledger_recording::{Recording, Time};
 
-use crate::args::{Range, Trim};
+use crate::args::Trim;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::time;
@@ -14,7 +14,7 @@ use crate::progress::Progress;
 pub(crate) fn run(arguments: &Trim) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
     let recording = input.open()?;
-    let (from, to) = part(&recording, &arguments.range)?;
+    let (from, to) = part(&recording, arguments)?;
     let target = NewFile::recording(&arguments.target, &[&input.path])?;
     let mut draft = target.draft()?;
     let mut progress = Progress::new();
@@ -29,11 +29,17 @@ pub(crate) fn run(arguments: &Trim) -> Result<()> {
 }
 
 /// The part that was asked for, inside what there is.
-fn part(recording: &Recording<'_>, range: &Range) -> Result<(Time, Time)> {
+fn part(recording: &Recording<'_>, arguments: &Trim) -> Result<(Time, Time)> {
     let begins = recording.session().map_or(Time(0), |session| session.begins);
     let last = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max();
     let ends = recording.footer().map(|footer| footer.time).or_else(last).unwrap_or(begins);
-    let (from, to) = range.bounds();
+    let (from, to) = arguments.range.bounds();
+    let cut = match arguments.file.as_ref().and_then(|file| file.at) {
+        Some(Moment::At(time)) => Some(time),
+        Some(Moment::Peak) => recording.footer().map(|footer| footer.counts.bytes_live_max_time),
+        Some(Moment::End | Moment::Total) | None => None,
+    };
+    let to = to.into_iter().chain(cut).min();
     let (from, to) = (from.unwrap_or(begins).max(begins), to.unwrap_or(ends).min(ends));
     if from > to {
         let span = format!("the recording goes from {} to {}", time(begins), time(ends));

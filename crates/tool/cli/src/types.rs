@@ -8,10 +8,8 @@ use heapledger_analysis::{Amount, Metric, Moment, TypeBy, TypeGroup, types};
 use heapledger_reports::{Row, Tree};
 
 use crate::args::{Types, TypesBy};
-use crate::error::{Failure, Result};
-use crate::exit::Exit;
+use crate::error::Result;
 use crate::format::{counted, share};
-use crate::input::Input;
 use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{Columns, limit};
@@ -21,8 +19,8 @@ use crate::sampled;
 const ROWS: usize = 20;
 
 pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
-    let (selection, metric) = arguments.what.resolve().map_err(|why| Failure::new(Exit::Usage, why))?;
-    let input = Input::find(arguments.input.file.as_deref())?;
+    let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
+    let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;

@@ -130,7 +130,7 @@ fn of(bytes: &[u8], mode: Mode, moment: Moment) -> (DarkMatter, (Vec<String>, Ve
 #[test]
 fn the_last_time_that_reporters_were_asked_counts() {
     let bytes = two_images();
-    let (found, (groups, defects)) = of(&bytes, Mode::DarkMatter, Moment::End);
+    let (found, (groups, defects)) = of(&bytes, Mode::DarkMatter, Moment::Total);
     assert_eq!((found.is_complete, &found.images[..], found.log.about.pid), (true, &[ImageId(0)][..], 100));
     assert_eq!(groups, ["100+4 x1 by []", "20+0 x1 by [\"cache\", \"index\"]", "40+0 x1 by []"]);
     assert_eq!(defects, ["Partly by index x1", "FreedWhileReported by index x1"]);
@@ -138,7 +138,7 @@ fn the_last_time_that_reporters_were_asked_counts() {
     assert_eq!((found.log.about.defects[0].measured, found.log.about.defects[0].usable), (29, 30));
     // Where calls return to.
     assert_eq!(found.log.frames, ["???[??? +0x2000]"]);
-    let (_, (groups, _)) = of(&bytes, Mode::Live, Moment::End);
+    let (_, (groups, _)) = of(&bytes, Mode::Live, Moment::Total);
     assert_eq!(groups, ["100+4 x1 by []", "20+0 x1 by []", "40+0 x1 by []"]);
 }
 
@@ -156,7 +156,7 @@ fn any_moment_can_be_asked_for() {
 
 #[test]
 fn cumulative_logs_have_what_was_freed() {
-    let (_, (groups, defects)) = of(&two_images(), Mode::Cumulative, Moment::End);
+    let (_, (groups, defects)) = of(&two_images(), Mode::Cumulative, Moment::Total);
     let expected = ["100+4", "1000+0", "20+0", "30+0", "40+0", "50+0"].map(|size| format!("{size} x1 by []"));
     assert_eq!((groups, defects), (expected.to_vec(), Vec::new()));
 }
@@ -172,7 +172,7 @@ fn parts_know_what_was_marked_before() {
         let mut draft = Draft::new(&mut so_far);
         trim(&recording, part.clone(), &mut draft, &mut |_, _| ()).unwrap();
         draft.flush().unwrap();
-        let (found, (groups, defects)) = of(&so_far, Mode::DarkMatter, Moment::End);
+        let (found, (groups, defects)) = of(&so_far, Mode::DarkMatter, Moment::Total);
         assert!(found.is_complete);
         // A checkpoint does not say what may be used of a block.
         let largest = if from > 1 { "100+0" } else { "100+4" };

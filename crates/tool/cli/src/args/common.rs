@@ -1,25 +1,79 @@
 //! Options that verbs have in common.
 
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::ops::{Deref, RangeInclusive};
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
-use heapledger_analysis::Pattern;
+use heapledger_analysis::{Moment, Pattern};
 use heapledger_recording::Time;
 
 use crate::select;
 
-/// What to read.
+/// What to read, and how to answer.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
-    /// The recording [default: the newest heapledger.*.hl here]
+    /// The recording, or FILE@WHEN for a moment of it [default: the newest heapledger.*.hl here]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
+    #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
+    pub(crate) file: Option<Named>,
 
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
+
+impl Input {
+    /// Returns the moment beside the name of the file.
+    pub(crate) fn at(&self) -> Option<Moment> {
+        self.file.as_ref().and_then(|file| file.at)
+    }
+}
+
+/// Where the answer goes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Written {
+    /// Write to this file; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// A recording, named by its file alone, or with a moment: FILE@WHEN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    path: PathBuf,
+    pub(crate) at: Option<Moment>,
+}
+
+impl Named {
+    /// Takes a name apart. A file may be called so as a whole.
+    pub(crate) fn parse(path: PathBuf) -> Result<Named, String> {
+        let text = path.to_string_lossy();
+        let Some((file, when)) = text.rsplit_once('@').filter(|(file, _)| !file.is_empty() && !path.exists()) else {
+            return Ok(Named { path, at: None });
+        };
+        match select::moment(when) {
+            Ok(moment) => Ok(Named { path: file.into(), at: Some(moment) }),
+            Err(why) if Path::new(file).exists() => Err(why),
+            Err(_) => Ok(Named { path, at: None }),
+        }
+    }
+}
+
+impl Deref for Named {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// A recording to write.

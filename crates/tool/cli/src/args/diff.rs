@@ -1,11 +1,10 @@
 //! The verb that compares.
 
-use std::path::PathBuf;
-
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::Moment;
 
-use crate::args::Symbols;
+use crate::args::{Named, Symbols, Written};
 use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
 /// Compare two runs, or two moments of one
@@ -34,7 +33,8 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 pub(crate) struct Diff {
     /// A recording and another one, or one with two moments; FILE@WHEN is FILE at that moment
     #[arg(value_name = "FILE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
+    #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
+    pub(crate) files: Vec<Named>,
 
     /// What to sum up by
     #[arg(long, value_name = "WHAT", default_value = "owner")]
@@ -77,6 +77,9 @@ pub(crate) struct Diff {
     /// Print Markdown, such as for a comment on a change
     #[arg(long, help_heading = "Output")]
     pub(crate) markdown: bool,
+
+    #[command(flatten)]
+    pub(crate) written: Written,
 }
 
 /// What `diff` and `timeline` sum up by.

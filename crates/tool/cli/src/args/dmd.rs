@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
-use heapledger_analysis::ProcessPattern;
-use heapledger_recording::Time;
+use heapledger_analysis::{Moment, ProcessPattern};
 
 use super::Symbols;
 use crate::select;
@@ -85,9 +84,9 @@ pub(crate) struct DmdProcess {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Of a recording")]
 pub(crate) struct DmdRecording {
-    /// At this time, such as 1.5s or 200ms [default: when all reporters had been asked for the last time, or the end]
-    #[arg(long, value_name = "TIME", value_parser = select::time)]
-    pub(crate) at: Option<Time>,
+    /// At this moment: peak, end, or a time such as 1.5s; FILE@WHEN is the same [default: when all reporters had been asked for the last time, or the end]
+    #[arg(long, value_name = "WHEN", value_parser = select::moment)]
+    pub(crate) at: Option<Moment>,
 
     /// Of these processes only: by pid, or by the program's name; can be given more than once
     #[arg(long = "process", value_name = "PID|NAME", value_parser = select::process)]

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 
-use crate::args::{Input, Range, SymbolFiles, Symbols, Target};
+use crate::args::{Input, Named, Range, SymbolFiles, Symbols, Target};
 
 /// Make one recording of several
 ///
@@ -78,9 +79,10 @@ pub(crate) struct Import {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Trim {
-    /// The recording [default: the newest heapledger.*.hl here]
+    /// The recording, or FILE@WHEN to cut it there [default: the newest heapledger.*.hl here]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
+    #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
+    pub(crate) file: Option<Named>,
 
     #[command(flatten)]
     pub(crate) range: Range,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
-use heapledger_analysis::ProcessPattern;
 use heapledger_profiles::chrome::Cut;
 
-use crate::args::{DiffBy, Input, Range, Symbols};
-use crate::select::{self, What, percentage};
+use crate::args::{By, Input, Named, Range, Symbols};
+use crate::select::{self, BlockFilter, What, number, percentage};
 
 /// Show who holds or allocates how much as a tree of calls
 ///
@@ -43,6 +43,10 @@ pub(crate) struct Tree {
     #[arg(short, long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percentage)]
     pub(crate) threshold: f64,
 
+    /// How many rows to show, the largest ones; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 0, value_parser = number)]
+    pub(crate) rows: usize,
+
     /// Show every function of long chains
     #[arg(long)]
     pub(crate) unfold: bool,
@@ -73,32 +77,26 @@ pub(crate) enum Levels {
 /// allocate. The picture is a file that browsers show: click on a box to enlarge
 /// it, press Ctrl-F to search.
 ///
-///     $ heapledger flame -o peak.svg
+/// Without -o, the picture of NAME.hl is NAME.flame.svg, in the current directory.
+///
+///     $ heapledger flame
 ///     $ heapledger flame --total --metric blocks -o calls.svg
 ///     $ heapledger flame --thread "worker*" --at end -o workers.svg
 ///     $ heapledger flame --by context,stack -o requests.svg
-///     $ heapledger flame --collapsed -o - | grep parse
+///     $ heapledger flame --collapsed | grep parse
+///     $ heapledger flame --json                    the tree of its boxes
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Flame {
-    /// The recording [default: the newest heapledger.*.hl here]
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
-
-    /// The file to write; - for stdout
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) output: PathBuf,
-
-    /// Replace the file if it is there
-    #[arg(short, long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) input: Input,
 
     /// What boxes are, from the bottom: stack, context, heap, type, or several, such as context,stack
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
     pub(crate) by: Vec<Levels>,
 
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) collapsed: bool,
 
     #[command(flatten)]
@@ -136,9 +134,10 @@ pub(crate) struct Flame {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Export {
-    /// The recording [default: the newest heapledger.*.hl here]
+    /// The recording, or FILE@WHEN for a moment of it [default: the newest heapledger.*.hl here]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: Option<PathBuf>,
+    #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
+    pub(crate) file: Option<Named>,
 
     /// The format
     #[arg(long, value_name = "FORMAT")]
@@ -177,16 +176,19 @@ pub(crate) struct Export {
 /// whether what was freed went back to the system.
 ///
 ///     $ heapledger timeline
-///     $ heapledger timeline --svg live.svg
+///     $ heapledger timeline --svg -o live.svg
 ///     $ heapledger timeline --during 10s-12s --process 4411
 ///     $ heapledger timeline --by function                  which function grows
 ///     $ heapledger timeline --by context                   what the program did when it grew
 ///     $ heapledger timeline --by type                      blocks of which types it has more and more
-///     $ heapledger timeline --by site -n 5 --svg sites.svg
+///     $ heapledger timeline --by thread                    which thread allocates what grows
+///     $ heapledger timeline --function "json::*"           what these functions have live
+///     $ heapledger timeline --by site -n 5 --svg -o sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///
-/// With --by, each column shows what was held at its end; that takes the events, and
-/// the longer, the more were recorded.
+/// With --by, each column shows what was held at its end. This, and a selection of
+/// blocks, takes the events: the longer, the more were recorded. Of a selection no
+/// resident memory is shown. FILE@WHEN shows the time up to that moment.
 ///
 /// Memory that processes share is counted for each of them. The plot is in plain
 /// ASCII where the locale is not UTF-8.
@@ -199,13 +201,9 @@ pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) range: Range,
 
-    /// Only this process, or one of several: its pid, or a pattern of its program's file name
-    #[arg(short, long, value_name = "PROCESS", value_parser = select::process, help_heading = "What to show")]
-    pub(crate) process: Vec<ProcessPattern>,
-
     /// Show what the largest of these at the peak held over time: which one grows
     #[arg(long, value_name = "WHAT", help_heading = "What to show")]
-    pub(crate) by: Option<DiffBy>,
+    pub(crate) by: Option<By>,
 
     /// How many of them
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
@@ -213,13 +211,12 @@ pub(crate) struct Timeline {
     pub(crate) rows: u16,
 
     #[command(flatten)]
+    pub(crate) blocks: BlockFilter,
+
+    #[command(flatten)]
     pub(crate) symbols: Symbols,
 
-    /// Write a picture to this file, - for stdout
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output", conflicts_with = "json")]
-    pub(crate) svg: Option<PathBuf>,
-
-    /// Replace the picture if it is there
-    #[arg(short, long, help_heading = "Output", requires = "svg")]
-    pub(crate) force: bool,
+    /// Draw a picture: of NAME.hl it is NAME.timeline.svg in the current directory, if -o names no other one
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) svg: bool,
 }

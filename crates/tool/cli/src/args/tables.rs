@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Lifetime, Pattern};
 
-use crate::args::{Input, Symbols};
-use crate::select::{LiveMetric, What, Which, number, within};
+use crate::args::{DiffBy, Input, Symbols};
+use crate::select::{Live, LiveMetric, What, Which, number, within};
 
 /// Show the totals of a recording and of each process in it
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Summary {
     pub(crate) input: Input,
 
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) what: Live,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -126,6 +126,7 @@ pub(crate) enum By {
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
 ///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
+///     $ heapledger leaks --at 20s                  what was live then, as if the program had ended
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
 ///
 /// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
@@ -155,7 +156,7 @@ pub(crate) struct Leaks {
     pub(crate) rows: usize,
 
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) what: Live,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,
@@ -282,11 +283,20 @@ pub(crate) struct Neighbours {
 ///     $ heapledger sizes                              what is live at the peak, by bytes
 ///     $ heapledger sizes --total --metric blocks      how often each size is asked for
 ///     $ heapledger sizes --at end --module libfoo.so
+///     $ heapledger sizes --by owner -n 3              of which sizes the blocks of three functions are
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Sizes {
     #[command(flatten)]
     pub(crate) input: Input,
+
+    /// Show the sizes of each of the largest of these by itself
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) by: Option<DiffBy>,
+
+    /// How many of them; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 5, value_parser = number, requires = "by")]
+    pub(crate) rows: usize,
 
     #[command(flatten)]
     pub(crate) what: What,

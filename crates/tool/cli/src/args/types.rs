@@ -1,10 +1,9 @@
 //! Verbs about the types of blocks.
 
 use clap::{Args, ValueEnum};
-use heapledger_analysis::Moment;
 
 use crate::args::{Input, Symbols};
-use crate::select::{What, Which, moment, number};
+use crate::select::{Live, What, number};
 
 /// Show what types of blocks there are, and how much each holds
 ///
@@ -93,12 +92,8 @@ pub(crate) struct Blocks {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
-    #[arg(long, value_name = "WHEN", value_parser = moment, help_heading = "What to show")]
-    pub(crate) at: Option<Moment>,
-
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) what: Live,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,

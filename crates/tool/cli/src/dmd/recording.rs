@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::input::Input;
 use crate::output::tell;
 use crate::question::Question;
+use crate::select::one_moment;
 
 use super::mode;
 
@@ -27,11 +28,12 @@ pub(super) fn is_recording(path: &Path) -> bool {
 }
 
 /// The log of a recording.
-pub(super) fn log(path: &Path, arguments: &Dmd) -> Result<Log> {
+pub(super) fn log(path: &Path, beside: Option<Moment>, arguments: &Dmd) -> Result<Log> {
     let input = Input::map(path)?;
     // Says what is wrong with the file.
     drop(input.open()?);
-    log_of(&input, &arguments.recording.processes, arguments)
+    let at = one_moment(arguments.recording.at, beside)?;
+    log_of(&input, &arguments.recording.processes, at, arguments)
 }
 
 /// The log of a process of which a recording is going on, as far as it has come.
@@ -44,18 +46,18 @@ pub(super) fn log_so_far(pid: u32, arguments: &Dmd) -> Result<Log> {
     let recorder = Running::all().map_err(cannot)?.into_iter().find(is_meant);
     let recorder = recorder.ok_or(std::io::ErrorKind::NotFound.into()).map_err(cannot)?;
     let asked = recorder.ask(Request::Save).map_err(cannot)?;
-    log_of(&Input::map(&asked.output)?, &[ProcessPattern::Pid(pid)], arguments)
+    log_of(&Input::map(&asked.output)?, &[ProcessPattern::Pid(pid)], arguments.recording.at, arguments)
 }
 
-fn log_of(input: &Input, processes: &[ProcessPattern], arguments: &Dmd) -> Result<Log> {
-    let (mode, at) = (mode(arguments), arguments.recording.at);
+fn log_of(input: &Input, processes: &[ProcessPattern], at: Option<Moment>, arguments: &Dmd) -> Result<Log> {
+    let mode = mode(arguments);
     if mode == Mode::Scan {
         return Err(Failure::new(Exit::Usage, "a recording has no contents of blocks")
             .hint("a program that holds a ledger has them: heapledger dmd --mode scan PID"));
     }
     let recording = input.recording()?;
     let filter = Filter { processes: processes.to_vec(), ..Filter::default() };
-    let selection = Selection { moment: at.map_or(Moment::End, Moment::At), filter, ..Selection::default() };
+    let selection = Selection { moment: at.unwrap_or(Moment::Total), filter, ..Selection::default() };
     let question = Question::new(input, &recording, &arguments.symbols, selection, Metric::Bytes);
     let mut question = question.expect_something()?;
     let found = question.answer(|names, selection, progress| dark_matter(names, mode, selection, progress))?;

@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 use std::time::Duration;
 
 use heapledger_dmd::{Log, ReadError};
 
-use crate::args::Dmd;
+use crate::args::{Dmd, Named};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::duration;
@@ -19,7 +18,7 @@ use super::process::{self, Told};
 use super::{mode, mode_asked, recording};
 
 /// Where a log comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source<'a> {
     /// A file of version 5.
     File(&'a str),
@@ -27,8 +26,8 @@ pub(super) enum Source<'a> {
     Stdin,
     /// A running process.
     Process(u32),
-    /// A recording.
-    Recording(&'a Path),
+    /// A recording, and the moment beside its name.
+    Recording(Named),
 }
 
 impl<'a> Source<'a> {
@@ -37,8 +36,10 @@ impl<'a> Source<'a> {
         match (text, number(text)) {
             ("-", _) => Source::Stdin,
             (_, Some(pid)) => Source::Process(pid),
-            (path, None) if recording::is_recording(Path::new(path)) => Source::Recording(Path::new(path)),
-            (path, None) => Source::File(path),
+            (path, None) => match Named::parse(path.into()) {
+                Ok(named) if recording::is_recording(&named) => Source::Recording(named),
+                _ => Source::File(path),
+            },
         }
     }
 
@@ -47,7 +48,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Stdin => as_asked("-", parse("-", io::stdin().lock(), arguments)?, arguments),
             Source::Process(pid) => of_process(pid, arguments),
-            Source::Recording(path) => recording::log(path, arguments),
+            Source::Recording(named) => recording::log(&named, named.at, arguments),
             Source::File(path) => {
                 let file = File::open(path).map_err(|error| {
                     Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)

@@ -153,7 +153,7 @@ pub(super) fn timeline(question: &mut Question<'_, '_>, moment: Moment, pid: Opt
     let until = moment.time().unwrap_or(Time(u64::MAX));
     let mut selection = question.selection.moved(moment);
     selection.filter = pid.map_or(selection.filter, Filter::process);
-    let history = question.answer(|names, _, progress| History::load(names.recording(), &selection, progress))?;
+    let history = question.answer(|names, _, progress| History::load(names, &selection, progress))?;
     question.input.warn_of(&history.damage);
     let points = history.live.iter().filter(|sample| sample.time <= until).map(|sample| Point {
         time_ns: sample.time.0,

@@ -47,6 +47,7 @@ mod reporters_c;
 mod reports;
 mod rewrite;
 mod sampled;
+mod selection;
 mod shells;
 mod stacks;
 mod stalled;

@@ -19,7 +19,7 @@ fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let mut names = Names::new(&file, Symbolizer::new(Options::default()));
     let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
     assert!(found.damage.is_empty(), "{:?}", found.damage);
-    assert_eq!(found.is_complete, mode == Mode::DarkMatter && moment == Moment::End);
+    assert_eq!(found.is_complete, mode == Mode::DarkMatter && moment == Moment::Total);
     found.log
 }
 
@@ -62,13 +62,13 @@ fn reports_are_what_the_program_says() {
     recording.assert_whole().assert_adds_up();
     let expected = told(&outcome.told().pop().unwrap());
     let of = |path: &Path| {
-        let log = log(path, Mode::DarkMatter, Moment::End);
+        let log = log(path, Mode::DarkMatter, Moment::Total);
         (marks(&log), defects(&log))
     };
     assert_eq!(of(&recording.path), expected);
 
     // Who, and where.
-    let log_of_all = log(&recording.path, Mode::DarkMatter, Moment::End);
+    let log_of_all = log(&recording.path, Mode::DarkMatter, Moment::Total);
     let name = |name: Option<heapledger_dmd::NameId>| name.map_or("", |name| &log_of_all.names[name.0 as usize]);
     let reported = |size: u64| {
         let is_of_size = |group: &&heapledger_dmd::Group| group.sizes.iter().any(|other| other.requested == size);
@@ -105,7 +105,7 @@ fn reports_are_what_the_program_says() {
     assert_eq!(made("anonymize", &[], &[path]), expected);
 
     // Of all that was freed, nobody reports anything.
-    let all = log(path, Mode::Cumulative, Moment::End);
+    let all = log(path, Mode::Cumulative, Moment::Total);
     let sums = marks(&all);
     assert_eq!((sums["1005"], sums["1007"], sums["2000"]), ([200, 0, 0], [200, 0, 0], [200, 0, 0]));
 }
@@ -122,12 +122,12 @@ fn a_recorder_brings_its_file_up_to_date() {
     let recorder = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap();
     let asked = recorder.ask(collect::Request::Save).unwrap();
     assert_eq!(asked.output, file);
-    let so_far = log(&file, Mode::DarkMatter, Moment::End);
+    let so_far = log(&file, Mode::DarkMatter, Moment::Total);
     std::fs::remove_file(&flag).unwrap();
     let outcome = running.outcome();
     let expected = told(&outcome.told().pop().unwrap());
     assert_eq!((marks(&so_far), defects(&so_far)), expected);
-    let whole = log(&file, Mode::DarkMatter, Moment::End);
+    let whole = log(&file, Mode::DarkMatter, Moment::Total);
     assert_eq!((marks(&whole), defects(&whole)), expected);
 }
 
@@ -158,7 +158,7 @@ fn marks_of_segments_count_once() {
     let plain = Scratch::new();
     let (_, whole) = Job::fixture("marks", "50").recorded(&plain);
     assert_eq!(said(&joined), said(&whole.path));
-    let log = log(&joined, Mode::DarkMatter, Moment::End);
+    let log = log(&joined, Mode::DarkMatter, Moment::Total);
     assert_eq!((marks(&log), defects(&log)), expected);
 }
 
@@ -206,7 +206,7 @@ fn a_ledger_and_a_recording_agree() {
     assert!(outcome.status.success(), "{outcome:?}");
     let ledger = Log::read(std::fs::File::open(&saved).unwrap()).unwrap();
     let (_, recording) = Job::fixture("marks", "100").argument("save").argument(&saved).recorded(&scratch);
-    let recorded = log(&recording.path, Mode::DarkMatter, Moment::End);
+    let recorded = log(&recording.path, Mode::DarkMatter, Moment::Total);
     let (ledger, recorded) = (by_blocks(&ledger), by_blocks(&recorded));
     assert!(ledger.len() > 20);
     assert_eq!(ledger, recorded);

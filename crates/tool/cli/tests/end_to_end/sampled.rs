@@ -182,7 +182,7 @@ fn answers_say_that_they_are_estimates() {
         &["blocks", "--at", "end"],
         &["timeline"],
         &["timeline", "--from", "1ms"],
-        &["timeline", "--svg", "-"],
+        &["timeline", "--svg", "-o", "-"],
         &["flame", "-o", "-"],
     ] {
         let text = shown(&sampled, arguments);

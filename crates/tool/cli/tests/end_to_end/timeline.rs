@@ -81,10 +81,10 @@ fn as_text_and_as_a_picture() {
     assert!(plot.is_ascii() && plot.contains('#') && plot.contains('^'), "{plot}");
 
     let picture = scratch.file("timeline.svg");
-    let drawn = heapledger(["timeline", file, "--svg", picture.to_str().unwrap()]);
+    let drawn = heapledger(["timeline", file, "--svg", "-o", picture.to_str().unwrap()]);
     assert!(drawn.status.success() && drawn.stdout.is_empty(), "{drawn:?}");
     let svg = fs::read_to_string(&picture).unwrap();
-    assert_eq!(heapledger(["timeline", file, "--svg", "-"]).text().trim_end(), svg.trim_end());
+    assert_eq!(heapledger(["timeline", file, "--svg", "-o", "-"]).text().trim_end(), svg.trim_end());
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("href"), "{svg}");
     let Some(renderer) = installed("rsvg-convert") else { return };
     let rendered = Command::new(renderer).arg(&picture).output().unwrap();
@@ -117,7 +117,7 @@ fn of_the_largest_groups() {
     assert!(steps.len() >= 4 && steps[0] < groups[0][peak] / 2, "{groups:?}");
 
     let file = recording.path.to_str().unwrap();
-    let svg = heapledger(["timeline", file, "--by", "function", "--svg", "-"]).text();
+    let svg = heapledger(["timeline", file, "--by", "function", "--svg", "-o", "-"]).text();
     assert!(svg.contains(">all others<"), "{svg}");
     assert!(heapledger(["timeline", file, "--by", "site", "-n", "1"]).text().contains("all others"));
 }

@@ -11,7 +11,7 @@ const WRITERS: &[(&str, Option<&str>)] = &[
     ("flame --collapsed a.hl -o OUT", Some("a.hl")),
     ("export --to pprof a.hl -o OUT", Some("a.hl")),
     ("export --to firefox a.hl -o OUT", Some("a.hl")),
-    ("timeline a.hl --svg OUT", Some("a.hl")),
+    ("timeline a.hl --svg -o OUT", Some("a.hl")),
     ("merge a.hl b.hl -o OUT", Some("b.hl")),
     ("trim --from 0s a.hl -o OUT", Some("a.hl")),
     ("anonymize a.hl -o OUT", Some("a.hl")),

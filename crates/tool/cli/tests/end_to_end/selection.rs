@@ -1,0 +1,103 @@
+//! One way to choose what is shown and where it goes, in every verb that reads a recording.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{HEAPLEDGER, Job, Scratch, exited, heapledger, number};
+
+/// Verbs that answer with text.
+const VERBS: [&str; 15] = [
+    "summary",
+    "top",
+    "top --by thread",
+    "types",
+    "blocks",
+    "tree",
+    "leaks",
+    "temporary",
+    "reallocations",
+    "callers main",
+    "callees main",
+    "sizes",
+    "timeline",
+    "info",
+    "flame --collapsed",
+];
+
+#[test]
+fn every_verb_writes_to_a_file() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "2000").recorded(&scratch);
+    let path = recording.path.to_str().unwrap();
+    let out = scratch.file("answer");
+    for verb in VERBS {
+        for json in ["", " --json"] {
+            if verb.starts_with("flame") && !json.is_empty() {
+                continue;
+            }
+            let line = format!("{verb} {path}{json}");
+            let shown = heapledger(line.split(' ')).text();
+            let written = heapledger(format!("{line} -o {}", out.display()).split(' '));
+            assert!(written.status.success() && written.stdout.is_empty(), "{line}: {written:?}");
+            assert_eq!(fs::read_to_string(&out).unwrap(), shown, "{line}");
+            let again = heapledger(format!("{line} -o {}", out.display()).split(' '));
+            assert_eq!(again.status, exited(1), "{line}: {again:?}");
+            fs::remove_file(&out).unwrap();
+        }
+    }
+    // What fails leaves nothing behind.
+    let failed = heapledger(format!("top {path} --function nowhere -o {}", out.display()).split(' '));
+    assert!(failed.status == exited(2) && !out.exists(), "{failed:?}");
+}
+
+#[test]
+fn pictures_have_names() {
+    let scratch = Scratch::new();
+    let recorded = Job::fixture("mix", "2000").start(Some(&scratch.file("run.hl"))).outcome();
+    assert!(recorded.status.success(), "{recorded:?}");
+    let draw = |line: &str| {
+        let words = [HEAPLEDGER].into_iter().chain(line.split(' ')).map(str::to_owned);
+        Job::new(words.collect::<Vec<_>>()).directory(scratch.path()).bare()
+    };
+    for (line, name) in [("flame run.hl", "run.flame.svg"), ("timeline run.hl --svg", "run.timeline.svg")] {
+        let outcome = draw(line);
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(outcome.status.success() && said.contains(&format!("wrote {name}")), "{line}: {outcome:?}");
+        assert!(fs::read_to_string(scratch.file(name)).unwrap().contains("<svg"), "{line}");
+        assert_eq!(draw(line).status, exited(1), "{line}");
+        assert!(draw(&format!("{line} --force")).status.success(), "{line}");
+    }
+    let outcome = draw("timeline --svg live.svg");
+    assert!(String::from_utf8_lossy(&outcome.stderr).contains("--svg -o live.svg"), "{outcome:?}");
+}
+
+/// A time that is printed is the moment that `--at` shows; in every verb, beside the file's name, too.
+#[test]
+fn a_printed_time_can_be_asked_for() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);
+    let path = recording.path.to_str().unwrap();
+    let summary = heapledger(["summary", path]).text();
+    let line = summary.lines().find(|line| line.trim_start().starts_with("peak")).unwrap();
+    let time = line.split_once(" at ").unwrap().1.split_once(" in ").unwrap().0;
+    let at = |time: &str| recording.ask("top", &["--at", time]);
+    assert_eq!(number(&at(time)["total"], "bytes"), number(&recording.summary, "bytes_live_max"), "{line}");
+    assert_eq!(at(time), at("peak"));
+    // The end, as `info` and errors print it, is in the recording.
+    let seconds = recording.summary["duration_seconds"].as_f64().unwrap();
+    let said = heapledger(["timeline", path, "--from", "9h"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let end = said.trim_end().rsplit_once(" to ").unwrap().1.to_owned();
+    let part: Value = recording.ask("timeline", &["--to", &end]);
+    assert!((part["to_seconds"].as_f64().unwrap() - seconds).abs() < 1e-9, "{end} {seconds}");
+    let moment = format!("{path}@{}", time.replace(' ', ""));
+    let beside: Value = serde_json::from_str(&heapledger(["top", &moment, "--json"]).text()).unwrap();
+    assert_eq!(beside, at("peak"));
+    // Two moments are one too many; what is of the whole has none.
+    assert_eq!(heapledger(["top", &moment, "--at", "end"]).status, exited(2));
+    assert_eq!(heapledger(["info", &moment]).status, exited(2));
+    let merged = heapledger(["anonymize", &moment, "-o", scratch.file("x.hl").to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&merged.stderr).into_owned();
+    assert!(merged.status == exited(102) && said.contains("the whole recording is needed here"), "{said}");
+}
