@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// One function at an address: the function itself, or one of those that the compiler inlined there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The function, or `module+0xoffset` where no name is known.
+    /// The function; where no name is known, `module+0xoffset` of its beginning, or of the address if that is not known
+    /// either.
     pub function: Function,
     /// Source file, spelled as in the debug information (usually absolute).
     pub file: Option<Arc<str>>,

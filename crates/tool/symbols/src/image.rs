@@ -17,6 +17,7 @@ use self_cell::self_cell;
 use typed_arena::Arena;
 
 use crate::demangle;
+use crate::extents::Extent;
 use crate::find::Finder;
 use crate::frame::NameSource;
 use crate::mapped::{self, Mapped};
@@ -170,6 +171,20 @@ impl Image {
             (None, Some(symbols)) if symbols.is_dynamic() => DebugInfo::ExportsOnly,
             (None, Some(_)) => DebugInfo::SymbolsOnly,
             (None, None) => DebugInfo::Missing,
+        })
+    }
+
+    /// The file that the program ran.
+    pub(crate) fn file(&self) -> Option<&Mapped> {
+        self.0.borrow_owner().module.as_ref()
+    }
+
+    /// The names of the functions before and after one that has none.
+    pub(crate) fn neighbours(&self, function: Extent) -> [Option<Vec<u8>>; 2] {
+        self.0.with_dependent(|_, tables| {
+            let symbols = tables.symbols.as_ref();
+            let around = symbols.map(|symbols| symbols.around(function.start)).unwrap_or_default();
+            around.map(|name| name.map(|name| unversioned(name).to_vec()))
         })
     }
 

@@ -3,7 +3,8 @@
 //! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the module's own ELF
 //! addresses, and answers with the functions that are there, innermost inlined function first. It asks, in this order:
 //! the debug information, in the file itself or in a separate debug file; the symbol table; the exported symbols. What
-//! none of them knows is called `module+0xoffset`, so there is always an answer.
+//! none of them knows is called `module+0xoffset`, where the offset is that of the function if unwind information tells
+//! where it begins, so there is always an answer.
 //!
 //! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] tells what was found, and
 //! [`Symbolizer::hint`] what to do about it.
@@ -23,6 +24,7 @@
 
 mod cache;
 mod demangle;
+mod extents;
 mod find;
 mod frame;
 mod headers;
@@ -39,6 +41,7 @@ mod types;
 
 #[doc(hidden)]
 pub use cache::exercise as exercise_cache;
+pub use extents::Extent;
 pub use frame::{Frame, Function, NameSource};
 pub use headers::{Headers, Segment};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};

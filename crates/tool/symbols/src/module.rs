@@ -12,6 +12,7 @@ use object::Object;
 
 use crate::cache;
 use crate::demangle;
+use crate::extents::{self, Extent};
 use crate::find::Finder;
 use crate::frame::{Frame, Function, NameSource};
 use crate::image::{Answer, Files, Image, RawFrame, TypedAnswer};
@@ -117,6 +118,23 @@ impl Module {
         }
         self.answers.insert(offset, frames.clone());
         frames
+    }
+
+    /// The physical functions at these addresses, as far as the file is there.
+    pub(crate) fn extents(&self, offsets: &[u64]) -> Vec<Option<Extent>> {
+        let file = match &self.source {
+            Source::Files(files) => files.module.as_ref(),
+            Source::Image(image) => image.file(),
+            Source::Nothing => None,
+        };
+        file.map_or_else(|| vec![None; offsets.len()], |file| extents::extents(file, offsets))
+    }
+
+    /// The functions with names before and after one that has none.
+    pub(crate) fn neighbours(&mut self, function: Extent) -> [Option<Function>; 2] {
+        self.open();
+        let Source::Image(image) = &self.source else { return [None, None] };
+        image.neighbours(function).map(|name| name.map(|name| self.function(&name)))
     }
 
     pub(crate) fn typed_frames(&mut self, offset: u64, finder: &Finder) -> Arc<[TypedFrame]> {
@@ -296,7 +314,8 @@ impl Module {
 
     fn unnamed(&self, offset: u64) -> Function {
         let mut name = self.state.name.clone();
-        let _ = write!(name, "+{offset:#x}");
+        let start = self.extents(&[offset]).pop().flatten().map_or(offset, |function| function.start);
+        let _ = write!(name, "+{start:#x}");
         Function::new(&name, &name, None)
     }
 }

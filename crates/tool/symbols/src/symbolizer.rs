@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::extents::Extent;
 use crate::find::Finder;
-use crate::frame::Frame;
+use crate::frame::{Frame, Function};
 use crate::hint;
 use crate::module::Module;
 use crate::state::ModuleState;
@@ -80,6 +81,18 @@ impl Symbolizer {
     /// from return addresses. Answers are kept: asking again for the same offset is cheap.
     pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
         self.with(module, |module, finder| module.frames(offset, finder))
+    }
+
+    /// Returns the physical functions that code addresses of a module are in, in the order of the addresses, by the unwind
+    /// information of its file: `None` where that has nothing. Needs no names, and takes no time to speak of.
+    pub fn extents(&self, module: ModuleRef<'_>, offsets: &[u64]) -> Vec<Option<Extent>> {
+        self.with(module, |module, _| module.extents(offsets))
+    }
+
+    /// Returns the functions with names before and after a function without one. Neighbours are often of the same source
+    /// file, so they say what a function may be about.
+    pub fn neighbours(&self, module: ModuleRef<'_>, function: Extent) -> [Option<Function>; 2] {
+        self.with(module, |module, _| module.neighbours(function))
     }
 
     /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since

@@ -11,6 +11,12 @@ const STEPS_MAX: usize = 4096;
 /// Names looked at for one address.
 const ALIASES_MAX: usize = 32;
 
+/// Bytes between a function and its neighbours at most: beyond that they are most likely of other source files.
+const NEAR: u64 = 16 << 10;
+
+/// The bits of a rank that tell how a symbol is bound: 1 is weak.
+const BINDING: u8 = 3;
+
 /// What a lookup finds.
 pub(crate) struct Symbol<'a> {
     pub(crate) name: &'a [u8],
@@ -39,6 +45,12 @@ struct Entry {
     section: u32,
     /// The higher, the better among symbols at one address.
     rank: u8,
+}
+
+impl Entry {
+    fn is_weak(&self) -> bool {
+        self.rank & BINDING == 1
+    }
 }
 
 impl<'a> Symbols<'a> {
@@ -109,6 +121,18 @@ impl<'a> Symbols<'a> {
         }
         let nearest = nearest.filter(|&at| self.in_section(before[at].section, address))?;
         self.symbol(nearest, NameSource::Nearest)
+    }
+
+    /// The names of the functions closest before and after an address that is in none, in the same section. Those that
+    /// every object file may have (templates, inline functions) are left out: the linker puts them anywhere.
+    pub(crate) fn around(&self, address: u64) -> [Option<&'a [u8]>; 2] {
+        let position = self.entries.partition_point(|entry| entry.address <= address);
+        let (before, after) = self.entries.split_at(position);
+        let is_near = |entry: &&Entry| entry.address.abs_diff(address) <= NEAR;
+        let is_neighbour = |entry: &&Entry| !entry.is_weak() && self.in_section(entry.section, address);
+        let before = before.iter().rev().take_while(is_near).take(STEPS_MAX).find(is_neighbour);
+        let after = after.iter().take_while(is_near).take(STEPS_MAX).find(is_neighbour);
+        [before, after].map(|entry| self.name(entry?))
     }
 
     /// The symbol at `at`, the best one of those at its address. Of those as good as it, the one with the fewest

@@ -2,7 +2,7 @@
 
 mod support;
 
-use heapledger_symbols::{DebugInfo, NameSource};
+use heapledger_symbols::{DebugInfo, Extent, NameSource};
 use support::{Scratch, Subject, assert_chain, chain, extent, line_of};
 
 const C: &str = r#"
@@ -101,10 +101,12 @@ fn stripped() {
     }
     // A program exports nothing.
     let subject = Subject::new(scratch.path("program.stripped"));
-    let (hidden, _) = extent(&scratch.path("program"), |name| name == "hidden");
-    let frames = subject.frames(hidden + 1);
-    assert_eq!(frames[0].function.full(), format!("program.stripped+{:#x}", hidden + 1));
-    assert_eq!((frames.len(), frames[0].source), (1, NameSource::None));
+    let (hidden, size) = extent(&scratch.path("program"), |name| name == "hidden");
+    for offset in [hidden, hidden + 1, hidden + size - 1] {
+        let frames = subject.frames(offset);
+        assert_eq!(frames[0].function.full(), format!("program.stripped+{hidden:#x}"));
+        assert_eq!((frames.len(), frames[0].source), (1, NameSource::None));
+    }
     assert_eq!(subject.state().debug, DebugInfo::Missing);
 
     // A library knows what it exports, and the rest is not mistaken for it.
@@ -115,9 +117,16 @@ fn stripped() {
         let frames = subject.frames(offset);
         assert_eq!((frames[0].function.full(), frames[0].source), ("outer", NameSource::SymbolTable));
     }
-    let (hidden, _) = extent(&library, |name| name == "hidden");
+    let (hidden, size) = extent(&library, |name| name == "hidden");
     let frames = subject.frames(hidden);
     assert_eq!(frames[0].function.full(), format!("lib.stripped.so+{hidden:#x}"));
+    // Its neighbour is the one function that has a name.
+    let function = subject.symbolizer.extents(subject.module(), &[hidden + 1, 0]);
+    assert_eq!(function, [Some(Extent { start: hidden, size }), None]);
+    let [after, before] = subject.symbolizer.neighbours(subject.module(), function[0].unwrap());
+    let neighbours = if outer < hidden { [after, before] } else { [before, after] };
+    let neighbours = neighbours.map(|function| function.map(|function| function.full().to_owned()));
+    assert_eq!(neighbours, [Some("outer".to_owned()), None]);
     let state = subject.state();
     assert_eq!((state.debug, state.names.symbols, state.names.none), (DebugInfo::ExportsOnly, 2, 1));
 }
