@@ -73,6 +73,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod types;
+mod wrappers;
 
 pub use allocators::is_allocator;
 pub use amount::{Amount, Holding, Metric};
@@ -90,10 +91,10 @@ pub use lifetimes::Lifetime;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};
 pub use lives::{Lived, Lives, lives};
 pub use moment::{Moment, Selection};
-pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place, Unnamed};
 pub use naming::{EncodedNames, FoundNames, find_names};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
-pub use owners::Owner;
+pub use owners::{Declared, Owner};
 pub use pattern::{Pattern, PatternError};
 pub use profile::{Holdings, Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
@@ -105,3 +106,4 @@ pub use size_classes::{SizeClasses, size_classes};
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};
 pub use types::{Certainty, Inferred, Stamp, TypeBy, TypeGroup, TypeId, Typed, UNKNOWN_TYPE, types};
+pub use wrappers::Wrapper;

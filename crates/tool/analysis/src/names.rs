@@ -10,10 +10,10 @@ use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolize
 
 use crate::allocators::is_allocator;
 use crate::naming::{has_files, is_whole};
-use crate::owners::Roles;
-use crate::pattern::Pattern;
+use crate::owners::{Declared, Roles};
 use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
+use crate::wrappers::{Search, Wrapper};
 
 /// The functions behind the addresses of a recording. Every address is looked up once, when it is first asked for.
 #[derive(Debug)]
@@ -27,8 +27,13 @@ pub struct Names<'r, 'a> {
     places: HashMap<StackFrame, Range<usize>>,
     functions: Vec<FunctionName>,
     ids: HashMap<FunctionKey, FunctionId>,
+    /// An address in each function that has no name.
+    unnamed: HashMap<FunctionId, (ModuleId, u64)>,
     types: Types,
     roles: Roles,
+    /// For wrappers.
+    pub(crate) search: Search,
+    pub(crate) found: Vec<Wrapper>,
 }
 
 /// A function in a stack: one that was called, or one that the compiler inlined.
@@ -82,10 +87,23 @@ pub struct FunctionName {
     pub allocator: bool,
     /// Whose code it is.
     pub whose: Whose,
+    /// True if it was found to allocate for its callers.
+    pub wrapper: bool,
     /// Whether that is really a name, and not an address.
     pub known: bool,
     /// Whether it is no function, but one of the program's scopes or heaps, or a type.
     pub declared: bool,
+}
+
+/// A function that has no name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// The size of its code.
+    pub code_bytes: u64,
+    /// The function with a name that it comes after.
+    pub after: Option<String>,
+    /// The function with a name that it comes before.
+    pub before: Option<String>,
 }
 
 impl AsMut<Self> for Names<'_, '_> {
@@ -105,16 +123,19 @@ impl<'r, 'a> Names<'r, 'a> {
             places: HashMap::new(),
             functions: Vec::new(),
             ids: HashMap::new(),
+            unnamed: HashMap::new(),
             types: Types::default(),
             roles: Roles::new(recording),
+            search: Search::default(),
+            found: Vec::new(),
         }
     }
 
-    /// Takes the program's functions that match one of these for wrappers: what they allocate is for
-    /// their callers. To be called before anything is looked up.
+    /// Takes functions that match a pattern for what somebody says that they are. To be called before anything is looked
+    /// up.
     #[must_use]
-    pub fn with_wrappers(mut self, wrappers: Vec<Pattern>) -> Names<'r, 'a> {
-        self.roles.wrappers = wrappers;
+    pub fn with_declared(mut self, declared: Declared) -> Names<'r, 'a> {
+        self.roles.declared = declared;
         self
     }
 
@@ -189,6 +210,15 @@ impl<'r, 'a> Names<'r, 'a> {
         &self.functions[function.0 as usize]
     }
 
+    /// Returns what is known of a function that has no name, if its module's file tells anything.
+    pub fn unnamed(&self, function: FunctionId) -> Option<Unnamed> {
+        let (module, offset) = *self.unnamed.get(&function)?;
+        let module = self.module(module)?;
+        let extent = self.symbolizer.extents(module, &[offset]).pop().flatten()?;
+        let [after, before] = self.symbolizer.neighbours(module, extent).map(|name| Some(name?.short().to_owned()));
+        Some(Unnamed { code_bytes: extent.size, after, before })
+    }
+
     /// How well a module can be looked up.
     pub fn module_state(&self, module: ModuleId) -> Option<ModuleState> {
         Some(self.symbolizer.module_state(self.module(module)?))
@@ -207,6 +237,17 @@ impl<'r, 'a> Names<'r, 'a> {
     pub(crate) fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
         let module = self.recording.module(module)?;
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })
+    }
+
+    /// Takes a function for a wrapper. Returns false if somebody has said that it is the program's own, and no wrapper.
+    pub(crate) fn set_wrapper(&mut self, function: FunctionId) -> bool {
+        let name = &mut self.functions[function.0 as usize];
+        if self.roles.is_declared_own(name) {
+            return false;
+        }
+        name.wrapper = true;
+        name.whose = if name.whose == Whose::Own { Whose::Helper } else { Whose::Library };
+        true
     }
 
     /// The functions at a place of a stack, the innermost first.
@@ -250,6 +291,7 @@ impl<'r, 'a> Names<'r, 'a> {
                 module: ModuleId::UNKNOWN,
                 allocator: false,
                 whose: Whose::Library,
+                wrapper: false,
                 known: false,
                 declared: false,
             };
@@ -270,11 +312,16 @@ impl<'r, 'a> Names<'r, 'a> {
                 module,
                 allocator: is_allocator(short, frame.file.as_deref()),
                 whose: Whose::Library,
+                wrapper: false,
                 known: frame.source != NameSource::None,
                 declared: false,
             };
             name.whose = self.roles.whose(&name, &path, frame.file.as_deref());
+            let is_known = name.known;
             let function = self.intern(name, frame.file.clone());
+            if !is_known {
+                self.unnamed.entry(function).or_insert((module, offset));
+            }
             let location = frame.file.clone().map(|file| Location { file, line: frame.line.unwrap_or(0) });
             self.frames.push(Frame { function, location, inlined: frame.inlined });
         }
@@ -298,6 +345,7 @@ impl<'r, 'a> Names<'r, 'a> {
                 module,
                 allocator: is_allocator(function.short(), file.as_deref()),
                 whose: Whose::Library,
+                wrapper: false,
                 known: true,
                 declared: false,
             };
@@ -349,5 +397,5 @@ fn named(name: &str, declared: bool) -> FunctionName {
     let name: Arc<str> = name.into();
     let (short, full) = (name.clone(), name);
     let (allocator, whose) = (false, Whose::Library);
-    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, known: true, declared }
+    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, wrapper: false, known: true, declared }
 }

@@ -41,9 +41,34 @@ enum Role {
 pub(crate) struct Roles {
     executables: Vec<String>,
     known: HashMap<ModuleId, Role>,
-    /// Own functions that allocate for their callers, as far as somebody has said so.
-    pub(crate) wrappers: Vec<Pattern>,
+    pub(crate) declared: Declared,
 }
+
+/// Patterns of functions that somebody knows better than the rules.
+#[derive(Clone, Debug, Default)]
+pub struct Declared {
+    /// The program's own functions that match one of these allocate for their callers.
+    pub wrappers: Vec<Pattern>,
+    /// Functions that match one of these, and none of the wrappers, are the program's own, and no wrappers.
+    pub own: Vec<Pattern>,
+}
+
+/// Functions of widespread libraries that make an object for whoever calls them, and are too large for the rule that finds
+/// wrappers: numpy's arrays.
+const CONSTRUCTORS: [&str; 12] = [
+    "PyDataMem_NEW",
+    "PyDataMem_RENEW",
+    "PyDataMem_UserNEW",
+    "PyDataMem_UserNEW_ZEROED",
+    "PyDataMem_UserRENEW",
+    "PyArray_New",
+    "PyArray_NewFromDescr",
+    "PyArray_NewFromDescr_int",
+    "PyArray_NewLikeArray",
+    "PyArray_NewLikeArrayWithShape",
+    "PyArray_Empty_int",
+    "PyArray_Zeros_int",
+];
 
 impl Roles {
     pub(crate) fn new(recording: &Recording<'_>) -> Roles {
@@ -52,7 +77,7 @@ impl Roles {
             images.map(|image| String::from_utf8_lossy(&image.executable).into_owned()).collect();
         executables.sort_unstable();
         executables.dedup();
-        Roles { executables, known: HashMap::new(), wrappers: Vec::new() }
+        Roles { executables, known: HashMap::new(), declared: Declared::default() }
     }
 
     /// Classifies a function of a module with this path.
@@ -60,11 +85,21 @@ impl Roles {
         if name.allocator {
             return Whose::Library;
         }
+        let is_wrapper = |name: &FunctionName| {
+            self.declared.wrappers.iter().any(|pattern| name.matches(pattern)) || CONSTRUCTORS.contains(&&*name.short)
+        };
+        let (is_wrapper, is_own) = (is_wrapper(name), self.is_declared_own(name));
         match self.by_place(name, path, file) {
             // Code that is not the program's does not become so by allocating.
-            Whose::Own if self.wrappers.iter().any(|pattern| name.matches(pattern)) => Whose::Helper,
+            Whose::Own if is_wrapper => Whose::Helper,
+            _ if is_own && !is_wrapper => Whose::Own,
             whose => whose,
         }
+    }
+
+    /// True if somebody has said that a function is the program's own.
+    pub(crate) fn is_declared_own(&self, name: &FunctionName) -> bool {
+        self.declared.own.iter().any(|pattern| name.matches(pattern))
     }
 
     fn by_place(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
@@ -173,6 +208,7 @@ fn is_called_after(library: &str, program: &str) -> bool {
 impl Names<'_, '_> {
     /// The owner of a stack. Looks no more addresses up than that needs.
     pub fn owner(&mut self, stacks: &Stacks, stack: NodeId) -> Owner {
+        self.find_wrappers(stacks);
         let mut frames = Vec::new();
         for place in stacks.frames(stack) {
             frames.extend_from_slice(self.frames_at(place));
@@ -189,6 +225,7 @@ impl Names<'_, '_> {
 
     /// The frames of a stack from its owner on, and by what that allocates.
     pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
+        self.find_wrappers(stacks);
         let mut frames = self.frames(stacks, stack);
         let at = self.owner_at(&frames);
         let via = self.via(&frames, at);
@@ -211,10 +248,11 @@ impl Names<'_, '_> {
         self.label(if file.is_empty() { "(unknown file)" } else { &file }).function
     }
 
-    /// The function that a frame called to allocate, if its name is known.
+    /// The function that a frame called to allocate, if its name is known, or it is a wrapper.
     fn via(&self, frames: &[Frame], at: usize) -> Option<FunctionId> {
         let inside = frames[at.checked_sub(1)?].function;
-        self.function(inside).known.then_some(inside)
+        let called = self.function(inside);
+        (called.known || called.wrapper).then_some(inside)
     }
 
     /// Returns the index of a stack's owner: never beyond its end.

@@ -14,6 +14,7 @@ use crate::names::Names;
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 use crate::tally::{Needs, PeakOf, holding, tally};
+use crate::wrappers::{Evidence, Search};
 
 /// What every site of a selection holds at its moment. Equal stacks of different images are one site.
 #[derive(Debug, Default)]
@@ -182,12 +183,20 @@ impl Holdings {
         let mut filter = StackFilter::new(&selection.filter);
         let (mut sites, mut left_out) = (Sites::default(), Holding::default());
         let last = last_images(names.recording());
+        // Wrappers are looked for among all stacks, whichever are selected.
+        let is_evidence =
+            matches!(names.search, Search::NotBegun) && recorded.len() == names.recording().images().len();
+        let mut evidence = Vec::new();
         for image in recorded {
             let is_last = last.contains(&image.image);
             let peak = peaks.get(&image.image).copied().unwrap_or(PeakOf::Nobody);
             for site in &image.sites {
                 let holding = holding(site, peak, is_last);
                 let stack = merged.node(image.image, site.stack);
+                if is_evidence {
+                    let (blocks, temporaries) = (site.allocations.0, site.temporaries.0);
+                    evidence.push(Evidence { stack, blocks, temporaries });
+                }
                 if !filter.passes(names, &merged.stacks, stack) {
                     left_out += holding;
                     continue;
@@ -195,6 +204,9 @@ impl Holdings {
                 sites.add(stack, holding);
             }
             merged.forget(image.image);
+        }
+        if is_evidence && matches!(names.search, Search::NotBegun) {
+            names.search = Search::Readable(merged.stacks.number(), evidence);
         }
         Holdings { stacks: merged.stacks, sites: sites.sites, left_out, peak_time: None, damage: merged.damage }
     }

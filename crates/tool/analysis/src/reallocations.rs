@@ -6,10 +6,12 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId};
 use heapledger_ledger::Variance;
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, LiveBlock};
 
+use crate::amount::Amount;
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
 use crate::moment::Selection;
 use crate::names::Names;
+use crate::rank::{Key, Rank, RankBy, group};
 use crate::replay::{Origin, Progress};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
@@ -59,6 +61,30 @@ impl Reallocating {
         self.variance = self.variance.plus(other.variance);
         self.chain_max = self.chain_max.max(other.chain_max);
         self.size_max = self.size_max.max(other.size_max);
+    }
+}
+
+impl Reallocations {
+    /// The stacks grouped, in no particular order, with what each group reallocated. Of the stacks of a group, that one is
+    /// the largest that copied most.
+    pub fn grouped(&self, names: &mut Names<'_, '_>, by: RankBy) -> Vec<(Rank, Reallocating)> {
+        let mut groups: Vec<(Rank, Reallocating)> = Vec::new();
+        let mut places: HashMap<Key, (usize, u64)> = HashMap::new();
+        for (stack, site) in &self.sites {
+            let (key, frame) = group(names, &self.stacks, *stack, by);
+            let copied = site.bytes_copied_max.0;
+            let (at, most) = places.entry(key).or_insert((groups.len(), copied));
+            if *at == groups.len() {
+                let rank = Rank { key, amount: Amount::default(), sites: 0, largest: *stack, frame };
+                groups.push((rank, Reallocating::default()));
+            } else if copied > *most {
+                *most = copied;
+                (groups[*at].0.largest, groups[*at].0.frame) = (*stack, frame);
+            }
+            groups[*at].0.sites += 1;
+            groups[*at].1.add(site);
+        }
+        groups
     }
 }
 

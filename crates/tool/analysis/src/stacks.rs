@@ -1,6 +1,7 @@
 //! One stack tree for the whole session.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::StackId;
 use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind, Recording, StackTree, TextId};
@@ -13,6 +14,11 @@ use crate::contexts::Texts;
 pub struct NodeId(u32);
 
 impl NodeId {
+    /// The number of the node: those of a tree begin at 1, and leave none out.
+    pub(crate) fn number(self) -> usize {
+        self.0 as usize
+    }
+
     /// The empty stack: that of blocks whose stack could not be taken.
     pub const ROOT: NodeId = NodeId(0);
 }
@@ -56,12 +62,33 @@ pub struct Stacks {
     /// Node `n` is at `n - 1`; a parent's number is always lower.
     nodes: Vec<(NodeId, StackFrame)>,
     ids: HashMap<(NodeId, StackFrame), NodeId>,
+    number: StacksNumber,
+}
+
+/// A number that no other stacks of this program have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StacksNumber(u64);
+
+impl Default for StacksNumber {
+    fn default() -> StacksNumber {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        StacksNumber(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl Stacks {
     /// The frames of a stack from the innermost to the outermost.
     pub fn frames(&self, node: NodeId) -> impl Iterator<Item = StackFrame> + '_ {
         self.path(self.native(node))
+    }
+
+    /// The nodes of a stack's frames with these, from the innermost to the outermost.
+    pub(crate) fn steps(&self, node: NodeId) -> impl Iterator<Item = (NodeId, StackFrame)> + '_ {
+        let mut next = self.native(node);
+        std::iter::from_fn(move || {
+            let (parent, frame) = self.entry(next)?;
+            Some((std::mem::replace(&mut next, parent), frame))
+        })
     }
 
     /// The context of a stack.
@@ -99,6 +126,22 @@ impl Stacks {
         scopes
     }
 
+    pub(crate) fn number(&self) -> StacksNumber {
+        self.number
+    }
+
+    /// The number of nodes: the highest number of a node.
+    pub(crate) fn length(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes of frames with their parents, each parent before its children.
+    pub(crate) fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, NodeId, StackFrame)> + '_ {
+        let nodes = self.nodes.iter().enumerate();
+        let nodes = nodes.map(|(at, &(parent, frame))| (NodeId(at as u32 + 1), parent, frame));
+        nodes.filter(|(_, _, frame)| frame.kind == NodeKind::Frame)
+    }
+
     fn entry(&self, node: NodeId) -> Option<(NodeId, StackFrame)> {
         Some(self.nodes[node.0.checked_sub(1)? as usize])
     }
@@ -122,7 +165,7 @@ impl Stacks {
     }
 
     /// The stack without stamp, heap and context.
-    fn native(&self, node: NodeId) -> NodeId {
+    pub(crate) fn native(&self, node: NodeId) -> NodeId {
         self.without(self.unstamped_main(node), NodeKind::Context)
     }
 

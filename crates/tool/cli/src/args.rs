@@ -3,6 +3,7 @@
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod by;
 mod common;
 mod diff;
 mod dmd;
@@ -17,8 +18,9 @@ mod tables;
 mod types;
 mod verbs;
 
+pub(crate) use self::by::{By, Rows, SitesBy};
 pub(crate) use self::common::{Frames, Input, Named, Range, SymbolFiles, Symbols, Target, Written};
-pub(crate) use self::diff::{Diff, DiffBy};
+pub(crate) use self::diff::Diff;
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
@@ -32,9 +34,7 @@ pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
 };
-pub(crate) use self::tables::{
-    By, Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top,
-};
+pub(crate) use self::tables::{Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top};
 pub(crate) use self::types::{Blocks, Types, TypesBy};
 pub(crate) use self::verbs::command;
 
@@ -95,6 +95,30 @@ pub(crate) enum Color {
     Always,
     /// Never
     Never,
+}
+
+impl Verb {
+    /// True if the verb tells the program's own code from that of others: `heapledger.toml` may know better.
+    pub(crate) fn names_owners(&self) -> bool {
+        matches!(
+            self,
+            Verb::Record(_)
+                | Verb::Summary(_)
+                | Verb::Top(_)
+                | Verb::Types(_)
+                | Verb::Blocks(_)
+                | Verb::Tree(_)
+                | Verb::Leaks(_)
+                | Verb::Temporary(_)
+                | Verb::Reallocations(_)
+                | Verb::Callers(_)
+                | Verb::Callees(_)
+                | Verb::Sizes(_)
+                | Verb::Flame(_)
+                | Verb::Timeline(_)
+                | Verb::Diff(_)
+        )
+    }
 }
 
 /// What to do.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Amount, Difference, Metric, Moment, Profile, Rank, RankBy, TypeBy, diff, growth};
+use heapledger_analysis::{Amount, Difference, Metric, Moment, Profile, Rank, diff, growth};
 use heapledger_recording::Recording;
 use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 
-use crate::args::{Diff, DiffBy};
+use crate::args::{Diff, SitesBy};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let is_empty = profiles.iter().all(|profile| profile.whole.is_nothing());
     before.expect_match(is_empty).or_else(|nowhere| after.expect_match(is_empty).map_err(|_| nowhere))?;
 
-    let (by, depth) = arguments.by.resolve();
+    let SitesBy { rank: by, depth, .. } = arguments.by;
     let names = (&mut before.labels.names, &mut after.labels.names);
     let mut differences = diff((&profiles[0], names.0), (&profiles[1], names.1), by, metric);
     let all = differences.len();
@@ -293,7 +293,7 @@ impl Comparison<'_, '_> {
         });
         let rows = rows.collect();
         DiffJson {
-            by: arguments.by.name(),
+            by: arguments.by.name,
             before: side(&self.before, &before),
             after: side(&self.after, &after),
             growth: saturated(growth(&before, &after, self.metric)),
@@ -451,43 +451,6 @@ impl GroupJson {
             owner,
             declared,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
-        }
-    }
-}
-
-impl DiffBy {
-    /// What that is, and how much of a stack to show.
-    pub(crate) fn resolve(self) -> (RankBy, Depth) {
-        match self {
-            DiffBy::Owner => (RankBy::Owner, Depth::Function),
-            DiffBy::Line => (RankBy::Line, Depth::Function),
-            DiffBy::File => (RankBy::File, Depth::Function),
-            DiffBy::Function => (RankBy::Function, Depth::Function),
-            DiffBy::Site => (RankBy::Site, Depth::Callers),
-            DiffBy::Stack => (RankBy::Site, Depth::Stack(usize::MAX)),
-            DiffBy::Module => (RankBy::Module, Depth::Function),
-            DiffBy::Context => (RankBy::Context, Depth::Function),
-            DiffBy::Scope => (RankBy::Scope, Depth::Function),
-            DiffBy::Task => (RankBy::Task, Depth::Function),
-            DiffBy::Heap => (RankBy::Heap, Depth::Function),
-            DiffBy::Type => (RankBy::Type(TypeBy::Block), Depth::Function),
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            DiffBy::Owner => "owner",
-            DiffBy::Line => "line",
-            DiffBy::File => "file",
-            DiffBy::Function => "function",
-            DiffBy::Site => "site",
-            DiffBy::Stack => "stack",
-            DiffBy::Module => "module",
-            DiffBy::Context => "context",
-            DiffBy::Scope => "scope",
-            DiffBy::Task => "task",
-            DiffBy::Heap => "heap",
-            DiffBy::Type => "type",
         }
     }
 }

@@ -12,6 +12,8 @@ use heapledger_symbols::{Options, Symbolizer, TypeName};
 use serde::Serialize;
 
 use crate::args::{Frames, SymbolFiles, Symbols};
+use crate::config;
+use crate::format::counted;
 use crate::output::tell;
 
 /// Scopes of a deep context that are shown.
@@ -45,7 +47,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         if !directory.ends_with('/') {
             directory.push('/');
         }
-        let names = Names::new(recording, symbolizer).with_wrappers(symbols.wrapper.clone());
+        let names = Names::new(recording, symbolizer).with_declared(config::declared(&symbols.wrapper));
         Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
     }
 
@@ -72,12 +74,28 @@ impl<'r, 'a> Labels<'r, 'a> {
 
     /// Returns the place of a frame, and by what it allocates: `src/main.rs:19, via Vec::with_capacity`.
     pub(crate) fn place_via(&self, frame: &Frame, via: Option<FunctionId>) -> String {
-        let place = self.place(frame.function, frame.location.as_ref());
+        let place = match self.names.function(frame.function).known {
+            true => self.place(frame.function, frame.location.as_ref()),
+            false => self.surroundings(frame.function).unwrap_or_default(),
+        };
         match via {
             None => place,
             Some(via) if place.is_empty() => format!("via {}", self.via(via)),
             Some(via) => format!("{place}, via {}", self.via(via)),
         }
+    }
+
+    /// Says of a function without a name how much code it is, and next to which functions with names:
+    /// `181 bytes between ggc_grow and ggc_free`.
+    fn surroundings(&self, function: FunctionId) -> Option<String> {
+        let unnamed = self.names.unnamed(function)?;
+        let near = match (&unnamed.after, &unnamed.before) {
+            (Some(after), Some(before)) => format!("between {after} and {before}"),
+            (Some(after), None) => format!("after {after}"),
+            (None, Some(before)) => format!("before {before}"),
+            (None, None) => "of code".to_owned(),
+        };
+        Some(format!("{} {near}", counted(unnamed.code_bytes, "byte", "bytes")))
     }
 
     /// A function that allocates for another, in short: `Vec::with_capacity`.
@@ -216,12 +234,28 @@ pub(crate) struct OwnerJson {
     owner: FrameJson,
     /// The function that it called to allocate; `null`: the allocator itself, or something without a name.
     via: Option<LabelJson>,
+    /// Facts about an owner without a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unnamed: Option<UnnamedJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnnamedJson {
+    code_bytes: u64,
+    /// The functions with names that it is between.
+    after: Option<String>,
+    before: Option<String>,
 }
 
 impl OwnerJson {
     pub(crate) fn new(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId) -> OwnerJson {
         let owner = labels.names.owner(stacks, stack);
-        OwnerJson { owner: labels.frame(&owner.frame), via: owner.via.map(|via| labels.label(via)) }
+        let unnamed = labels.names.unnamed(owner.frame.function).map(|unnamed| UnnamedJson {
+            code_bytes: unnamed.code_bytes,
+            after: unnamed.after,
+            before: unnamed.before,
+        });
+        OwnerJson { owner: labels.frame(&owner.frame), via: owner.via.map(|via| labels.label(via)), unnamed }
     }
 }
 

@@ -8,15 +8,18 @@ use heapledger_analysis::{Amount, Metric, Moment, RankBy, Suppressions};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
-use crate::args::Leaks;
+use crate::args::{Leaks, Rows};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::shown;
 use crate::output::Output;
+use crate::parts;
 use crate::question::Question;
 use crate::ranks::{AmountJson, Depth, Listing, RankJson, TableJson};
 use crate::sampled;
 
+/// A warning about what the figures mean.
+const NOT_UNREACHABLE: &str = "Live at the end does not mean unreachable: the program may have used it until then.";
 /// Frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
 
@@ -27,11 +30,15 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
+    let (by, depth) = match arguments.by.rows() {
+        Rows::Sites(RankBy::Site, Depth::Callers) => (RankBy::Site, Depth::Stack(FRAMES_MAX)),
+        Rows::Sites(by, depth) => (by, depth),
+        Rows::Events(by) => return by_events(arguments, &mut question, by, out),
+    };
     let mut profile = question.profile()?;
     let suppressed = suppressions.apply(&mut profile, &mut question.labels.names);
-    let listing = Listing { name: "site", by: RankBy::Site, depth: Depth::Stack(FRAMES_MAX), rows: arguments.rows };
-    let failed = arguments.error_exitcode.filter(|_| profile.whole.blocks.0 > 0);
-    let status = failed.map_or_else(|| Exit::Ok.into(), ExitCode::from);
+    let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
+    let status = status(arguments, &profile.whole);
     if arguments.input.json {
         let table = listing.document(&mut question, &profile);
         out.json(&json(table, &suppressions, &suppressed))?;
@@ -40,11 +47,41 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
     if !profile.sites.is_empty() && question.selection.moment == Moment::End {
-        out.aside("Live at the end does not mean unreachable: the program may have used it until then.")?;
+        out.aside(NOT_UNREACHABLE)?;
     }
     listing.print(&mut question, &profile, out)?;
     used(&suppressions, &suppressed, out)?;
     Ok(status)
+}
+
+/// Prints the blocks live at the end by thread, process or size.
+fn by_events(
+    arguments: &Leaks,
+    question: &mut Question<'_, '_>,
+    by: heapledger_analysis::By,
+    out: &mut Output,
+) -> Result<ExitCode> {
+    if !arguments.suppressions.is_empty() {
+        let by = arguments.by.name();
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!("--suppressions are of stacks, which --by {by} does not look at"),
+        )
+        .hint("sum up by site, owner or function"));
+    }
+    let parts = parts::load(question, by)?;
+    if arguments.input.json {
+        out.json(&parts::document(question, &parts, arguments.by.name(), arguments.rows))?;
+    } else {
+        parts::print(question, &parts, arguments.rows, out)?;
+    }
+    Ok(status(arguments, &parts.whole))
+}
+
+/// Returns what the exit status says: whether leaks were shown, if it is to say so.
+fn status(arguments: &Leaks, whole: &Amount) -> ExitCode {
+    let failed = arguments.error_exitcode.filter(|_| whole.blocks.0 > 0);
+    failed.map_or_else(|| Exit::Ok.into(), ExitCode::from)
 }
 
 fn read_all(paths: &[PathBuf]) -> Result<Suppressions> {

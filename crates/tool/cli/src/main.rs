@@ -19,6 +19,7 @@ mod blocks;
 mod check;
 mod code;
 mod complete;
+mod config;
 mod control;
 mod cut;
 mod declared;
@@ -102,6 +103,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.verb.names_owners() {
+        config::load()?;
+    }
     if let Verb::Record(record) = &arguments.verb {
         return record::run(record);
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{Key, Metric, Reallocating, Reallocations as Found, reallocations};
+use heapledger_analysis::{Metric, Rank, Reallocating, Reallocations as Found, reallocations};
 use heapledger_core::Blocks;
 use heapledger_reports::Tree;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::format::{bytes, count, percent};
 use crate::label::{DeclaredJson, FrameJson, OwnerJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
-use crate::ranks::{Depth, limit, stack_row};
+use crate::ranks::{limit, module_and_frame, row, type_of};
 use crate::sampled;
 
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
@@ -22,19 +22,20 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;
-    let mut found = question.answer(|names, selection, progress| reallocations(names, selection, progress))?;
+    let found = question.answer(|names, selection, progress| reallocations(names, selection, progress))?;
     input.warn_of(&found.damage);
     question.expect_match(found.sites.is_empty())?;
-    found.sites.sort_by_key(|(stack, site)| {
-        let first = match arguments.by {
+    let mut groups = found.grouped(&mut question.labels.names, arguments.by.rank);
+    groups.sort_by_key(|(rank, site)| {
+        let first = match arguments.metric {
             ReallocationOrder::Copied => site.bytes_copied_max.0,
             ReallocationOrder::Count => site.reallocations.0,
             ReallocationOrder::Chain => site.chain_max,
         };
-        (Reverse((first, site.bytes_copied_max, site.reallocations)), *stack)
+        (Reverse((first, site.bytes_copied_max, site.reallocations)), rank.key)
     });
     if arguments.input.json {
-        return out.json(&json(&mut question, &found, arguments.rows));
+        return out.json(&json(&mut question, &found, &groups, arguments));
     }
     let whole = &found.whole;
     let of_all = |part: Blocks| percent(part.0, whole.reallocations.0);
@@ -50,14 +51,14 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     out.title(format_args!("{times} {unit} ({growing}{unknown}), {copied} copied at most"))?;
     sampled::tell(question.recording, out)?;
     question.words(out)?;
-    if found.sites.is_empty() {
+    if groups.is_empty() {
         return Ok(());
     }
-    let (shown, rest) = found.sites.split_at(found.sites.len().min(limit(arguments.rows)));
+    let (shown, rest) = groups.split_at(groups.len().min(limit(arguments.rows)));
     let mut table = Tree::new(["copied", "times", "grown", "shrunk", "chain", "largest"]);
     let mut functions = Vec::new();
     let labels = &mut question.labels;
-    for (stack, site) in shown {
+    for (rank, site) in shown {
         let (copied, times) = (site.bytes_copied_max.0, site.reallocations.0);
         let (error_copied, error_times) = site.variance.errors();
         let cells = [
@@ -68,8 +69,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
             count(site.chain_max),
             bytes(site.size_max.0),
         ];
-        table.push(0, stack_row(labels, &found.stacks, *stack, Depth::Callers).cells(cells));
-        functions.push(labels.names.owner(&found.stacks, *stack).frame.function);
+        table.push(0, row(labels, &found.stacks, rank, arguments.by.depth).cells(cells));
+        functions.push(labels.names.owner(&found.stacks, rank.largest).frame.function);
     }
     out.line("")?;
     out.tree(&table)?;
@@ -84,6 +85,7 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
 
 #[derive(Debug, Serialize)]
 struct ReallocationsJson {
+    by: &'static str,
     #[serde(flatten)]
     selection: SelectionJson,
     total: ReallocatingJson,
@@ -95,13 +97,20 @@ struct ReallocationsJson {
 struct SiteJson {
     #[serde(flatten)]
     figures: ReallocatingJson,
-    #[serde(flatten)]
-    frame: FrameJson,
-    #[serde(flatten)]
-    owner: OwnerJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
+    /// In full.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    type_name: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    frame: Option<FrameJson>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerJson>,
     #[serde(flatten)]
     declared: DeclaredJson,
-    /// Innermost first.
+    /// The number of stacks.
+    sites: usize,
+    /// The stack that copied most, innermost first.
     stack: Vec<FrameJson>,
 }
 
@@ -141,24 +150,33 @@ impl From<&Reallocating> for ReallocatingJson {
     }
 }
 
-fn json(question: &mut Question<'_, '_>, found: &Found, rows: usize) -> ReallocationsJson {
-    let shown = found.sites.iter().take(limit(rows));
-    let rows = shown.map(|(id, site)| {
-        let frame = question.labels.names.useful_frame(&found.stacks, *id);
-        let stack = question.labels.names.useful_frames(&found.stacks, *id);
+fn json(
+    question: &mut Question<'_, '_>,
+    found: &Found,
+    groups: &[(Rank, Reallocating)],
+    arguments: &Reallocations,
+) -> ReallocationsJson {
+    let labels = &mut question.labels;
+    let rows = groups.iter().take(limit(arguments.rows)).map(|(rank, site)| {
+        let stack = labels.names.useful_frames(&found.stacks, rank.largest);
+        let (module, frame) = module_and_frame(labels, rank);
         SiteJson {
             figures: site.into(),
-            frame: question.labels.frame(&frame),
-            owner: OwnerJson::new(&mut question.labels, &found.stacks, *id),
-            declared: DeclaredJson::new(&question.labels, &found.stacks, Key::Site(*id)),
-            stack: stack.iter().map(|frame| question.labels.frame(frame)).collect(),
+            module,
+            type_name: type_of(labels, rank),
+            owner: frame.is_some().then(|| OwnerJson::new(labels, &found.stacks, rank.largest)),
+            frame,
+            declared: DeclaredJson::new(labels, &found.stacks, rank.key),
+            sites: rank.sites,
+            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }
     });
     let rows = rows.collect();
     ReallocationsJson {
+        by: arguments.by.name,
         selection: SelectionJson::new(&question.selection, question.metric),
         total: (&found.whole).into(),
-        rows_all: found.sites.len(),
+        rows_all: groups.len(),
         rows,
     }
 }

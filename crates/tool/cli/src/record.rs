@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     // Nobody waits for a server at the end of a run: none is asked.
     let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
     if !arguments.quiet {
-        report::print(&outcome, &target, &symbolizer);
+        report::print(&outcome, &target, &arguments.wrapper, &symbolizer);
     }
     let length = names::add_at_end(&outcome, arguments.names, &symbolizer, arguments.quiet);
     if !arguments.quiet {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heapledger_analysis::{Metric, Moment, Profile, RankBy, Selection, rank};
+use heapledger_analysis::{Metric, Moment, Pattern, Profile, RankBy, Selection, rank};
 use heapledger_collect::{Error, Outcome};
 use heapledger_core::Bytes;
 use heapledger_recording::{Footer, Live, RunCosts};
@@ -32,8 +32,9 @@ use crate::unseen;
 /// Functions in the table.
 const ROWS: usize = 5;
 
-/// Prints all but [the file](print_file).
-pub(crate) fn print(outcome: &Outcome, target: &Target, symbolizer: &Arc<Symbolizer>) {
+/// Prints all but [the file](print_file). Functions that match one of `wrappers` allocate for
+/// their callers.
+pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], symbolizer: &Arc<Symbolizer>) {
     let has_allocations = outcome.footer.counts.allocations.0 > 0;
     let is_cut = is_cut(outcome);
     let has_table = if is_cut { rest(&outcome.output) } else { has_allocations };
@@ -59,7 +60,7 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, symbolizer: &Arc<Symboli
         }
     }
     if has_table {
-        table(&outcome.output, symbolizer);
+        table(&outcome.output, wrappers, symbolizer);
     }
     departures::tell_of(outcome, target);
     if let Some(checks) = stack_checks::told(&outcome.footer.counts.stacks) {
@@ -228,14 +229,15 @@ fn costs(costs: &RunCosts) -> Option<String> {
 
 /// The functions of the program's own that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
 /// read the recording say why.
-fn table(path: &Path, symbolizer: &Arc<Symbolizer>) {
+fn table(path: &Path, wrappers: &[Pattern], symbolizer: &Arc<Symbolizer>) {
     // The output may be a pipe or a device.
     if !path.is_file() {
         return;
     }
     let Ok(input) = Input::map(path) else { return };
     let Ok(recording) = input.recording() else { return };
-    let mut labels = Labels::with_symbolizer(&recording, &Symbols::default(), symbolizer.clone());
+    let symbols = Symbols { wrapper: wrappers.to_vec(), ..Symbols::default() };
+    let mut labels = Labels::with_symbolizer(&recording, &symbols, symbolizer.clone());
     let profile = Profile::load(&mut labels.names, &Selection::at(Moment::Peak), &mut |_, _| ());
     let Ok(profile) = profile else { return };
     let ranks = rank(&profile, &mut labels.names, RankBy::Owner, Metric::Bytes);

@@ -5,7 +5,7 @@ use heapledger_core::Bytes;
 use heapledger_reports::Row;
 use serde::Serialize;
 
-use crate::args::{DiffBy, Sizes};
+use crate::args::{SitesBy, Sizes};
 use crate::error::Result;
 use crate::format::{bytes, count};
 use crate::output::Output;
@@ -47,9 +47,9 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
 }
 
 /// Shows the histograms of the largest groups.
-fn by_group(question: &mut Question<'_, '_>, by: DiffBy, arguments: &Sizes, out: &mut Output) -> Result<()> {
+fn by_group(question: &mut Question<'_, '_>, by: SitesBy, arguments: &Sizes, out: &mut Output) -> Result<()> {
     let metric = question.metric;
-    let (sites_by, depth) = by.resolve();
+    let SitesBy { name, rank: sites_by, depth } = by;
     let found =
         question.answer(|names, selection, progress| size_classes(names, sites_by, metric, selection, progress))?;
     let profile = &found.profile;
@@ -57,7 +57,7 @@ fn by_group(question: &mut Question<'_, '_>, by: DiffBy, arguments: &Sizes, out:
     question.expect_match(profile.whole.is_nothing())?;
     let (shown, rest) = found.groups.split_at(found.groups.len().min(limit(arguments.rows)));
     if arguments.input.json {
-        let mut table = TableJson::new(by.name(), question, &profile.whole, &profile.left_out, found.groups.len());
+        let mut table = TableJson::new(name, question, &profile.whole, &profile.left_out, found.groups.len());
         table.allocated(profile.allocated);
         for (rank, classes) in shown {
             let rank_json = RankJson::new(question, profile, rank);

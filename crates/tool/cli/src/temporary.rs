@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{Lifetime, Metric, RankBy};
+use heapledger_analysis::{Lifetime, Metric};
 
-use crate::args::Temporary;
+use crate::args::{Rows, Temporary};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, duration, percent};
 use crate::output::Output;
+use crate::parts;
 use crate::question::Question;
-use crate::ranks::{Depth, Listing};
+use crate::ranks::Listing;
 use crate::sampled;
 
 pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
@@ -25,11 +26,25 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     }
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Temporaries).expect_something()?;
+    let (by, depth) = match (arguments.by.rows(), &arguments.within) {
+        (Rows::Sites(by, depth), _) => (by, depth),
+        (Rows::Events(_), Some(_)) => {
+            let what = format!("--within is of stacks, which --by {} does not look at", arguments.by.name());
+            return Err(Failure::new(Exit::Usage, what).hint("sum up by site, owner or function"));
+        }
+        (Rows::Events(by), None) => {
+            let parts = parts::load(&mut question, by)?;
+            if arguments.input.json {
+                return out.json(&parts::document(&question, &parts, arguments.by.name(), arguments.rows));
+            }
+            return parts::print(&question, &parts, arguments.rows, out);
+        }
+    };
     let profile = match &arguments.within {
         None => question.profile()?,
         Some(within) => question.profile_within(within)?,
     };
-    let listing = Listing { name: "site", by: RankBy::Site, depth: Depth::Callers, rows: arguments.rows };
+    let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
     if arguments.input.json {
         return listing.json(&mut question, &profile, out);
     }

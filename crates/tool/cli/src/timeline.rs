@@ -11,7 +11,7 @@ use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{By, Timeline};
+use crate::args::{By, Rows, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, time};
@@ -25,7 +25,6 @@ use crate::question::{Question, SelectionJson};
 use crate::ranks::{Depth, row};
 use crate::report::quoted;
 use crate::sampled::{self, ErrorsJson, RateJson, rates_json};
-use crate::top::Grouping;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -115,9 +114,9 @@ pub(crate) struct Layer {
 
 /// What the largest groups held at these times.
 fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '_>) -> Result<Vec<Layer>> {
-    let (by, depth) = match by.resolve() {
-        Grouping::Sites(by, depth) => (SharesBy::Rank(by), depth),
-        Grouping::Parts(by) => (SharesBy::Part(by), Depth::Function),
+    let (by, depth) = match by.rows() {
+        Rows::Sites(by, depth) => (SharesBy::Rank(by), depth),
+        Rows::Events(by) => (SharesBy::Part(by), Depth::Function),
     };
     // The moment of the peak of some blocks only is known from their history alone.
     let is_of_all = question.selection.filter.is_of_all_blocks();

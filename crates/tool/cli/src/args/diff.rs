@@ -1,9 +1,10 @@
 //! The verb that compares.
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use heapledger_analysis::Moment;
 
+use super::by::{self, SitesBy};
 use crate::args::{Named, Symbols, Written};
 use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
@@ -37,8 +38,8 @@ pub(crate) struct Diff {
     pub(crate) files: Vec<Named>,
 
     /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "owner")]
-    pub(crate) by: DiffBy,
+    #[arg(long, value_name = "WHAT", default_value = "owner", value_parser = by::of_sites())]
+    pub(crate) by: SitesBy,
 
     /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
@@ -80,33 +81,4 @@ pub(crate) struct Diff {
 
     #[command(flatten)]
     pub(crate) written: Written,
-}
-
-/// What `diff` and `timeline` sum up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiffBy {
-    /// The program's own function that the memory is for
-    Owner,
-    /// The source line in that function
-    Line,
-    /// The source file of that function
-    File,
-    /// The innermost function that is no allocator
-    Function,
-    /// The stack, shown by its innermost functions from its owner on
-    Site,
-    /// The stack, shown in full
-    Stack,
-    /// The executable or library of the innermost function that is no allocator
-    Module,
-    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
-    Context,
-    /// The name of the innermost of these scopes, whatever its value
-    Scope,
-    /// The innermost of these scopes that is a task, such as a request
-    Task,
-    /// The heap, of those that the program declares
-    Heap,
-    /// The type of the blocks
-    Type,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use heapledger_analysis::Pattern;
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 
@@ -132,6 +133,12 @@ pub(crate) struct Record {
     /// Load this hook library too, as `heapledger run` does; may be given several times
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
+
+    /// A function of the program that allocates for its callers, such as an xmalloc: the report names these instead
+    ///
+    /// A PATTERN is as for --function of `heapledger top`. Can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    pub(crate) wrapper: Vec<Pattern>,
 
     /// A program that runs already: it is refused, with what to do instead
     #[arg(short, long, value_name = "PID", hide = true)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Lifetime, Pattern};
 
-use crate::args::{DiffBy, Input, Symbols};
+use super::by::{self, By, SitesBy};
+use crate::args::{Input, Symbols};
 use crate::select::{Live, LiveMetric, What, Which, number, within};
 
 /// Show the totals of a recording and of each process in it
@@ -81,41 +82,6 @@ pub(crate) struct Top {
     pub(crate) symbols: Symbols,
 }
 
-/// What `top` sums up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
-    /// The program's own function that the memory is for
-    Owner,
-    /// The source line in that function
-    Line,
-    /// The source file of that function
-    File,
-    /// The innermost function that is no allocator
-    Function,
-    /// The stack, shown by its innermost functions from its owner on
-    Site,
-    /// The stack, shown in full
-    Stack,
-    /// The executable or library of the innermost function that is no allocator
-    Module,
-    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
-    Context,
-    /// The name of the innermost of these scopes, whatever its value
-    Scope,
-    /// The innermost of these scopes that is a task, such as a request
-    Task,
-    /// The heap, of those that the program declares
-    Heap,
-    /// The type of the blocks: see `heapledger types`, which also tells how sure it is
-    Type,
-    /// The thread that allocated
-    Thread,
-    /// The process that allocated
-    Process,
-    /// The exact size that was asked for
-    Size,
-}
-
 /// Show what was live at the end, by stack
 ///
 /// Live at the end is not the same as lost: much of it may be in use until the
@@ -125,6 +91,7 @@ pub(crate) enum By {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
+///     $ heapledger leaks --by owner                in which of the program's functions
 ///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
 ///     $ heapledger leaks --at 20s                  what was live then, as if the program had ended
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
@@ -147,11 +114,15 @@ pub(crate) struct Leaks {
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) error_exitcode: Option<u8>,
 
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "site")]
+    pub(crate) by: By,
+
     /// What to order by
     #[arg(long, value_name = "WHAT", default_value = "bytes")]
     pub(crate) metric: LiveMetric,
 
-    /// How many stacks to show; 0 for all
+    /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
     pub(crate) rows: usize,
 
@@ -187,7 +158,11 @@ pub(crate) struct Temporary {
     #[arg(long, value_name = "N|TIME", value_parser = within)]
     pub(crate) within: Option<Lifetime>,
 
-    /// How many sites to show; 0 for all
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "site")]
+    pub(crate) by: By,
+
+    /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
@@ -217,11 +192,15 @@ pub(crate) struct Reallocations {
     #[command(flatten)]
     pub(crate) input: Input,
 
+    /// What to sum up by
+    #[arg(long, value_name = "WHAT", default_value = "site", value_parser = by::of_sites())]
+    pub(crate) by: SitesBy,
+
     /// What to order by
     #[arg(long, value_name = "WHAT", default_value = "copied")]
-    pub(crate) by: ReallocationOrder,
+    pub(crate) metric: ReallocationOrder,
 
-    /// How many stacks to show; 0 for all
+    /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
@@ -291,8 +270,8 @@ pub(crate) struct Sizes {
     pub(crate) input: Input,
 
     /// Show the sizes of each of the largest of these by itself
-    #[arg(long, value_name = "WHAT")]
-    pub(crate) by: Option<DiffBy>,
+    #[arg(long, value_name = "WHAT", value_parser = by::of_sites())]
+    pub(crate) by: Option<SitesBy>,
 
     /// How many of them; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 5, value_parser = number, requires = "by")]

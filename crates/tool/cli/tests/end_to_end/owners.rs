@@ -108,3 +108,158 @@ fn of_rust_containers() {
         assert!(row["file"].as_str().unwrap().ends_with("growth.rs"), "{row:#}");
     }
 }
+
+/// The functions of the fixture `wrappers` that own blocks, by the rule that finds wrappers.
+const WRAPPED: [(&str, i64); 9] = [
+    ("first", 20),
+    ("second", 20),
+    ("third", 20),
+    ("fourth", 20),
+    ("sum", 40),
+    ("inside", 40),
+    ("half", 40),
+    ("large", 40),
+    ("rare", 30),
+];
+
+/// Small functions nearly all of whose calls return a block, and that many functions call, are found.
+#[test]
+fn wrappers_are_found() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("wrappers", "").recorded(&scratch);
+    let top = recording.ask("top", &["--total", "-n", "0"]);
+    for (function, blocks) in WRAPPED {
+        let (row, via) = row(&top, function);
+        assert_eq!(number(row, "blocks"), blocks, "{top:#}");
+        assert!(["", "take", "make"].contains(&via) && via.is_empty() == (blocks != 20), "{row:#}");
+    }
+    assert_eq!(number(&top, "rows_all"), WRAPPED.len() as i64, "{top:#}");
+    // Neither the question nor earlier ones change whose a block is.
+    for filter in [&["--function", "make"][..], &["--process", "wrappers"], &["--size", "40"]] {
+        let some = recording.ask("top", &[&["--total", "-n", "0"], filter].concat());
+        assert!(some["rows"].as_array().unwrap().iter().all(|row| row["owner"]["function"] != "take"), "{some:#}");
+        assert_eq!(row(&some, "first").0["owner"], row(&top, "first").0["owner"], "{some:#}");
+    }
+}
+
+/// Without names functions are told apart by unwind information, and the same ones are wrappers.
+#[test]
+fn wrappers_of_stripped_programs_are_found() {
+    let scratch = Scratch::new();
+    let stripped = scratch.path().join("wrappers");
+    let strip = std::process::Command::new("strip").arg(program("wrappers")).arg("-o").arg(&stripped).status();
+    assert!(strip.expect("strip, of binutils").success());
+    let (_, recording) = Job::new([stripped]).recorded(&scratch);
+    let top = recording.ask("top", &["--total", "-n", "0"]);
+    let rows = top["rows"].as_array().unwrap();
+    let mut blocks: Vec<i64> = rows.iter().map(|row| number(row, "blocks")).collect();
+    let mut expected = WRAPPED.map(|(_, blocks)| blocks);
+    blocks.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(blocks, expected, "{top:#}");
+    for row in rows {
+        assert!(row["function"].as_str().unwrap().starts_with("wrappers+0x"), "{row:#}");
+        let code = number(&row["unnamed"], "code_bytes");
+        assert_eq!(row["via"].is_object(), number(row, "blocks") == 20, "{row:#}");
+        assert!((10..2000).contains(&code), "{row:#}");
+    }
+}
+
+/// A recording whose recorder was killed has no totals: the stacks alone tell.
+#[test]
+fn wrappers_of_half_a_recording_are_found() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("wrappers", "").recorded(&scratch);
+    let whole = std::fs::read(&recording.path).unwrap();
+    // Without its last part it has no totals.
+    let half = scratch.write("half.hl", &whole[..whole.len() - 64]);
+    let half = Recording { path: half, ..recording };
+    let top = half.ask("top", &["--total", "-n", "0"]);
+    assert_eq!(row(&top, "first").1, "make", "{top:#}");
+}
+
+/// A project declares functions in `heapledger.toml`.
+#[test]
+fn projects_declare_functions() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("wrappers", "").recorded(&scratch);
+    let inside = scratch.path().join("repository/src");
+    std::fs::create_dir_all(&inside).unwrap();
+    let ask = |text: &str, file: &str, home: &str| {
+        let file = scratch.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let command = env!("CARGO_BIN_EXE_heapledger");
+        let mut command = std::process::Command::new(command);
+        command.args(["top", "--total", "--json", "-n", "0"]).arg(&recording.path).current_dir(&inside);
+        let outcome = command.env("XDG_CONFIG_HOME", scratch.path().join(home)).output().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        outcome
+    };
+    let functions = |outcome: &std::process::Output| {
+        assert!(outcome.status.success(), "{outcome:?}");
+        let top: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+        let rows = top["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["function"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let text = "wrappers = [\"large\"]\nown = [\"take\"]\n";
+    let usual = functions(&ask(text, "elsewhere/heapledger.toml", "none"));
+    assert!(usual.contains(&"large".to_owned()) && !usual.contains(&"take".to_owned()), "{usual:?}");
+    std::fs::create_dir(scratch.path().join("repository/.git")).unwrap();
+    for (file, home) in [
+        ("repository/src/heapledger.toml", "none"),
+        ("repository/heapledger.toml", "none"),
+        ("home/heapledger/heapledger.toml", "home"),
+    ] {
+        let found = functions(&ask(text, file, home));
+        assert!(!found.contains(&"large".to_owned()) && found.contains(&"take".to_owned()), "{file}: {found:?}");
+    }
+    assert_eq!(functions(&ask(text, "heapledger.toml", "none")), usual, "beyond the repository");
+    let outcome = ask("own = []\nwraper = []\n", "repository/heapledger.toml", "none");
+    let told = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(2), "{told}");
+    let place = "repository/heapledger.toml`: line 2: unknown field `wraper`";
+    assert!(told.contains(place) && told.contains("hint: "), "{told}");
+}
+
+/// The report after `record` knows wrappers, too.
+#[test]
+fn reports_are_by_owner() {
+    let scratch = Scratch::new();
+    let job = || Job::fixture("wrappers", "").with_report();
+    let told = |outcome: &crate::harness::Outcome| String::from_utf8_lossy(&outcome.stderr).into_owned();
+    let (outcome, _) = job().recorded(&scratch);
+    assert!(told(&outcome).contains("large") && !told(&outcome).contains("  take"), "{}", told(&outcome));
+    let (outcome, _) = job().option("--wrapper=large").recorded(&scratch);
+    assert!(told(&outcome).contains("via large") && !told(&outcome).contains("  large"), "{}", told(&outcome));
+}
+
+/// Rows are of the same things, under the same names, in every verb.
+#[test]
+fn every_verb_has_the_same_rows() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::new([program("growth").to_str().unwrap(), "20"]).recorded(&scratch);
+    let of_sites = ["owner", "line", "file", "function", "site", "stack", "module", "context", "heap", "type"];
+    let of_events = ["thread", "process", "size"];
+    let sum = |verb: &str, by: &str, figure: &str| {
+        let table = recording.ask(verb, &["--by", by, "-n", "0"]);
+        assert_eq!(table["by"], by, "{verb}: {table:#}");
+        let rows = table["rows"].as_array().unwrap();
+        assert_eq!(number(&table, "rows_all"), rows.len() as i64, "{verb} --by {by}");
+        rows.iter().map(|row| number(row, figure)).sum::<i64>()
+    };
+    for (verb, figure) in [("top", "bytes"), ("leaks", "blocks"), ("temporary", "temporary")] {
+        let whole = number(&recording.ask(verb, &[])["total"], figure);
+        for by in of_sites.into_iter().chain(of_events) {
+            assert_eq!(sum(verb, by, figure), whole, "{verb} --by {by}");
+        }
+    }
+    let whole = number(&recording.ask("reallocations", &[])["total"], "reallocations");
+    assert!(whole > 0);
+    for by in of_sites {
+        assert_eq!(sum("reallocations", by, "reallocations"), whole, "reallocations --by {by}");
+    }
+    // Several stacks of one context are one row.
+    let rows = |by| number(&recording.ask("reallocations", &["--by", by]), "rows_all");
+    assert!(rows("context") < rows("site"), "{} contexts", rows("context"));
+}

@@ -198,7 +198,7 @@ fn reallocations_and_what_they_copy() {
     assert_eq!(number(&ask("reallocations", "--function shrink")["total"], "bytes_copied_max"), 300);
     assert_eq!(number(&ask("reallocations", "--module questions --size 4096")["total"], "grown"), 1);
     assert_eq!(number(&ask("reallocations", "--module questions --during ..{2}")["total"], "reallocations"), 0);
-    let counted = ask("reallocations", "--by count -n 0");
+    let counted = ask("reallocations", "--metric count -n 0");
     assert_eq!(number(&counted["total"], "reallocations"), RECORDED.1.total("reallocations"));
 }
 

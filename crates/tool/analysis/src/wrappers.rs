@@ -1,0 +1,294 @@
+//! Wrappers found from a recording: small functions of the program's own that allocate for their callers.
+//!
+//! The rule needs no names, so that it holds for stripped programs, too. `docs/wrappers.md` has its errors on real programs.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::mem;
+
+use heapledger_dmd::Whose;
+use heapledger_recording::{ModuleId, Node, NodeKind, Recording};
+
+use crate::names::{FunctionId, Names};
+use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks, StacksNumber};
+
+/// A wrapper has callers: so many functions of the program's own at least.
+const CALLERS_MIN: usize = 4;
+/// A wrapper allocates at so many places in its code at most, such as at one call of `malloc` and one of `realloc`.
+const PLACES_MAX: usize = 2;
+/// A wrapper has so many bytes of code at most.
+const SIZE_MAX: u64 = 300;
+/// Percent of the stacks with a wrapper on them on which it is the innermost function of the program's own, at least.
+const INNERMOST_MIN: u64 = 95;
+/// Percent of a wrapper's blocks that are temporary, at most: what frees its blocks itself does not return them.
+const TEMPORARY_MAX: u64 = 90;
+/// Wrappers of wrappers are looked for so many times.
+const ROUNDS: usize = 3;
+
+/// The function of a node of which no function is known.
+const NOWHERE: u32 = u32::MAX;
+
+/// A stack that allocates, and what it ever allocated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evidence {
+    pub(crate) stack: NodeId,
+    pub(crate) blocks: u64,
+    pub(crate) temporaries: u64,
+}
+
+/// How far the search for the wrappers of a recording is.
+#[derive(Debug, Default)]
+pub(crate) enum Search {
+    /// Nobody has asked for them.
+    #[default]
+    NotBegun,
+    /// Nobody has asked for them, but all stacks of the recording have been read: those with this number.
+    Readable(StacksNumber, Vec<Evidence>),
+    /// The functions are marked.
+    Done,
+}
+
+/// A function that was found to allocate for its callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrapper {
+    /// The function.
+    pub function: FunctionId,
+    /// Bytes of its code: of the largest, if it is a template.
+    pub code_bytes: u64,
+    /// The number of stacks of which it would own the blocks.
+    pub stacks: usize,
+    /// The number of blocks that it ever allocated; 0 if the recording has no totals.
+    pub blocks: u64,
+}
+
+/// The stacks of a recording, and the physical functions on them.
+struct Code<'s> {
+    stacks: &'s Stacks,
+    sites: Vec<Evidence>,
+    /// By the numbers of nodes: indices of functions.
+    function_of: Vec<u32>,
+    functions: Vec<Physical>,
+    /// By the numbers of nodes, as far as they have been asked for: the innermost function there that owns something, and
+    /// whether it is inlined.
+    owners: Vec<Option<Option<(FunctionId, bool)>>>,
+}
+
+/// A physical function.
+struct Physical {
+    size: u64,
+    /// The number of stacks that it is on.
+    stacks: u64,
+}
+
+/// A function that may be a wrapper.
+#[derive(Default)]
+struct Candidate {
+    /// The sites of which it is the owner, with the nodes where it is on their stacks.
+    sites: Vec<(usize, NodeId)>,
+    /// Its physical functions (several, where it is a template), with the places at which each allocates.
+    bodies: HashMap<u32, HashSet<u64>>,
+    blocks: u64,
+    temporaries: u64,
+}
+
+impl Names<'_, '_> {
+    /// The wrappers that are found in the recording, in the order of their blocks.
+    pub fn wrappers(&mut self) -> Vec<Wrapper> {
+        self.find_wrappers(&Stacks::default());
+        let mut wrappers = self.found.clone();
+        wrappers.sort_by_key(|wrapper| (Reverse((wrapper.blocks, wrapper.stacks)), wrapper.function));
+        wrappers
+    }
+
+    /// Finds the wrappers, if that was not done yet. Which they are does not depend on what is asked of the recording.
+    pub(crate) fn find_wrappers(&mut self, stacks: &Stacks) {
+        match mem::replace(&mut self.search, Search::Done) {
+            Search::Done => {}
+            Search::Readable(number, sites) if number == stacks.number() => self.find_wrappers_in(stacks, sites),
+            Search::Readable(..) | Search::NotBegun => {
+                let (stacks, sites) = read(self.recording());
+                self.find_wrappers_in(&stacks, sites);
+            }
+        }
+    }
+
+    fn find_wrappers_in(&mut self, stacks: &Stacks, sites: Vec<Evidence>) {
+        let mut code = Code::new(self, stacks, sites);
+        let mut candidates: HashMap<FunctionId, Candidate> = HashMap::new();
+        let mut open: Vec<usize> = (0..code.sites.len()).collect();
+        for _ in 0..ROUNDS {
+            for site in open.drain(..) {
+                code.add_to_owner(self, site, &mut candidates);
+            }
+            let is_wrapper = |function: &FunctionId, candidate: &mut Candidate| {
+                code.allocates_always(candidate) && code.has_callers(self, *function, candidate)
+            };
+            let found: Vec<(FunctionId, Candidate)> = candidates.extract_if(is_wrapper).collect();
+            for (function, candidate) in found {
+                if self.set_wrapper(function) {
+                    let code_bytes = candidate.bodies.keys().map(|&body| code.functions[body as usize].size).max();
+                    let (stacks, blocks) = (candidate.sites.len(), candidate.blocks);
+                    self.found.push(Wrapper { function, code_bytes: code_bytes.unwrap_or_default(), stacks, blocks });
+                }
+                open.extend(candidate.sites.into_iter().map(|(site, _)| site));
+            }
+            if open.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+impl<'s> Code<'s> {
+    fn new(names: &Names<'_, '_>, stacks: &'s Stacks, sites: Vec<Evidence>) -> Code<'s> {
+        let length = stacks.length() + 1;
+        let (function_of, owners) = (vec![NOWHERE; length], vec![None; length]);
+        let mut code = Code { stacks, sites, function_of, functions: Vec::new(), owners };
+        code.find_functions(names);
+        code.count_stacks();
+        code
+    }
+
+    fn find_functions(&mut self, names: &Names<'_, '_>) {
+        let mut places: Vec<(ModuleId, u64, NodeId)> =
+            self.stacks.nodes().map(|(id, _, frame)| (frame.module, frame.offset, id)).collect();
+        places.sort_unstable();
+        for places in places.chunk_by(|a, b| a.0 == b.0) {
+            let Some(module) = names.module(places[0].0) else { continue };
+            let mut offsets: Vec<u64> = places.iter().map(|(_, offset, _)| *offset).collect();
+            offsets.dedup();
+            let extents = names.symbolizer().extents(module, &offsets);
+            let (mut at, mut latest) = (0, None);
+            for (_, offset, id) in places {
+                at += usize::from(offsets[at] != *offset);
+                let Some(extent) = extents[at] else { continue };
+                if latest.replace(extent) != Some(extent) {
+                    self.functions.push(Physical { size: extent.size, stacks: 0 });
+                }
+                self.function_of[id.number()] = self.functions.len() as u32 - 1;
+            }
+        }
+    }
+
+    /// Counts the stacks that each function is on: one that calls itself is on a stack as often as it is there.
+    fn count_stacks(&mut self) {
+        let mut stacks = vec![0_u64; self.function_of.len()];
+        for site in &self.sites {
+            stacks[self.stacks.native(site.stack).number()] = 1;
+        }
+        for (id, parent, _) in self.stacks.nodes().rev() {
+            let under = stacks[id.number()];
+            stacks[parent.number()] += under;
+            if let Some(function) = self.functions.get_mut(self.function_of[id.number()] as usize) {
+                function.stacks += under;
+            }
+        }
+    }
+
+    /// Adds a site to the function that owns it, if that is small enough for a wrapper.
+    fn add_to_owner(
+        &mut self,
+        names: &mut Names<'_, '_>,
+        site: usize,
+        candidates: &mut HashMap<FunctionId, Candidate>,
+    ) {
+        let Evidence { stack, blocks, temporaries } = self.sites[site];
+        let Some((function, node, place)) = self.owner(names, stack) else { return };
+        let body = self.function_of[node.number()];
+        if self.functions.get(body as usize).is_none_or(|body| body.size > SIZE_MAX) {
+            return;
+        }
+        let candidate = candidates.entry(function).or_default();
+        candidate.sites.push((site, node));
+        candidate.bodies.entry(body).or_default().insert(place.offset);
+        candidate.blocks += blocks;
+        candidate.temporaries += temporaries;
+    }
+
+    /// The innermost function of the program's own on a stack; if there is none, of a dependency. `None` if it is inlined:
+    /// its code is its callers' then.
+    fn owner(&mut self, names: &mut Names<'_, '_>, stack: NodeId) -> Option<(FunctionId, NodeId, StackFrame)> {
+        let mut dependency = None;
+        for (node, place) in self.stacks.steps(stack) {
+            let Some((function, is_inlined)) = self.owner_at(names, node, place) else { continue };
+            let found = (!is_inlined).then_some((function, node, place));
+            if names.function(function).whose == Whose::Own {
+                return found;
+            }
+            dependency.get_or_insert(found);
+        }
+        dependency.flatten()
+    }
+
+    /// The innermost function at a node that is the program's own or a dependency's, and whether it is inlined.
+    fn owner_at(&mut self, names: &mut Names<'_, '_>, node: NodeId, place: StackFrame) -> Option<(FunctionId, bool)> {
+        let is_owner = |names: &Names<'_, '_>, id| matches!(names.function(id).whose, Whose::Own | Whose::Dependency);
+        let known = &mut self.owners[node.number()];
+        match *known {
+            Some(None) => return None,
+            Some(Some((function, is_inlined))) if is_owner(names, function) => return Some((function, is_inlined)),
+            _ => {}
+        }
+        let frames: Vec<(FunctionId, bool)> =
+            names.frames_at(place).iter().map(|frame| (frame.function, frame.inlined)).collect();
+        let owner = frames.into_iter().find(|(function, _)| is_owner(names, *function));
+        *known = Some(owner);
+        owner
+    }
+
+    fn allocates_always(&self, candidate: &Candidate) -> bool {
+        let stacks: u64 = candidate.bodies.keys().map(|&body| self.functions[body as usize].stacks).sum();
+        let mut innermost: Vec<NodeId> =
+            candidate.sites.iter().map(|&(site, _)| self.stacks.native(self.sites[site].stack)).collect();
+        innermost.sort_unstable();
+        innermost.dedup();
+        innermost.len() as u64 * 100 >= stacks * INNERMOST_MIN
+            && candidate.bodies.values().all(|places| places.len() <= PLACES_MAX)
+            && candidate.temporaries * 100 <= candidate.blocks * TEMPORARY_MAX
+    }
+
+    /// True if enough functions call it that are the program's own, too: these are the owners if it is a wrapper.
+    fn has_callers(&mut self, names: &mut Names<'_, '_>, function: FunctionId, candidate: &Candidate) -> bool {
+        let whose = names.function(function).whose;
+        let (mut callers, mut asked) = (HashSet::new(), HashSet::new());
+        for &(_, node) in &candidate.sites {
+            let stacks = self.stacks;
+            // Sites with the same callers tell nothing new.
+            if !stacks.steps(node).nth(1).is_some_and(|(caller, _)| asked.insert(caller)) {
+                continue;
+            }
+            callers.extend(stacks.steps(node).skip(1).find_map(|(node, place)| {
+                let (caller, _) = self.owner_at(names, node, place)?;
+                (caller != function && names.function(caller).whose <= whose).then_some(caller)
+            }));
+            if callers.len() >= CALLERS_MIN {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Reads the stacks that allocate. Of a recording whose totals were not written, all that no other stack goes on from.
+fn read(recording: &Recording<'_>) -> (Stacks, Vec<Evidence>) {
+    let mut merged = MergedStacks::new(recording);
+    let mut sites = Vec::new();
+    for image in recording.images().iter().map(|image| image.image) {
+        let totals = recording.sites(image).rows;
+        for site in &totals {
+            let stack = merged.node(image, site.stack);
+            sites.push(Evidence { stack, blocks: site.allocations.0, temporaries: site.temporaries.0 });
+        }
+        if totals.is_empty() {
+            let nodes = recording.nodes(image);
+            let parents: HashSet<_> = nodes.nodes().iter().map(|node| node.parent).collect();
+            let is_leaf = |node: &&Node| node.kind == NodeKind::Frame && !parents.contains(&node.id);
+            for leaf in nodes.nodes().iter().filter(is_leaf) {
+                // Nothing is known of how long its blocks lived.
+                sites.push(Evidence { stack: merged.node(image, leaf.id), blocks: 0, temporaries: 0 });
+            }
+        }
+        merged.forget(image);
+    }
+    (merged.stacks, sites)
+}

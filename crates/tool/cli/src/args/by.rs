@@ -1,0 +1,137 @@
+//! The values of `--by`: the same words in every verb.
+
+use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use heapledger_analysis::{By as Parts, RankBy, TypeBy};
+
+use crate::ranks::Depth;
+
+/// The quantity that a row sums up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// The program's own function that the memory is for
+    Owner,
+    /// The source line in that function
+    Line,
+    /// The source file of that function
+    File,
+    /// The innermost function that is no allocator
+    Function,
+    /// The stack, shown by its innermost functions from its owner on
+    Site,
+    /// The stack, shown in full
+    Stack,
+    /// The executable or library of the innermost function that is no allocator
+    Module,
+    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    Context,
+    /// The name of the innermost of these scopes, whatever its value
+    Scope,
+    /// The innermost of these scopes that is a task, such as a request
+    Task,
+    /// The heap, of those that the program declares
+    Heap,
+    /// The type of the blocks: see `heapledger types`, which also tells how sure it is
+    Type,
+    /// The thread that allocated
+    Thread,
+    /// The process that allocated
+    Process,
+    /// The exact size that was asked for
+    Size,
+}
+
+/// The source of a table's rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows {
+    /// Stacks tell, and so much of them is shown.
+    Sites(RankBy, Depth),
+    /// Only events tell.
+    Events(Parts),
+}
+
+impl By {
+    /// Returns what answers a question for such rows.
+    pub(crate) fn rows(self) -> Rows {
+        let rank = match self {
+            By::Owner => RankBy::Owner,
+            By::Line => RankBy::Line,
+            By::File => RankBy::File,
+            By::Function => RankBy::Function,
+            By::Site => return Rows::Sites(RankBy::Site, Depth::Callers),
+            By::Stack => return Rows::Sites(RankBy::Site, Depth::Stack(usize::MAX)),
+            By::Module => RankBy::Module,
+            By::Context => RankBy::Context,
+            By::Scope => RankBy::Scope,
+            By::Task => RankBy::Task,
+            By::Heap => RankBy::Heap,
+            By::Type => RankBy::Type(TypeBy::Block),
+            By::Thread => return Rows::Events(Parts::Thread),
+            By::Process => return Rows::Events(Parts::Process),
+            By::Size => return Rows::Events(Parts::Size),
+        };
+        Rows::Sites(rank, Depth::Function)
+    }
+
+    /// Returns what stacks are grouped by, and how much of them is shown; `None` if stacks do not tell.
+    pub(crate) fn sites(self) -> Option<(RankBy, Depth)> {
+        match self.rows() {
+            Rows::Sites(by, depth) => Some((by, depth)),
+            Rows::Events(_) => None,
+        }
+    }
+
+    /// Returns its name in JSON and on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            By::Owner => "owner",
+            By::Line => "line",
+            By::File => "file",
+            By::Function => "function",
+            By::Site => "site",
+            By::Stack => "stack",
+            By::Module => "module",
+            By::Context => "context",
+            By::Scope => "scope",
+            By::Task => "task",
+            By::Heap => "heap",
+            By::Type => "type",
+            By::Thread => "thread",
+            By::Process => "process",
+            By::Size => "size",
+        }
+    }
+}
+
+/// The words that stacks answer.
+pub(crate) fn of_sites() -> impl TypedValueParser<Value = SitesBy> {
+    let words = By::value_variants().iter().filter(|by| by.sites().is_some()).filter_map(ValueEnum::to_possible_value);
+    PossibleValuesParser::new(words).try_map(|word| {
+        let by = By::from_str(&word, false)?;
+        let (rank, depth) = by.sites().ok_or_else(|| "only events tell that".to_owned())?;
+        Ok::<_, String>(SitesBy { name: by.name(), rank, depth })
+    })
+}
+
+/// The grouping of stacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SitesBy {
+    /// The word for it.
+    pub(crate) name: &'static str,
+    /// The key of a group.
+    pub(crate) rank: RankBy,
+    /// How much of a stack is shown.
+    pub(crate) depth: Depth,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for by in By::value_variants() {
+            assert_eq!(By::from_str(by.name(), false), Ok(*by));
+        }
+    }
+}
