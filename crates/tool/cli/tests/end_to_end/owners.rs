@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, number, program};
+use crate::harness::{Job, Recording, Scratch, installed, number, program};
 
 /// The row of a function, and by what that allocates.
 #[track_caller]
@@ -262,4 +262,41 @@ fn every_verb_has_the_same_rows() {
     // Several stacks of one context are one row.
     let rows = |by| number(&recording.ask("reallocations", &["--by", by]), "rows_all");
     assert!(rows("context") < rows("site"), "{} contexts", rows("context"));
+}
+
+/// Checks the first rows of programs of Debian, what they allocate by, and that functions that allocate
+/// for others have no rows.
+#[test]
+fn first_rows_of_real_programs() {
+    let scratch = Scratch::new();
+    let json: Vec<String> = (0..2000).map(|i| format!("{{\"id\": {i}, \"tags\": [\"a{i}\", \"b\"]}}")).collect();
+    let json = scratch.write("big.json", format!("[{}]", json.join(", ")).as_bytes());
+    let variables: String = (0..5000).map(|i| format!("v{i} = {i}\n")).collect();
+    let variables = scratch.write("Makefile", format!("{variables}all:\n").as_bytes());
+    let (json, variables) = (json.to_str().unwrap(), variables.to_str().unwrap());
+    let hash = "typeset -A h; for i in {1..3000}; do h[k$i]=v$i; done";
+    let arrays = "my %h; for (1..20000) { $h{\"k$_\"} = [$_, 1]; }";
+    let module = ["--port", "0", "--save", "", "--loadmodule", "/nonexistent"];
+    for (name, arguments, first, via, passed_over) in [
+        ("jq", &["length", json][..], "jv_parser_next", "", &["jv_mem_alloc", "jv_string_sized", "jv_array_sized"][..]),
+        ("zsh", &["-f", "-c", hash], "createparam", "zshcalloc", &["zalloc", "zshcalloc", "ztrdup"]),
+        ("make", &["-f", variables], "define_variable_in_set", "xcalloc", &["xmalloc", "xcalloc", "hash_init"]),
+        ("perl", &["-e", arrays], "Perl_av_make", "Perl_more_sv", &["Perl_safesysmalloc", "Perl_more_sv"]),
+        ("redis-server", &module, "aeCreateEventLoop", "zmalloc", &["zmalloc", "zcalloc", "listCreate", "dictCreate"]),
+        ("sqlite3", &[":memory:", "select 1"], "", "", &["sqlite3Malloc", "sqlite3DbMallocRaw", "sqlite3DbMallocZero"]),
+    ] {
+        let Some(program) = installed(name) else { continue };
+        let command = std::iter::once(program.to_str().unwrap()).chain(arguments.iter().copied());
+        let (_, recording) = Job::new(command).recorded(&scratch);
+        let top = recording.ask("top", &["-n", "0"]);
+        let rows = top["rows"].as_array().unwrap();
+        let functions: Vec<&str> = rows.iter().map(|row| row["function"].as_str().unwrap()).collect();
+        assert!(first.is_empty() || functions[0] == first, "{name}: {:#}", rows[0]);
+        assert!(via.is_empty() || rows[0]["via"]["function"] == via, "{name}: {:#}", rows[0]);
+        assert!(!functions.iter().any(|function| passed_over.contains(function)), "{name}: {functions:?}");
+        // A function without a name has at least a size.
+        for row in rows.iter().filter(|row| row["function"].as_str().unwrap().starts_with(&format!("{name}+0x"))) {
+            assert!(number(&row["unnamed"], "code_bytes") > 0, "{name}: {row:#}");
+        }
+    }
 }
