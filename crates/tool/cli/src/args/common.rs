@@ -142,7 +142,8 @@ pub(crate) struct Symbols {
 
     /// A function of the program that allocates for its callers, such as an xmalloc: these are the owners then
     ///
-    /// A PATTERN is as for --function. Can be given more than once.
+    /// A PATTERN is as for --function. Can be given more than once. A file heapledger.toml in the
+    /// project says it for good: wrappers = ["pool_*"].
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     pub(crate) wrapper: Vec<Pattern>,
 }
