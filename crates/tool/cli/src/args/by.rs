@@ -1,4 +1,4 @@
-//! The values of `--by`: the same words in every verb.
+//! The values of `--by`: the same words in every verb that has rows of sites.
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
