@@ -35,6 +35,7 @@ mod export;
 mod flame;
 mod foreign;
 mod format;
+mod growth;
 mod hook;
 mod import;
 mod info;
@@ -149,6 +150,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Verb::Temporary(temporary) => temporary::run(temporary, out),
         Verb::Flame(flame) => flame::run(flame, out),
         Verb::Timeline(timeline) => timeline::run(timeline, out),
+        Verb::Growth(growth) => growth::run(growth, out),
         Verb::Diff(diff) => diff::run(diff, out),
         Verb::Export(export) => export::run(export, out),
         Verb::Merge(merge) => merge::run(merge),

@@ -166,6 +166,55 @@ pub(crate) struct Export {
     pub(crate) symbols: Symbols,
 }
 
+/// Show what grows steadily: how fast, since when, and how sure that is
+///
+/// A leak raises the level to which live memory comes back, however much the work
+/// in hand takes. So the least of each 32nd part of the time is looked at, of
+/// every owner: does it rise, steadily, to the end? Nobody has to choose moments.
+///
+///     $ heapledger growth server.hl
+///     $ heapledger growth --from 1min --by type
+///     $ heapledger growth --process worker --by context
+///     $ heapledger growth --all --json | jq .rows
+///
+/// `certain` is what rises evenly, in every part of the time, and never lost more
+/// than a 25th of what it gained; `likely` is less even. What grows by a factor now
+/// and then (`in steps`) is the memory of one container, such as a vector, whose
+/// elements become more. Caches that fill up, and what is built once, grow more and
+/// more slowly: they are counted, and shown with --all. The gain has to be a
+/// thousandth of the peak at least.
+///
+/// A program that works through its input grows for as long as that takes, and is
+/// right to. A recording of some minutes under even load tells the most. It takes
+/// the events: the longer, the more were recorded.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Growth {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+
+    /// What to look at
+    #[arg(long, value_name = "WHAT", default_value = "owner", help_heading = "What to show")]
+    pub(crate) by: By,
+
+    /// Show what grows more and more slowly, too
+    #[arg(long, help_heading = "What to show")]
+    pub(crate) all: bool,
+
+    /// How many rows to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) blocks: BlockFilter,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
 /// Draw what was live over time
 ///
 /// A plot for the terminal, or a picture. Each column shows the most that was live

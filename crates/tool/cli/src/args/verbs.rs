@@ -25,6 +25,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "callees",
             "sizes",
             "timeline",
+            "growth",
             "diff",
             "info",
         ],

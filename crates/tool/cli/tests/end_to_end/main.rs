@@ -27,6 +27,7 @@ mod firefox;
 mod first_process;
 mod foreseen;
 mod full_disk;
+mod growth;
 mod harness;
 mod hazards;
 mod hooks;

@@ -1,0 +1,114 @@
+//! What grows steadily, and how fast, without anybody choosing two moments.
+
+use std::cmp::Reverse;
+
+use heapledger_core::Bytes;
+use heapledger_recording::{Damage, Time};
+
+use crate::error::Error;
+use crate::history::History;
+use crate::moment::{Moment, Selection};
+use crate::names::Names;
+use crate::replay::Progress;
+use crate::shares::{ShareGroup, Shares, SharesBy};
+use crate::sieve::each_once;
+use crate::stacks::Stacks;
+use crate::trend::{Trend, TrendKind, WINDOWS, trend};
+
+/// Moments that are looked at: several in each window of a trend.
+const TIMES: usize = 8 * WINDOWS;
+/// Groups that are looked at: those that allocated the most.
+const GROUPS_MAX: usize = 8192;
+/// What a group has to gain to be worth a line: a part of the peak, and not less than this.
+const PART_OF_PEAK: u64 = 1000;
+const GAIN_MIN: u64 = 1024;
+
+/// What grows.
+#[derive(Debug, Default)]
+pub struct Growth {
+    /// When it was looked for.
+    pub from: Time,
+    /// The end of that: if most of what was live is freed at the end, the moment before.
+    pub to: Time,
+    /// How many groups were looked at.
+    pub groups: usize,
+    /// Those that grow: steadily first, then in steps, then more and more slowly; of each the fastest first.
+    pub grown: Vec<Grown>,
+    /// The stacks of the groups.
+    pub stacks: Stacks,
+    /// Parts of the recording that could not be read, and are missing here.
+    pub damage: Vec<Damage>,
+}
+
+/// A group of blocks that becomes larger.
+#[derive(Clone, Debug)]
+pub struct Grown {
+    /// Which.
+    pub group: ShareGroup,
+    /// How it grows; windows are those of [`seconds_of_window`](Growth::seconds_of_window).
+    pub trend: Trend,
+    /// When it begins to grow.
+    pub since: Time,
+    /// What it held at the end.
+    pub live: Bytes,
+}
+
+impl Growth {
+    /// Looks for growth in a part of the time, of the selected blocks: two passes over all events. Memory: that of
+    /// [`Shares`].
+    pub fn load(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        by: SharesBy,
+        (from, to): (Option<Time>, Option<Time>),
+        progress: Progress<'_>,
+    ) -> Result<Growth, Error> {
+        let history = History::load(names, selection, progress)?;
+        let from = from.unwrap_or(history.begins).max(history.begins);
+        let to = to.unwrap_or_else(|| end(&history)).min(history.ends);
+        let mut growth = Growth { from, to, damage: history.damage, ..Growth::default() };
+        if from >= to {
+            return Ok(growth);
+        }
+        let moment = |at: u128| Time(from.0 + (u128::from(to.0 - from.0) * (at + 1) / TIMES as u128) as u64);
+        let times: Vec<Time> = (0..TIMES as u128).map(moment).collect();
+        let shares = Shares::load(names, &selection.moved(Moment::Total), by, GROUPS_MAX, &times, progress)?;
+        growth.groups = shares.groups.len();
+        growth.stacks = shares.stacks;
+        growth.damage.extend(shares.damage);
+        growth.damage = each_once(std::mem::take(&mut growth.damage));
+        let gain_min = (history.peak.live.bytes.0 / PART_OF_PEAK).max(GAIN_MIN);
+        let grown = shares.groups.into_iter().filter_map(|(group, live)| {
+            let trend = trend(&live).filter(|trend| trend.gained >= gain_min)?;
+            let since = if trend.since == 0 { from } else { moment((trend.since * TIMES / WINDOWS) as u128) };
+            Some(Grown { group, trend, since, live: Bytes(live.last().copied().unwrap_or(0)) })
+        });
+        growth.grown = grown.collect();
+        growth
+            .grown
+            .sort_by_key(|grown| (grown.trend.kind, Reverse(grown.trend.slope as u64), Reverse(grown.trend.gained)));
+        Ok(growth)
+    }
+
+    /// The seconds of the windows that trends count by.
+    pub fn seconds_of_window(&self) -> f64 {
+        (self.to.0 - self.from.0) as f64 / 1e9 / WINDOWS as f64
+    }
+
+    /// How many grow in this way.
+    pub fn count(&self, kind: TrendKind) -> usize {
+        self.grown.iter().filter(|grown| grown.trend.kind == kind).count()
+    }
+}
+
+/// The end of growth: of a program that frees most of what it has at its end, the moment when it had the most.
+fn end(history: &History) -> Time {
+    let length = history.ends.0 - history.begins.0;
+    let late = Time(history.ends.0 - length / 5);
+    let most = history.live.iter().filter(|sample| sample.time >= late).max_by_key(|sample| sample.live.bytes);
+    let at_end = history.live.last().map_or(Bytes(0), |sample| sample.live.bytes);
+    match most {
+        Some(most) if at_end.0 < most.live.bytes.0 / 2 => most.time,
+        _ => history.ends,
+    }
+}

@@ -1,0 +1,293 @@
+//! Whether something grows: a judgement of what was live at evenly spaced times.
+//!
+//! Live bytes go up and down with the work in hand; what leaks raises the level to which they come back. So the times are
+//! taken together in [`WINDOWS`] windows, and of each only the least counts, its *floor*.
+//!
+//! - *Since when*: where the line begins that fits the floors best behind a level, whatever the step between them.
+//! - *Whether*: the trend test of Mann and Kendall (H. B. Mann, Econometrica 13, 1945) on the floors behind the bend. It
+//!   goes by their order alone, so growth need not be even. A random walk often passes it, so what was gained must also be
+//!   some times the most that was ever lost again.
+//! - *How fast*: the median of the slopes between all pairs of floors, with its confidence interval (P. K. Sen, Journal of
+//!   the American Statistical Association 63, 1968).
+//! - *Caches* fill up: in the last quarter of the time they gain much less than in a quarter of it before.
+
+/// Windows that the time is divided into.
+pub(crate) const WINDOWS: usize = 32;
+/// The fewest windows of growth: of less than a quarter of the time nothing can be said.
+const WINDOWS_MIN: usize = 8;
+
+/// A fit is nearly as good as the best one if it leaves this many times as much.
+const NEARLY: f64 = 1.3;
+
+/// Standard deviations of the trend test for what is likely: once in 2,000 by chance.
+const LIKELY: f64 = 3.3;
+/// The same for what is as good as certain: once in 3 million.
+const CERTAIN: f64 = 5.0;
+/// What was gained, in multiples of the most that was lost again.
+const GAIN_LIKELY: f64 = 6.0;
+const GAIN_CERTAIN: f64 = 25.0;
+/// The gain of the last quarter of the time, as a part of what is even: what gains less is filling up.
+const LAST_QUARTER: f64 = 0.4;
+/// The part of what was gained that one window may have, or it is a step.
+const STEP: f64 = 0.3;
+/// A container that grows by a factor at a time: the factor at least, and the fewest steps that tell it from one that was
+/// made larger once.
+const FACTOR: f64 = 1.2;
+const STEPS_MIN: usize = 3;
+
+/// How something grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrendKind {
+    /// At about the same rate, to the end.
+    Steady,
+    /// By a factor now and then, as the memory of one container does whose elements become more.
+    Steps,
+    /// More and more slowly, or no more: as caches do that fill up, and what is built once.
+    Slowing,
+}
+
+/// What is known of growth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trend {
+    /// How it grows.
+    pub kind: TrendKind,
+    /// Whether that is as good as certain.
+    pub is_certain: bool,
+    /// The window with which it begins, from 0.
+    pub since: usize,
+    /// What the floors gained since then.
+    pub gained: u64,
+    /// Gain for each window: the median slope, and the bounds of its 95 % confidence interval.
+    pub slope: f64,
+    /// The lower bound.
+    pub slope_min: f64,
+    /// The upper bound.
+    pub slope_max: f64,
+    /// Standard deviations by which the order of the floors differs from chance.
+    pub deviations: f64,
+}
+
+/// The trend of what was live at evenly spaced times, at least one for each window; `None` if it does not grow.
+pub(crate) fn trend(live: &[u64]) -> Option<Trend> {
+    let floors = floors(live)?;
+    let steps = first_of_steps(&floors);
+    let since = steps.unwrap_or_else(|| bend(&floors));
+    let rising = &floors[since..];
+    let gained = rising[rising.len() - 1] - rising[0];
+    let deviations = deviations(rising);
+    let lost = most_lost(rising);
+    if gained <= 0.0 || deviations < LIKELY || gained < lost * GAIN_LIKELY {
+        return None;
+    }
+    let (slope, slope_min, slope_max) = slope(rising);
+    let (rises, largest) = rises(rising);
+    let last_quarter = last_quarter(rising);
+    let kind = match steps {
+        Some(_) => TrendKind::Steps,
+        // It was made larger once or twice.
+        None if rises <= 2 => return None,
+        None if last_quarter < LAST_QUARTER => TrendKind::Slowing,
+        None if largest > gained * STEP || rises < rising.len() / 4 => return None,
+        None => TrendKind::Steady,
+    };
+    let is_even = (0.6..1.7).contains(&last_quarter) && slope_max - slope_min < slope / 2.0;
+    let is_certain = kind == TrendKind::Steady && deviations >= CERTAIN && gained >= lost * GAIN_CERTAIN && is_even;
+    Some(Trend { kind, is_certain, since, gained: gained as u64, slope, slope_min, slope_max, deviations })
+}
+
+/// The window behind which it grows by factors alone, the last of them late: twice as large takes twice as long.
+fn first_of_steps(floors: &[f64]) -> Option<usize> {
+    let first = floors.iter().position(|&floor| floor > 0.0)?;
+    let pairs = floors[first..].windows(2).zip(first + 1..).filter(|(pair, _)| pair[0] != pair[1]);
+    let mut steps = Vec::new();
+    for (pair, at) in pairs {
+        if pair[1] < pair[0] * FACTOR {
+            return None;
+        }
+        steps.push(at);
+    }
+    let part = |at: usize| at as f64 / floors.len() as f64;
+    let is_late = matches!(steps[..], [.., before, last] if part(before) >= 0.2 && part(last) >= 0.45);
+    (steps.len() >= STEPS_MIN && is_late).then_some(first)
+}
+
+/// How often it rises, and the most by which it does at once.
+fn rises(floors: &[f64]) -> (usize, f64) {
+    let rises = floors.windows(2).map(|pair| pair[1] - pair[0]).filter(|&rise| rise > 0.0);
+    rises.fold((0, 0.0), |(count, most), rise| (count + 1, most.max(rise)))
+}
+
+/// What the last quarter of the time gains, as a part of an even gain.
+fn last_quarter(floors: &[f64]) -> f64 {
+    let last = floors.len() - 1;
+    let quarter = floors.len() / 4;
+    (floors[last] - floors[last - quarter]) / ((floors[last] - floors[0]) * quarter as f64 / last as f64)
+}
+
+/// The least of each window.
+fn floors(live: &[u64]) -> Option<Vec<f64>> {
+    let edge = |window: usize| window * live.len() / WINDOWS;
+    (0..WINDOWS).map(|window| live[edge(window)..edge(window + 1)].iter().min().map(|&least| least as f64)).collect()
+}
+
+/// Where the line begins that fits best, by least squares, behind a level: what a program builds when it starts is no growth.
+fn bend(floors: &[f64]) -> usize {
+    let error = |bend: usize| {
+        let (level, line) = floors.split_at(bend);
+        squares(level, 0.0) + squares(line, slope_of_fit(line))
+    };
+    let errors: Vec<f64> = (0..=floors.len() - WINDOWS_MIN).map(error).collect();
+    let least = errors.iter().copied().fold(f64::MAX, f64::min);
+    // The first that is nearly as good: a later one has more freedom, and fits noise.
+    errors.iter().position(|&error| error <= least * NEARLY).unwrap_or(0)
+}
+
+/// The sum of the squares that a line of this slope leaves, through the mean.
+fn squares(floors: &[f64], slope: f64) -> f64 {
+    let count = floors.len() as f64;
+    let (middle, mean) = ((count - 1.0) / 2.0, floors.iter().sum::<f64>() / count);
+    floors.iter().enumerate().map(|(at, floor)| (floor - mean - slope * (at as f64 - middle)).powi(2)).sum()
+}
+
+/// The slope of the line that leaves the least squares.
+fn slope_of_fit(floors: &[f64]) -> f64 {
+    let middle = (floors.len() as f64 - 1.0) / 2.0;
+    let from_middle = |at: usize| at as f64 - middle;
+    let spread: f64 = (0..floors.len()).map(|at| from_middle(at).powi(2)).sum();
+    floors.iter().enumerate().map(|(at, floor)| from_middle(at) * floor).sum::<f64>() / spread
+}
+
+/// The statistic of the trend test, in standard deviations, with its correction for continuity and for ties.
+fn deviations(floors: &[f64]) -> f64 {
+    let sign = |difference: f64| if difference == 0.0 { 0.0 } else { difference.signum() };
+    let pairs = pairs(floors).map(|(one, later, _)| sign(later - one));
+    let sum: f64 = pairs.sum();
+    let spread = |count: f64| count * (count - 1.0) * (2.0 * count + 5.0);
+    let mut sorted = floors.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let ties: f64 = sorted.chunk_by(|one, other| one == other).map(|equal| spread(equal.len() as f64)).sum();
+    let variance = (spread(floors.len() as f64) - ties) / 18.0;
+    if variance <= 0.0 || sum == 0.0 { 0.0 } else { (sum - sum.signum()) / variance.sqrt() }
+}
+
+/// The median of the slopes between all pairs, and the bounds of its confidence interval.
+fn slope(floors: &[f64]) -> (f64, f64, f64) {
+    let mut slopes: Vec<f64> = pairs(floors).map(|(one, later, apart)| (later - one) / apart as f64).collect();
+    slopes.sort_by(f64::total_cmp);
+    let count = floors.len() as f64;
+    let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
+    // Of a normal distribution, 95 % are within 1.96 standard deviations.
+    let half = (1.96 * deviation / 2.0) as usize;
+    let middle = slopes.len() / 2;
+    (slopes[middle], slopes[middle.saturating_sub(half)], slopes[(middle + half).min(slopes.len() - 1)])
+}
+
+/// All pairs of floors in their order, and how far apart they are.
+fn pairs(floors: &[f64]) -> impl Iterator<Item = (f64, f64, usize)> + '_ {
+    let later = move |one: usize| (one + 1..floors.len()).map(move |other| (floors[one], floors[other], other - one));
+    (0..floors.len()).flat_map(later)
+}
+
+/// The most by which a floor is below one before it.
+fn most_lost(floors: &[f64]) -> f64 {
+    let mut highest = f64::MIN;
+    let below = floors.iter().map(|&floor| {
+        highest = highest.max(floor);
+        highest - floor
+    });
+    below.fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: usize = 256;
+
+    /// Numbers from 0 to 1 that are the same each time.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        }
+    }
+
+    /// What is live at each time, which goes from 0 to 1.
+    fn series(live: impl FnMut(f64) -> f64) -> Vec<u64> {
+        (0..TIMES).map(|at| at as f64 / TIMES as f64).map(live).map(|bytes| bytes as u64).collect()
+    }
+
+    fn kind(live: &[u64]) -> Option<TrendKind> {
+        trend(live).map(|trend| trend.kind)
+    }
+
+    #[test]
+    fn a_leak_is_steady_growth() {
+        let leak = trend(&series(|time| 1e6 + 1e6 * time)).unwrap();
+        assert!(leak.kind == TrendKind::Steady && leak.is_certain && leak.since == 0, "{leak:?}");
+        assert!((leak.slope * WINDOWS as f64 - 1e6).abs() < 1e4 && leak.slope_min <= leak.slope_max, "{leak:?}");
+        // Beside work that takes ten times as much and gives it back.
+        let mut random = Random(1);
+        let noisy = trend(&series(|time| 1e6 * time + 1e7 * (random.next() * 3.0 - 1.0).max(0.0))).unwrap();
+        assert!(
+            noisy.kind == TrendKind::Steady && noisy.slope_min * 32.0 < 1e6 && noisy.slope_max * 32.0 > 1e6,
+            "{noisy:?}"
+        );
+        // Behind what is built at the start.
+        let start = trend(&series(|time| if time < 0.03 { 0.0 } else { 3e6 + 1e6 * time })).unwrap();
+        assert!(start.kind == TrendKind::Steady && start.is_certain && start.since == 1, "{start:?}");
+        // Under load every now and then.
+        let bursts =
+            trend(&series(|time| 1e6 * ((time * 10.0).floor() + (time * 10.0).fract().min(0.5) * 2.0))).unwrap();
+        assert_eq!(bursts.kind, TrendKind::Steady);
+        // From the middle on.
+        let late = trend(&series(|time| 1e6 + 1e6 * (time - 0.5).max(0.0))).unwrap();
+        assert!(late.kind == TrendKind::Steady && (14..=17).contains(&late.since), "{late:?}");
+    }
+
+    #[test]
+    fn caches_and_containers_are_told_apart() {
+        assert_eq!(kind(&series(|time| 1e6 * (1.0 - (-8.0 * time).exp()))), Some(TrendKind::Slowing));
+        assert_eq!(kind(&series(|time| 1e6 * (3.0 * time).min(1.0))), Some(TrendKind::Slowing));
+        let doubled = |time: f64| 64.0 * 2_f64.powf((time * 1000.0 + 1.0).log2().ceil());
+        assert_eq!(kind(&series(doubled)), Some(TrendKind::Steps));
+    }
+
+    #[test]
+    fn what_does_not_grow() {
+        assert_eq!(trend(&series(|_| 1e6)), None);
+        assert_eq!(trend(&series(|_| 0.0)), None);
+        assert_eq!(trend(&series(|time| 1e6 - 1e6 * time)), None);
+        // What a program builds when it starts, and what is done in rounds.
+        assert_eq!(trend(&series(|time| if time > 0.03 { 1e6 } else { 0.0 })), None);
+        assert_eq!(trend(&series(|time| if time > 0.6 { 1e6 } else { 1e5 })), None);
+        assert_eq!(trend(&series(|time| 1e6 * (time * 7.0).fract())), None);
+        assert_eq!(trend(&[5; WINDOWS - 1]), None);
+    }
+
+    /// How often chance is taken for growth.
+    #[test]
+    fn noise_is_seldom_growth() {
+        let mut random = Random(7);
+        let steady = |live: Vec<u64>| trend(&live).is_some_and(|trend| trend.kind == TrendKind::Steady);
+        let certain = |live: Vec<u64>| trend(&live).is_some_and(|trend| trend.is_certain);
+        let noise = (0..2000).filter(|_| steady(series(|_| 1e6 * random.next()))).count();
+        assert_eq!(noise, 0, "of 2,000");
+        // The length of a queue, say: each time it is longer or shorter by something.
+        let mut walks = |judge: &dyn Fn(Vec<u64>) -> bool| {
+            let walk = |random: &mut Random| {
+                let mut level = 1e7;
+                series(|_| {
+                    level += 1e5 * (random.next() - 0.5);
+                    level
+                })
+            };
+            (0..2000).filter(|_| judge(walk(&mut random))).count()
+        };
+        let (likely, certain) = (walks(&steady), walks(&certain));
+        println!("{likely} likely, {certain} certain of 2,000 random walks each");
+        assert!(likely < 100 && certain < 5, "{likely} likely, {certain} certain of 2,000 random walks each");
+    }
+}

@@ -1,0 +1,42 @@
+//! What grows, told from what does not.
+
+use serde_json::Value;
+
+use crate::harness::{Job, Scratch, exited, heapledger, number};
+
+fn row<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
+    answer["rows"].as_array().unwrap().iter().find(|row| row["name"] == name)
+}
+
+#[test]
+fn a_leak_is_told_from_all_else() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("grows", "2000").recorded(&scratch);
+    let answer = recording.ask("growth", &[]);
+    let kind = |name: &str| row(&answer, name).map_or("", |row| row["kind"].as_str().unwrap());
+    assert_eq!(kind("leak"), "steady", "{answer:#}");
+    // A cache of 500 entries is full after 4,000 requests of 20,000. Whether the doublings of an array fall into different
+    // windows is up to the machine.
+    assert!(["slowing", ""].contains(&kind("look_up")) && ["steps", ""].contains(&kind("add")), "{answer:#}");
+    for name in ["enqueue", "request", "main"] {
+        assert!(row(&answer, name).is_none(), "{name}: {answer:#}");
+    }
+    // A hundred bytes, ten times a millisecond.
+    let leak = row(&answer, "leak").unwrap();
+    let rate = |name: &str| leak[name].as_f64().unwrap();
+    assert!((500_000.0..2_000_000.0).contains(&rate("bytes_per_second")), "{leak:#}");
+    assert!(rate("bytes_per_second_least") <= rate("bytes_per_second"), "{leak:#}");
+    assert!(rate("bytes_per_second") <= rate("bytes_per_second_most"), "{leak:#}");
+    assert!((1_900_000..=2_000_000).contains(&number(leak, "bytes_live")), "{leak:#}");
+
+    let path = recording.path.to_str().unwrap();
+    let text = heapledger(["growth", path]).text();
+    assert!(text.contains("1 of ") && text.contains("leak") && !text.contains("look_up"), "{text}");
+    // The same blocks by other names, and what is left of them.
+    let by_type = recording.ask("growth", &["--by", "file"]);
+    assert_eq!(number(&by_type, "groups"), 1, "{by_type:#}");
+    let without = recording.ask("growth", &["--not-function", "leak"]);
+    assert!(row(&without, "leak").is_none(), "{without:#}");
+    // It did not grow before it began, and there is nothing after the end.
+    assert_eq!(heapledger(["growth", path, "--function", "nowhere"]).status, exited(2));
+}
