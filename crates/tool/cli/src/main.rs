@@ -64,6 +64,7 @@ mod reallocations;
 mod record;
 mod report;
 mod reports;
+mod resident;
 mod run;
 mod sampled;
 mod select;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heapledger_analysis::{Metric, Moment, Pattern, Profile, RankBy, Selection, rank};
+use heapledger_analysis::{Metric, Moment, Pattern, Profile, RankBy, Selection, rank, resident_max};
 use heapledger_collect::{Error, Outcome};
 use heapledger_core::Bytes;
 use heapledger_recording::{Footer, Live, RunCosts};
@@ -24,6 +24,7 @@ use crate::label::Labels;
 use crate::lost;
 use crate::output::{tell, warn};
 use crate::ranks::{Columns, Depth, row};
+use crate::resident;
 use crate::sampled;
 use crate::stack_checks;
 use crate::target::{Finding, Target};
@@ -51,6 +52,9 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
                 totals = format!("{totals} · {}", departures::how_many(outcome.departures_count));
             }
             tell(totals);
+            if let Some(resident) = resident(&outcome.output) {
+                tell(format_args!("heapledger: {resident}"));
+            }
         }
         if let Some(notice) = notice(&outcome.output) {
             tell(format_args!("heapledger: {notice}"));
@@ -185,6 +189,15 @@ fn totals(footer: &Footer, processes: usize) -> String {
 fn notice(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     sampled::notice(&input.recording().ok()?)
+}
+
+/// The most resident memory, beside the live heap. `None` if the recorder never looked.
+fn resident(path: &Path) -> Option<String> {
+    let input = Input::map(path).ok().filter(|_| path.is_file())?;
+    let recording = input.recording().ok()?;
+    let live_max = recording.footer()?.counts.bytes_live_max;
+    let most = resident_max(&recording, &mut Vec::new())?;
+    Some(resident::sentence(&most, live_max))
 }
 
 fn unseen_libraries(path: &Path) -> Option<String> {

@@ -24,6 +24,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::question::{Question, SelectionJson, expect_something};
 use crate::ranks::AmountJson;
+use crate::resident;
 use crate::sampled::{self, RateJson, TotalErrorsJson, rates_json};
 use crate::stack_checks::{self, StackChecksJson};
 use crate::unseen::{self, UnseenLibrary};
@@ -368,9 +369,6 @@ pub(crate) fn last_image<'r>(
 /// More processes than this are not listed.
 const PROCESSES_MAX: usize = 20;
 
-/// Resident memory that is not live is spoken of from this size on, if it is also more than what is.
-const BEYOND_MIN: u64 = 16 << 20;
-
 fn print(
     input: &Input,
     recording: &Recording<'_>,
@@ -408,13 +406,8 @@ fn print(
         }
         None => fact("peak", peak, format!("at {} in {in_blocks}", time(counts.bytes_live_max_time))),
     }
-    if let Some(MemorySample { time: at, resident, resident_anonymous: anonymous, .. }) = resident {
-        let mut note = format!("at {}, {} of it of no file", time(at), bytes(anonymous.0));
-        let beyond = anonymous.0.saturating_sub(counts.bytes_live_max.0);
-        if beyond >= BEYOND_MIN && beyond > counts.bytes_live_max.0 {
-            note.push_str(&format!(": {} more than was ever live", bytes(beyond)));
-        }
-        fact("resident, at most", bytes(resident.0), note);
+    if let Some(most) = resident {
+        fact("resident, at most", bytes(most.resident.0), resident::note(&most, counts.bytes_live_max));
     }
     let in_blocks = format!("in {}", blocks(counts.blocks_live_end, errors.live_end));
     fact("live at the end", size(counts.bytes_live_end, errors.live_end), in_blocks);
