@@ -13,6 +13,7 @@
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: of which sizes their blocks are.
 //! - [`diff`]: two profiles side by side.
+//! - [`AdviceList`]: what to do about it.
 //! - [`rewrite`]: recordings made of recordings.
 //! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a tree of calls.
 //! - [`Stacks`]: of each stack its frames, its context (the scopes that the program declared) and its heap.
@@ -32,6 +33,7 @@
 //! is live at once, and a decoded chunk of events (some MiB at most) for each process that runs at once.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod allocators;
 mod amount;
 mod breakdown;
@@ -77,6 +79,7 @@ mod trend;
 mod types;
 mod wrappers;
 
+pub use advice::{Advice, AdviceList, Finding, Grows, Reporters, Reserve, Skipped, Slop, Temporary};
 pub use allocators::is_allocator;
 pub use amount::{Amount, Holding, Metric};
 pub use breakdown::{Breakdown, By, Part, breakdown};

@@ -26,7 +26,7 @@ pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
-pub(crate) use self::pictures::{Export, Flame, Growth, Levels, Timeline, Tree};
+pub(crate) use self::pictures::{Advise, Export, Flame, Growth, Levels, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
@@ -162,6 +162,7 @@ pub(crate) enum Verb {
     Flame(Flame),
     Timeline(Timeline),
     Growth(Growth),
+    Advise(Advise),
     Diff(Diff),
     Export(Export),
     Merge(Merge),

@@ -116,7 +116,7 @@ fn time_short(time: heapledger_recording::Time) -> String {
 }
 
 /// Bytes for a length of time: the shortest in which it is a kibibyte.
-fn rate(per_second: f64) -> String {
+pub(crate) fn rate(per_second: f64) -> String {
     let units = [(1.0, "s"), (60.0, "min"), (3600.0, "h")];
     let fits = |(seconds, _): &&(f64, &str)| per_second * seconds >= 1024.0;
     let (seconds, unit) = units.iter().find(fits).unwrap_or(&units[2]);

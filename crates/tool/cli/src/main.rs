@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::output::{Output, tell};
 
+mod advise;
 mod anonymize;
 mod args;
 mod attach;
@@ -152,6 +153,7 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
         Verb::Flame(flame) => flame::run(flame, out),
         Verb::Timeline(timeline) => timeline::run(timeline, out),
         Verb::Growth(growth) => growth::run(growth, out),
+        Verb::Advise(advise) => advise::run(advise, out),
         Verb::Diff(diff) => diff::run(diff, out),
         Verb::Export(export) => export::run(export, out),
         Verb::Merge(merge) => merge::run(merge),

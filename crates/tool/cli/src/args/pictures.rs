@@ -166,6 +166,38 @@ pub(crate) struct Export {
     pub(crate) symbols: Symbols,
 }
 
+/// Say what to do about memory, why, and with which command that is seen
+///
+/// Rules look at a recording for what is worth a change: those first with the most
+/// bytes at stake. A rule says nothing where its evidence does not reach.
+///
+///     leak       what grows at a constant rate to the end of 10 s and more
+///     reserve    blocks that grow by realloc, and copy what they have each time
+///     temporary  blocks that are freed at once, over and over
+///     slop       sizes of which glibc takes much more than is used
+///     reporters  blocks that memory reporters miss, or report twice
+///
+///     $ heapledger advise server.hl
+///     $ heapledger advise --process worker --json | jq '.advice[0]'
+///
+/// It takes the events: the longer, the more were recorded.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Advise {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// How many pieces to show; 0 for all
+    #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
+    pub(crate) rows: usize,
+
+    #[command(flatten)]
+    pub(crate) blocks: BlockFilter,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}
+
 /// Show what grows steadily: how fast, since when, and how sure that is
 ///
 /// A leak raises the level to which live memory comes back, however much the work

@@ -26,6 +26,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "sizes",
             "timeline",
             "growth",
+            "advise",
             "diff",
             "info",
         ],

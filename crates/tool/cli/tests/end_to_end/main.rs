@@ -6,6 +6,7 @@
 //!
 //! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
 
+mod advise;
 mod agreement;
 mod browser;
 mod bypasses;

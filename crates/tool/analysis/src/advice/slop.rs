@@ -1,0 +1,81 @@
+//! Sizes of which glibc's allocator takes much more than the program uses.
+
+use heapledger_core::{Blocks, Bytes};
+
+use super::{Advice, AdviceList, Finding};
+use crate::breakdown::{By, Part, breakdown};
+use crate::error::Error;
+use crate::moment::{Moment, Selection};
+use crate::names::Names;
+use crate::replay::Progress;
+
+pub(super) const NAME: &str = "slop";
+
+/// What is not used of a size, in percent of what it takes.
+const SLOP_PERCENT: u64 = 20;
+/// What that is at the peak: at least this, and a part of all that was live, in percent.
+const SLOP_MIN: Bytes = Bytes(64 << 10);
+const LIVE_PERCENT: u64 = 5;
+
+/// Allocators whose sizes are others than glibc's.
+const OTHERS: [&str; 6] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "libhoard", "ld-musl"];
+
+/// Blocks of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slop {
+    /// What was asked for.
+    pub size: Bytes,
+    /// What one of them takes, with the allocator's own word.
+    pub taken: Bytes,
+    /// How many were live at the peak.
+    pub blocks: Blocks,
+}
+
+/// At stake: what was not used at the peak.
+pub(super) fn find(
+    names: &mut Names<'_, '_>,
+    selection: &Selection,
+    list: &mut AdviceList,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let is_other = |path: &[u8]| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        OTHERS.iter().any(|other| name.starts_with(other.as_bytes()))
+    };
+    if names.recording().modules().iter().any(|module| is_other(&module.path)) {
+        list.skip(NAME, "the program has an allocator of its own, whose sizes are not known");
+        return Ok(());
+    }
+    let found = breakdown(names, By::Size, &selection.moved(Moment::Peak), progress)?;
+    list.damage.extend(&found.damage);
+    let least = SLOP_MIN.0.max(found.whole.peak.bytes.0 / 100 * LIVE_PERCENT);
+    for (part, holding) in found.parts {
+        let Part::Size(size) = part else { continue };
+        let (taken, blocks) = (taken(size), holding.peak.blocks);
+        let slop = (taken.0 - size.0).saturating_mul(blocks.0);
+        if (taken.0 - size.0) * 100 < taken.0 * SLOP_PERCENT || slop < least {
+            continue;
+        }
+        let finding = Finding::Slop(Slop { size, taken, blocks });
+        list.advice.push(Advice { finding, bytes: Bytes(slop), owner: None });
+    }
+    Ok(())
+}
+
+/// What glibc takes for a block on x86-64: a word before it, and all of it a multiple of 16 bytes, 32 at least
+/// (`request2size` in its `malloc.c`).
+fn taken(size: Bytes) -> Bytes {
+    Bytes(size.0.saturating_add(8).max(32).checked_next_multiple_of(16).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_blocks_take_a_multiple_of_sixteen() {
+        for (size, expected) in [(0, 32), (1, 32), (24, 32), (25, 48), (40, 48), (41, 64), (1000, 1008)] {
+            assert_eq!(taken(Bytes(size)), Bytes(expected), "{size}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Advice: each rule is right on a program with its defect, and silent on the same program without it.
+
+use serde_json::Value;
+
+use crate::harness::{Job, Recording, Scratch, heapledger, number};
+
+/// What rules say of whom.
+fn advice(recording: &Recording) -> (Vec<(String, String)>, Value) {
+    let answer = recording.ask("advise", &[]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let advice = answer["advice"].as_array().unwrap().iter();
+    (advice.map(|advice| (text(&advice["rule"]), text(&advice["owner"]["function"]))).collect(), answer)
+}
+
+#[test]
+fn is_given_where_there_is_a_defect_and_nowhere_else() {
+    let scratch = Scratch::new();
+    let of = |defect: &str| advice(&Job::fixture("advice", defect).recorded(&scratch).1);
+    let expected = |rule: &str, owner: &str| vec![(rule.to_owned(), owner.to_owned())];
+    assert_eq!(of("none").0, []);
+    assert_eq!(of("reserve").0, expected("reserve", "reserve"));
+    let (steps, answer) = of("steps");
+    assert_eq!(steps, expected("reserve", "steps"));
+    assert_eq!(answer["advice"][0]["evidence"]["small_steps"], true, "{answer:#}");
+    let (temporary, answer) = of("temporary");
+    assert_eq!(temporary, expected("temporary", "temporary"));
+    assert_eq!(number(&answer["advice"][0], "bytes"), 10_000_000, "{answer:#}");
+    let (slop, answer) = of("slop");
+    assert_eq!(slop, expected("slop", ""));
+    // A byte takes 32.
+    assert_eq!(number(&answer["advice"][0], "bytes"), 40_000 * 31, "{answer:#}");
+    assert_eq!(answer["skipped"][0]["rule"], "leak", "{answer:#}");
+
+    // The command that a rule names shows what it says.
+    let proof = answer["advice"][0]["proof"].as_str().unwrap();
+    let shown = heapledger(proof.split(' ').skip(1)).text();
+    assert!(shown.contains("40,000") && shown.contains("slop"), "{proof}: {shown}");
+}
+
+/// Ten seconds are the least for a leak.
+#[test]
+fn a_leak_is_named() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("grows", "11000").recorded(&scratch);
+    let (advice, answer) = advice(&recording);
+    assert!(advice.contains(&("leak".to_owned(), "leak".to_owned())), "{answer:#}");
+    let leaks = advice.iter().filter(|(rule, _)| rule == "leak").count();
+    assert_eq!(leaks, 1, "{answer:#}");
+    let text = heapledger(["advise".as_ref(), recording.path.as_os_str()]).text();
+    assert!(text.contains(". leak, ") && text.contains("see: heapledger growth "), "{text}");
+}
