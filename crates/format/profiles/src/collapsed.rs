@@ -42,11 +42,20 @@ impl Lines {
             if !line.is_empty() {
                 line.push(';');
             }
-            // Semicolons separate functions, line feeds stacks.
-            line.push_str(&on_one_line(function.as_ref()).replace(';', ":"));
+            line.push_str(&Lines::name(function.as_ref()));
         }
         let sum = self.0.entry(line).or_insert(0);
         *sum = sum.saturating_add(figure);
+    }
+
+    /// A function's name as it stands in a line: semicolons separate functions there, and line feeds stacks.
+    pub fn name(function: &str) -> String {
+        on_one_line(function).replace(';', ":")
+    }
+
+    /// Each stack, `outer;…;inner`, and its figure.
+    pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(stack, figure)| (&**stack, *figure))
     }
 
     /// Whether there is none.

@@ -53,6 +53,7 @@ mod nested;
 mod new_file;
 mod output;
 mod page;
+mod palette;
 mod parts;
 mod picture;
 mod plot;

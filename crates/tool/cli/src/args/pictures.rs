@@ -75,7 +75,10 @@ pub(crate) enum Levels {
 ///
 /// Each box is a function, as wide as what it and all that it calls hold or
 /// allocate. The picture is a file that browsers show: click on a box to enlarge
-/// it, press Ctrl-F to search.
+/// it, press Ctrl-F to search. The program's own functions have warm colours,
+/// libraries cool ones, each crate, namespace or module its own. Frames of runtimes,
+/// interpreters and libraries that lead to the owner of a stack are one grey box:
+/// --frames all shows them.
 ///
 /// Without -o, the picture of NAME.hl is NAME.flame.svg, in the current directory.
 ///

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, installed, number, program};
+use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, program};
 
 /// The row of a function, and by what that allocates.
 #[track_caller]
@@ -299,4 +299,36 @@ fn first_rows_of_real_programs() {
             assert!(number(&row["unnamed"], "code_bytes") > 0, "{name}: {row:#}");
         }
     }
+}
+
+/// Pictures fold what leads to the program's own code, say how much of what they show, and know own code by its colour.
+#[test]
+fn pictures_are_of_the_programs_own_code() {
+    if installed("c++").is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("owners", "").recorded(&scratch);
+    let draw = |options: &[&str]| {
+        let words = ["flame", recording.path.to_str().unwrap(), "-o", "-"];
+        let outcome = heapledger(words.iter().chain(options));
+        assert!(outcome.status.success(), "{outcome:?}");
+        outcome.text()
+    };
+    let folded = draw(&[]);
+    assert!(folded.contains("<title>[") && !folded.contains("__libc_start_main"), "{folded}");
+    for text in ["owners: ", " live at the peak", "store::by_wrapper", "vector::reserve"] {
+        assert!(folded.contains(text), "{text}: {folded}");
+    }
+    let all = draw(&["--frames", "all"]);
+    assert!(all.contains("__libc_start_") && !all.contains("<title>["), "{all}");
+    assert!(draw(&["--total", "--metric", "blocks"]).contains("allocated in all"), "{folded}");
+    // Red, the first channel, is the strongest of the program's own.
+    let color = |name: &str| -> Vec<u8> {
+        let (_, frame) = folded.split_once(&format!("<title>{name}")).unwrap();
+        let (_, rgb) = frame.split_once("rgb(").unwrap();
+        rgb.split_once(')').unwrap().0.split(',').map(|channel| channel.parse().unwrap()).collect()
+    };
+    let (own, library) = (color("store::by_wrapper"), color("std::vector::reserve"));
+    assert!(own[0] > own[2] && library[0] < library[1].max(library[2]), "{own:?} {library:?}");
 }
