@@ -295,6 +295,13 @@ pub struct NodeCache {
     pub(crate) tables: HashMap<ImageId, Arc<NodeTable>>,
 }
 
+impl NodeCache {
+    /// Forgets the nodes of an image: nothing more is asked of it, or of those that were forked from it.
+    pub fn forget(&mut self, image: ImageId) {
+        self.tables.remove(&image);
+    }
+}
+
 /// All stacks of an image, those from before a fork included.
 #[derive(Clone, Debug, Default)]
 pub struct StackTree {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{
-    Compressor, EncodedChunk, Error as RecordingError, ModuleId, NamedFunction, NamedPlace, Names as RecordedNames,
-    NamesEncoder, NodeCache, NodeKind, Recording,
+    Compressor, EncodedChunk, Error as RecordingError, ImageId, ModuleId, NamedFunction, NamedPlace,
+    Names as RecordedNames, NamesEncoder, Node, NodeCache, NodeKind, Recording, Site,
 };
 use heapledger_symbols::{Frame, Function, ModuleRef, NameSource, Symbolizer};
 
@@ -182,46 +182,54 @@ fn spelling(function: &Function) -> &str {
 }
 
 /// All places of the stacks, each once: those first whose stacks held the most at the peak, then those that allocated the
-/// most.
+/// most. Memory: the nodes of one image, and of those that others were forked from.
 fn places(recording: &Recording<'_>) -> Vec<At> {
+    let parents: HashSet<ImageId> = recording.images().iter().filter_map(|start| start.parent_image).collect();
     let mut cache = NodeCache::default();
-    let mut sites = Vec::new();
-    for (number, start) in recording.images().iter().enumerate() {
-        let rows = recording.sites(start.image).rows.into_iter();
-        sites.extend(rows.map(|site| (site.live_at_session_peak.bytes, site.bytes_allocated, number, site.stack)));
-    }
-    sites.sort_by_key(|site| Reverse((site.0, site.1)));
-
-    let mut places = Vec::new();
-    let mut is_known = HashSet::new();
-    let trees: Vec<_> = recording.images().iter().map(|start| recording.stack_tree(start.image, &mut cache)).collect();
-    let mut seen: HashSet<(usize, StackId)> = HashSet::new();
-    let mut add = |kind: NodeKind, module: ModuleId, offset: u64| {
-        if kind == NodeKind::Frame && module != ModuleId::UNKNOWN && is_known.insert((module, offset)) {
-            places.push((module, offset));
-        }
-    };
-    for (_, _, number, stack) in sites {
-        for node in trees[number].frames(stack) {
-            if !seen.insert((number, node.id)) {
-                break;
-            }
-            add(node.kind, node.module, node.offset);
-        }
-    }
-    // Of a recording without an end, and of what was freed at once.
+    let mut weights: HashMap<At, (Bytes, Bytes)> = HashMap::new();
     for start in recording.images() {
-        recording.nodes(start.image).nodes().iter().for_each(|node| add(node.kind, node.module, node.offset));
+        let tree = recording.stack_tree(start.image, &mut cache);
+        let mut sites = recording.sites(start.image).rows;
+        sites.sort_by_key(|site| Reverse(weight(site)));
+        let mut seen: HashSet<StackId> = HashSet::new();
+        for site in &sites {
+            // What is further out has been seen with a stack that held more.
+            for node in tree.frames(site.stack).take_while(|node| seen.insert(node.id)) {
+                add(&mut weights, node, weight(site));
+            }
+        }
+        // Of a recording without sites.
+        for node in recording.nodes(start.image).nodes() {
+            add(&mut weights, node, Default::default());
+        }
+        if !parents.contains(&start.image) {
+            cache.forget(start.image);
+        }
     }
     // Those with names of another tool's need no others.
-    places.retain(|&(module, offset)| recording.module(module).is_some() && recording.place(module, offset).is_none());
-    places
+    weights
+        .retain(|&(module, offset), _| recording.module(module).is_some() && recording.place(module, offset).is_none());
+    let mut places: Vec<(At, (Bytes, Bytes))> = weights.into_iter().collect();
+    places.sort_unstable_by_key(|&(at, weight)| (Reverse(weight), at));
+    places.into_iter().map(|(at, _)| at).collect()
+}
+
+/// What a site held at the peak, and what it allocated.
+fn weight(site: &Site) -> (Bytes, Bytes) {
+    (site.live_at_session_peak.bytes, site.bytes_allocated)
+}
+
+fn add(weights: &mut HashMap<At, (Bytes, Bytes)>, node: &Node, weight: (Bytes, Bytes)) {
+    if node.kind == NodeKind::Frame && node.module != ModuleId::UNKNOWN {
+        let known = weights.entry((node.module, node.offset)).or_default();
+        *known = weight.max(*known);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heapledger_recording::{Footer, ImageId, Module, Node, NodesEncoder, Record, RecordingWriter, encode_records};
+    use heapledger_recording::{Footer, Module, NodesEncoder, Record, RecordingWriter, encode_records};
     use heapledger_symbols::Options;
 
     /// A recording whose stacks lead through this test program.

@@ -1,9 +1,11 @@
 //! Resident memory beside the live heap: the most that a recording knows of, and how much of it malloc cannot explain.
 
+use std::time::Duration;
+
 use heapledger_core::Bytes;
 use heapledger_recording::MemorySample;
 
-use crate::format::{bytes, time};
+use crate::format::{bytes, duration};
 
 /// Memory beyond the live heap is worth a remark from this size on, if it is also more than the heap itself.
 const BEYOND_MIN: u64 = 16 << 20;
@@ -12,7 +14,9 @@ const BEYOND_MIN: u64 = 16 << 20;
 /// if anonymous memory and the largest live heap differ much.
 pub(crate) fn note(most: &MemorySample, live_max: Bytes) -> String {
     let anonymous = most.resident_anonymous;
-    let mut note = format!("at {}, {} of it of no file", time(most.time), bytes(anonymous.0));
+    // The recorder looks now and then: the moment is no closer than that.
+    let time = duration(Duration::from_nanos(most.time.0));
+    let mut note = format!("at {time}, {} of it of no file", bytes(anonymous.0));
     let beyond = anonymous.0.saturating_sub(live_max.0);
     if beyond >= BEYOND_MIN && beyond > live_max.0 {
         note.push_str(&format!(": {} more than was ever live", bytes(beyond)));
