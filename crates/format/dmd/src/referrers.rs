@@ -46,10 +46,8 @@ pub struct Link {
     pub block: usize,
     /// The link that it points to; the first has itself.
     pub to: usize,
-    /// How many bytes into it the address is, that of the first of its pointers there.
-    pub at: u64,
-    /// How many pointers it has there.
-    pub pointers: usize,
+    /// The offsets in bytes of all its pointers there, in ascending order; none for the first link.
+    pub offsets: Vec<u64>,
     /// How many pointers the block has to it in all of the heap, without its own: 0 for one that is held from outside of the
     /// heap, by a stack, a static or a register, or by nobody.
     pub referrers: usize,
@@ -119,13 +117,13 @@ impl<'log> Referrers<'log> {
     pub fn chains(&self, address: u64, links_max: usize) -> Option<Chains> {
         let target = self.block_around(address)?;
         let mut place = vec![u32::MAX; self.log.scanned.blocks.len()];
-        let first = Link { block: target, to: 0, at: 0, pointers: 0, referrers: 0, elsewhere: 0, depth: 0 };
+        let first = Link { block: target, to: 0, offsets: Vec::new(), referrers: 0, elsewhere: 0, depth: 0 };
         let mut chains =
             Chains { offset: address - self.log.scanned.blocks[target].address, links: vec![first], is_cut: false };
         place[target] = 0;
         let mut waiting = VecDeque::from([0_usize]);
         while let Some(to) = waiting.pop_front() {
-            let Link { block, depth, .. } = chains.links[to];
+            let (block, depth) = (chains.links[to].block, chains.links[to].depth);
             let pointers = &self.pointers[self.first[block]..self.first[block + 1]];
             // Pointers from one block are neighbours: blocks were looked at one after the other.
             for same in pointers.chunk_by(|a, b| a.from == b.from) {
@@ -141,17 +139,9 @@ impl<'log> Referrers<'log> {
                 } else {
                     place[from] = chains.links.len() as u32;
                     waiting.push_back(chains.links.len());
-                    let at = u64::from(same[0].word) * 8;
-                    let pointers = same.len();
-                    chains.links.push(Link {
-                        block: from,
-                        to,
-                        at,
-                        pointers,
-                        referrers: 0,
-                        elsewhere: 0,
-                        depth: depth + 1,
-                    });
+                    let offsets = same.iter().map(|pointer| u64::from(pointer.word) * 8).collect();
+                    let depth = depth + 1;
+                    chains.links.push(Link { block: from, to, offsets, referrers: 0, elsewhere: 0, depth });
                 }
             }
         }
@@ -205,16 +195,16 @@ mod tests {
             .iter()
             .map(|link| {
                 let address = log.scanned.blocks[link.block].address;
-                (address, link.to, link.at, link.pointers, link.elsewhere, link.depth, link.is_root())
+                (address, link.to, &link.offsets[..], link.elsewhere, link.depth, link.is_root())
             })
             .collect();
         assert_eq!(
             found,
             [
-                (0x100, 0, 0, 0, 0, 0, false),
-                (0x200, 0, 8, 1, 1, 1, false),
-                (0x400, 0, 0, 2, 0, 1, true),
-                (0x300, 1, 8, 1, 0, 2, true),
+                (0x100, 0, &[][..], 0, 0, false),
+                (0x200, 0, &[8], 1, 1, false),
+                (0x400, 0, &[0, 16], 0, 1, true),
+                (0x300, 1, &[8], 0, 2, true),
             ]
         );
         assert_eq!(Referrers::of(&log).chains(0x118, 100), None, "it is behind the block");

@@ -57,8 +57,11 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         let [log] = logs.as_slice() else {
             return Err(Failure::new(Exit::Usage, "who points to a block is asked of one log"));
         };
-        let text = referrers::show(&arguments.sources[0], log, address, &options(arguments))?;
-        return write(target, out, |file| file.write_all(text.as_bytes()));
+        let (chains, options) = (referrers::find(&arguments.sources[0], log, address)?, options(arguments));
+        return write(target, out, |file| match arguments.beyond.json {
+            true => writeln!(file, "{:#}", referrers::to_json(log, &chains, address, &options)),
+            false => file.write_all(referrers::text(log, &chains, address, &options).as_bytes()),
+        });
     }
     let plan = logs.last().filter(|_| arguments.beyond.advice);
     let plan = plan.map(|log| Plan::of_log(log, options(arguments).estimate));

@@ -170,7 +170,7 @@ pub(crate) struct DmdBeyond {
     pub(crate) estimate: bool,
 
     /// In a log with contents: show the chains of blocks that lead to the one at this address
-    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "json", "details", "defects", "advice"])]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "details", "defects", "advice"])]
     pub(crate) who_points_to: Option<u64>,
 
     /// Save the log: with clamped contents, if they are

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use heapledger_dmd::{Chains, Link, Log, Mode, Options, Referrers, is_alloc_fn};
 use heapledger_reports::escape;
+use serde_json::{Value, json};
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -12,23 +13,65 @@ use crate::format::{count, counted};
 /// How many blocks are shown.
 const LINKS_MAX: usize = 1000;
 
-/// The chains as text.
-pub(super) fn show(source: &str, log: &Log, address: u64, options: &Options) -> Result<String> {
+/// Returns the chains to the block around an address of a log with contents.
+pub(super) fn find(source: &str, log: &Log, address: u64) -> Result<Chains> {
     if log.mode != Mode::Scan {
         let what = format!("`{source}` does not say what is in its blocks: it is of mode `{}`", log.mode.name());
         return Err(Failure::new(Exit::Unreadable, what).hint("logs with contents are those of mode `scan`"));
     }
-    let Some(chains) = Referrers::of(log).chains(address, LINKS_MAX) else {
-        return Err(Failure::new(Exit::Usage, format!("no live block of `{source}` is at 0x{address:x}"))
-            .hint("`heapledger dmd` prints the addresses of blocks"));
-    };
-    let mut text = Text { log, chains: &chains, options, above: above(&chains), out: String::new() };
+    Referrers::of(log).chains(address, LINKS_MAX).ok_or_else(|| {
+        Failure::new(Exit::Usage, format!("no live block of `{source}` is at 0x{address:x}"))
+            .hint("`heapledger dmd` prints the addresses of blocks")
+    })
+}
+
+/// Returns the chains as text.
+pub(super) fn text(log: &Log, chains: &Chains, address: u64, options: &Options) -> String {
+    let mut text = Text { log, chains, options, above: above(chains), out: String::new() };
     text.target(address);
     for link in text.above[0].clone() {
         text.branch(link);
     }
     text.summary();
-    Ok(text.out)
+    text.out
+}
+
+/// Returns the chains as JSON: the blocks in the order of their distance, each with the index of the one it points to.
+pub(super) fn to_json(log: &Log, chains: &Chains, address: u64, options: &Options) -> Value {
+    let link = |(at, link): (usize, &Link)| {
+        let block = &log.scanned.blocks[link.block];
+        json!({
+            "address": format!("0x{:x}", block.address),
+            "requested": block.requested,
+            "type": type_name(log, link),
+            "points_to": (at > 0).then_some(link.to),
+            "offsets": link.offsets,
+            "depth": link.depth,
+            "is_root": link.is_root(),
+            "pointers_to_it": link.referrers,
+            "others_point_to_it": link.elsewhere,
+            "allocated_at": stack(log, link, options),
+        })
+    };
+    json!({
+        "address": format!("0x{address:x}"),
+        "offset": chains.offset,
+        "is_cut": chains.is_cut,
+        "blocks": chains.links.iter().enumerate().map(link).collect::<Vec<_>>(),
+    })
+}
+
+fn type_name<'log>(log: &'log Log, link: &Link) -> Option<&'log str> {
+    let block = &log.scanned.blocks[link.block];
+    log.groups[block.group as usize].type_name.map(|name| log.name(name))
+}
+
+/// Returns the frames that allocated a block, without functions that allocate.
+fn stack<'log>(log: &'log Log, link: &Link, options: &Options) -> Vec<&'log str> {
+    let block = &log.scanned.blocks[link.block];
+    let Some(trace) = log.groups[block.group as usize].alloc else { return Vec::new() };
+    let frames = log.trace(trace).iter().map(|frame| log.frame(*frame));
+    frames.skip_while(|frame| is_alloc_fn(frame)).take(options.max_frames).collect()
 }
 
 /// The links that point to each one, the one first with the shortest chain from a root.
@@ -66,8 +109,8 @@ impl Text<'_> {
         };
         let block = self.block(target);
         let _ = writeln!(self.out, "{block}{offset}");
-        for (at, frame) in self.stack(target).iter().enumerate() {
-            let _ = writeln!(self.out, "    #{:02}: {frame}", at + 1);
+        for (at, frame) in stack(self.log, target, self.options).into_iter().enumerate() {
+            let _ = writeln!(self.out, "    #{:02}: {}", at + 1, escape(frame));
         }
         self.out.push('\n');
     }
@@ -75,11 +118,10 @@ impl Text<'_> {
     fn branch(&mut self, at: usize) {
         let chains = self.chains;
         let link = &chains.links[at];
-        let more = match link.pointers {
-            ..=1 => String::new(),
-            pointers => format!(" and {} more", count(pointers as u64 - 1)),
-        };
-        let frame = self.stack(link).into_iter().next().map_or(String::new(), |frame| format!(": {frame}"));
+        let offsets: Vec<String> = link.offsets.iter().map(u64::to_string).collect();
+        let bytes = if offsets.len() == 1 { "byte" } else { "bytes" };
+        let frame =
+            stack(self.log, link, self.options).first().map_or(String::new(), |frame| format!(": {}", escape(frame)));
         let note = match (link.is_root(), link.elsewhere) {
             (true, _) => " [root]".to_owned(),
             (false, 0) => String::new(),
@@ -87,8 +129,8 @@ impl Text<'_> {
                 format!(" [{} elsewhere in this tree]", counted(elsewhere as u64, "other is", "others are"))
             }
         };
-        let (indent, block, offset) = ("  ".repeat(link.depth - 1), self.block(link), link.at);
-        let _ = writeln!(self.out, "{indent}<- {block} at byte {offset}{more}{frame}{note}");
+        let (indent, block, offsets) = ("  ".repeat(link.depth - 1), self.block(link), offsets.join(", "));
+        let _ = writeln!(self.out, "{indent}<- {block} at {bytes} {offsets}{frame}{note}");
         for above in self.above[at].clone() {
             self.branch(above);
         }
@@ -114,18 +156,8 @@ impl Text<'_> {
 
     fn block(&self, link: &Link) -> String {
         let block = &self.log.scanned.blocks[link.block];
-        let type_name = self.log.groups[block.group as usize].type_name.map(|name| escape(self.log.name(name)));
-        let type_name = type_name.map_or(String::new(), |name| format!(", {name}"));
+        let type_name = type_name(self.log, link).map_or(String::new(), |name| format!(", {}", escape(name)));
         format!("0x{:x} ({}{type_name})", block.address, counted(block.requested, "byte", "bytes"))
-    }
-
-    /// Where it was allocated, without functions that allocate.
-    fn stack(&self, link: &Link) -> Vec<String> {
-        let block = &self.log.scanned.blocks[link.block];
-        let Some(trace) = self.log.groups[block.group as usize].alloc else { return Vec::new() };
-        let frames = self.log.trace(trace).iter().map(|frame| self.log.frame(*frame));
-        let frames = frames.skip_while(|frame| is_alloc_fn(frame)).take(self.options.max_frames);
-        frames.map(|frame| escape(frame).into_owned()).collect()
     }
 }
 
@@ -162,18 +194,40 @@ mod tests {
             builder.add_scanned(&block, address, words);
         }
         let log = builder.finish();
-        let text = show("scan.json", &log, 0x1004, &Options::default()).unwrap();
+        let options = Options::default();
+        let shown = |address| find("scan.json", &log, address).map(|chains| text(&log, &chains, address, &options));
+        let text_shown = shown(0x1004).unwrap();
         assert_eq!(
-            text,
+            text_shown,
             "0x1000 (16 bytes, Node), 0x1004 is 4 bytes into it\n    #01: make0 (a.c:0)\n\n\
              <- 0x3000 (16 bytes) at byte 8: make2 (a.c:2) [root]\n\
-             <- 0x4000 (24 bytes) at byte 0 and 2 more: make3 (a.c:3) [root]\n\
+             <- 0x4000 (24 bytes) at bytes 0, 8, 16: make3 (a.c:3) [root]\n\
              <- 0x2000 (16 bytes) at byte 8: make1 (a.c:1) [1 other is elsewhere in this tree]\n  \
              <- 0x5000 (8 bytes) at byte 0: make4 (a.c:4) [root]\n\n\
              4 blocks lead to it, from 3 roots: no other block points to a root.\n"
         );
-        let text = show("scan.json", &log, 0x4000, &Options::default()).unwrap();
-        assert!(text.ends_with("No other block points to it.\n"), "{text}");
-        assert!(show("scan.json", &log, 0x1010, &Options::default()).is_err());
+        assert!(shown(0x4000).unwrap().ends_with("No other block points to it.\n"));
+        assert!(shown(0x1010).is_err());
+
+        let json = to_json(&log, &find("scan.json", &log, 0x1004).unwrap(), 0x1004, &options);
+        assert_eq!((&json["address"], &json["offset"], &json["is_cut"]), (&"0x1004".into(), &4.into(), &false.into()));
+        let blocks = json["blocks"].as_array().unwrap();
+        let links: Vec<String> = blocks
+            .iter()
+            .map(|block| {
+                format!("{} {} {} {}", block["address"], block["points_to"], block["offsets"], block["is_root"])
+            })
+            .collect();
+        assert_eq!(
+            links,
+            [
+                r#""0x1000" null [] false"#,
+                r#""0x2000" 0 [8] false"#,
+                r#""0x3000" 0 [8] true"#,
+                r#""0x4000" 0 [0,8,16] true"#,
+                r#""0x5000" 1 [0] true"#,
+            ]
+        );
+        assert_eq!((&blocks[0]["type"], &blocks[0]["allocated_at"][0]), (&"Node".into(), &"make0 (a.c:0)".into()));
     }
 }
