@@ -16,13 +16,16 @@ pub use whose::{Code, Whose};
 use crate::analysis::{Analysis, KindName, Record, Reported, Stack};
 use crate::hash::Map;
 
-/// Advice on some blocks. As text, it is a sentence without its full stop.
+/// Advice on some blocks. As text, it is a sentence without its full stop. It begins with a verb, never with a name: a
+/// sentence begins with a capital, and names are not to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Nobody reports them, nor anything that is allocated near them: a reporter is missing.
     Register {
         /// Whose they are.
         owner: Owner,
+        /// True if any blocks of the log are reported. Otherwise its reporters may not have been asked.
+        is_asked: bool,
     },
     /// Nobody reports them, but others that are allocated near them: its reporter leaves them out.
     Extend {
@@ -98,6 +101,8 @@ pub struct Adviser {
     frames: Map<Arc<str>, (Whose, Owner)>,
     /// Bytes of those who are reported once, by what they are near to and who reports them.
     reported: Map<(Near, String), BTreeMap<Who, i64>>,
+    /// True if any block is reported.
+    is_asked: bool,
 }
 
 impl Adviser {
@@ -106,6 +111,7 @@ impl Adviser {
     pub fn of(analysis: &Analysis) -> Adviser {
         let mut adviser = Adviser::default();
         let records = || analysis.kinds.iter().flat_map(|kind| &kind.records);
+        adviser.is_asked = analysis.is_any_reported();
         for record in records() {
             let stacks = record.reports.iter().map(|report| &report.stack).chain([&record.alloc]);
             for frame in stacks.flatten() {
@@ -168,7 +174,7 @@ impl Adviser {
         });
         Some(match nearest {
             Some((reporter, near)) => Advice::Extend { owner, reporter, near },
-            None => Advice::Register { owner },
+            None => Advice::Register { owner, is_asked: self.is_asked },
         })
     }
 
@@ -244,7 +250,9 @@ impl Advice {
     /// Whose the blocks are, where that matters.
     pub fn owner(&self) -> Option<&Owner> {
         match self {
-            Advice::Register { owner } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => Some(owner),
+            Advice::Register { owner, .. } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => {
+                Some(owner)
+            }
             Advice::ReportOnce { .. } | Advice::Choose { .. } => None,
         }
     }
@@ -292,12 +300,15 @@ impl Near {
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Advice::Register { owner } if owner.is_own => {
+            Advice::Register { owner, is_asked: true } if owner.is_own => {
                 write!(f, "register a reporter for {}: nobody reports what {owner} allocates", owner.subject())
             }
-            Advice::Register { owner } => write!(
+            Advice::Register { owner, is_asked: false } if owner.is_own => {
+                write!(f, "register a reporter for {}, unless there is one: {owner} allocates these", owner.subject())
+            }
+            Advice::Register { owner, .. } => write!(
                 f,
-                "{owner} allocates these, which is a library's: report them where the program keeps {}",
+                "report these where the program keeps {}: {owner} allocates them, which is a library's",
                 owner.subject()
             ),
             Advice::Extend { owner, reporter, near: Near::Function } => {
@@ -308,13 +319,14 @@ impl fmt::Display for Advice {
                 write!(f, "extend {reporter}: it reports what else is allocated in {near}, but not by {owner}")
             }
             Advice::ReportOnce { reporter, places: None } => {
-                write!(f, "{reporter} reports these twice: what is shared is to be measured once")
+                write!(f, "measure once what is shared: {reporter} reports these twice")
             }
             Advice::ReportOnce { reporter, places: Some([first, second]) } => {
                 let place = |who: &Who| match who {
                     Who::Named(name) | Who::At(name) => name.clone(),
                 };
-                write!(f, "{reporter} reports these twice, in {} and in {}: one is enough", place(first), place(second))
+                let (first, second) = (place(first), place(second));
+                write!(f, "report these in one place: {reporter} reports them twice, in {first} and in {second}")
             }
             Advice::LeaveOut { reporter, keeper, because, owner } => {
                 write!(f, "leave these out of {reporter}: ")?;
@@ -332,7 +344,7 @@ impl fmt::Display for Advice {
                 }
             }
             Advice::Choose { reporters: [one, other] } => {
-                write!(f, "both {one} and {other} report these: one of them is to leave them out")
+                write!(f, "leave these out of one reporter: both {one} and {other} report them")
             }
         }
     }

@@ -268,6 +268,12 @@ impl Analysis {
         Ok(after.minus(before).analysis(options))
     }
 
+    /// Returns true if a reporter has reported any of the blocks.
+    pub(crate) fn is_any_reported(&self) -> bool {
+        let reported = [KindName::OnceReported, KindName::TwiceReported].map(|name| self.kind(name));
+        reported.into_iter().flatten().any(|kind| kind.records_count > 0)
+    }
+
     /// What is shown of the kind of this name.
     pub fn kind(&self, name: KindName) -> Option<&Kind> {
         self.kinds.iter().find(|kind| kind.name == name)

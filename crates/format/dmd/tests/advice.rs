@@ -73,14 +73,20 @@ const ELSEWHERE: &[&str] = &["store::cache::report (/home/me/store/src/cache.rs:
 
 #[test]
 fn what_nobody_reports_needs_a_reporter() {
-    let unreported = Made { alloc: SET, size: 100, ..Made::default() };
+    let unreported = || Made { alloc: SET, size: 100, ..Made::default() };
+    let far = Made { alloc: ELSEWHERE, reports: &[("explicit/cache", ELSEWHERE)], size: 1, ..Made::default() };
     assert_eq!(
-        first(&[unreported]).unwrap(),
+        first(&[unreported(), far]).unwrap(),
         "register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates"
+    );
+    // Where nothing is reported, it may be that nobody was asked.
+    assert_eq!(
+        first(&[unreported()]).unwrap(),
+        "register a reporter for store::db::Db, unless there is one: store::db::Db::set (src/db.rs:142) allocates these"
     );
     // Somebody far away does not matter.
     let far = Made { alloc: ELSEWHERE, reports: &[("explicit/cache", ELSEWHERE)], size: 9000, ..Made::default() };
-    assert!(first(&[Made { alloc: SET, size: 100, ..Made::default() }, far]).unwrap().starts_with("register"));
+    assert!(first(&[unreported(), far]).unwrap().starts_with("register"));
     // Nothing to go by.
     assert_eq!(first(&[Made { size: 100, ..Made::default() }]), None);
     let library = Made { alloc: &SET[..1], size: 100, ..Made::default() };
@@ -92,8 +98,8 @@ fn a_library_alone_on_the_stack_is_named_as_one() {
     let dependency = Made { alloc: &SET[..2], size: 100, ..Made::default() };
     assert_eq!(
         first(&[dependency]).unwrap(),
-        "bytes::bytes_mut::BytesMut::reserve (src/bytes_mut.rs:600) allocates these, which is a library's: report them \
-         where the program keeps bytes::bytes_mut::BytesMut"
+        "report these where the program keeps bytes::bytes_mut::BytesMut: bytes::bytes_mut::BytesMut::reserve \
+         (src/bytes_mut.rs:600) allocates them, which is a library's"
     );
 }
 
@@ -159,7 +165,7 @@ fn of_two_reporters_the_owners_keeps_them() {
     let unclear = Made { reports: &[("explicit/x", ELSEWHERE), ("explicit/y", ELSEWHERE)], ..twice() };
     assert_eq!(
         first(&[unclear]).unwrap(),
-        "both explicit/x and explicit/y report these: one of them is to leave them out"
+        "leave these out of one reporter: both explicit/x and explicit/y report them"
     );
 }
 
@@ -168,18 +174,17 @@ fn one_reporter_can_report_twice() {
     let same = |second| Made { alloc: SET, reports: second, size: 1, ..Made::default() };
     assert_eq!(
         first(&[same(&[("explicit/store", MEASURE), ("explicit/store", MEASURE)])]).unwrap(),
-        "explicit/store reports these twice: what is shared is to be measured once"
+        "measure once what is shared: explicit/store reports these twice"
     );
     assert_eq!(
         first(&[same(&[("explicit/store", MEASURE), ("explicit/store", ELSEWHERE)])]).unwrap(),
-        "explicit/store reports these twice, in store::db::Db::heap_size (src/reporters.rs:9) and in \
-         store::cache::report (src/cache.rs:70): one is enough"
+        "report these in one place: explicit/store reports them twice, in store::db::Db::heap_size \
+         (src/reporters.rs:9) and in store::cache::report (src/cache.rs:70)"
     );
     // Without names, places are who.
     assert_eq!(
         first(&[same(&[("", ELSEWHERE), ("", ELSEWHERE)])]).unwrap(),
-        "the reporter at store::cache::report (src/cache.rs:70) reports these twice: what is shared is to be measured \
-         once"
+        "measure once what is shared: the reporter at store::cache::report (src/cache.rs:70) reports these twice"
     );
 }
 
@@ -196,6 +201,7 @@ fn a_plan_begins_with_what_is_most() {
     let plan = Plan::of_log(&log, None);
     let expected = "\
 Advice {
+  Unreported:
   1. 7,000 bytes (46.67% of unreported) in 1 block
      extend x: it reports other blocks that store::cache::report (src/cache.rs:70) allocates
        7,000 bytes in 1 block by store::cache::report (src/cache.rs:70)
@@ -203,11 +209,23 @@ Advice {
      register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates
        5,000 bytes in 50 blocks by store::db::Db::set (src/db.rs:142), of type Vec<u8>
        1,000 bytes in 1 block by store::db::Db::expire (src/db.rs:200), of type Node
+  Twice-reported:
   1. 3 bytes (100.00% of twice-reported) in 1 block
-     x reports these twice: what is shared is to be measured once
+     measure once what is shared: x reports these twice
        3 bytes in 1 block by store::db::Db::set (src/db.rs:142)
 }
 ";
     assert_eq!(plan.to_string(), expected);
     assert_eq!(Plan::of_log(&Builder::new(Mode::DarkMatter).finish(), None).to_string(), "Advice {\n  none\n}\n");
+}
+
+#[test]
+fn the_kind_with_the_largest_step_comes_first() {
+    let log = log(&[
+        Made { alloc: EXPIRE, size: 24, ..Made::default() },
+        Made { alloc: SET, reports: &[("x", MEASURE), ("x", MEASURE)], size: 472_000, ..Made::default() },
+    ]);
+    let text = Plan::of_log(&log, None).to_string();
+    assert!(text.starts_with("Advice {\n  Twice-reported:\n  1. 472,000 bytes"), "{text}");
+    assert!(text.contains("\n  Unreported:\n  1. 24 bytes"), "{text}");
 }

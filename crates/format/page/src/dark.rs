@@ -4,6 +4,7 @@ mod figures;
 mod lists;
 mod whole;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -89,8 +90,8 @@ struct Kept {
 #[derive(Debug)]
 enum Lines {
     Blocks(Vec<Row>),
-    /// Numbers of steps of a plan, first those about what nobody reports, then those about what two do.
-    Steps(Vec<usize>),
+    /// Steps of a plan: the list with the blocks that each is about, and its index in the plan's steps about that list.
+    Steps(Vec<(List, usize)>),
     /// Numbers of defects.
     Defects(Vec<usize>),
 }
@@ -269,7 +270,8 @@ impl Lines {
     fn len(&self) -> usize {
         match self {
             Lines::Blocks(rows) => rows.len(),
-            Lines::Steps(numbers) | Lines::Defects(numbers) => numbers.len(),
+            Lines::Steps(steps) => steps.len(),
+            Lines::Defects(numbers) => numbers.len(),
         }
     }
 }
@@ -285,10 +287,12 @@ impl Kept {
         };
         let lines = match list {
             List::Advice => {
-                let steps = read.plan.unreported.iter().chain(&read.plan.twice).enumerate();
-                Lines::Steps(
-                    steps.filter(|(_, step)| has(&step.advice.to_string())).map(|(number, _)| number).collect(),
-                )
+                let unreported = read.plan.unreported.iter().enumerate().map(|step| (List::Unreported, step));
+                let twice = read.plan.twice.iter().enumerate().map(|step| (List::Twice, step));
+                let all = unreported.chain(twice);
+                let mut steps: Vec<_> = all.filter(|(_, (_, step))| has(&step.advice.to_string())).collect();
+                steps.sort_by_key(|(_, (_, step))| Reverse(step.bytes));
+                Lines::Steps(steps.into_iter().map(|(list, (number, _))| (list, number)).collect())
             }
             List::Defects => {
                 let flaws = read.analysis.defects.iter().enumerate();
@@ -308,7 +312,7 @@ impl Kept {
             Lines::Blocks(rows) => self.show_blocks(rows, from, count),
             Lines::Steps(steps) => {
                 let shown = steps.iter().enumerate().skip(from).take(count);
-                shown.filter_map(|(row, &number)| self.show_step(row, number)).collect()
+                shown.filter_map(|(row, &step)| self.show_step(row, step)).collect()
             }
             Lines::Defects(defects) => {
                 let shown = defects.iter().enumerate().skip(from).take(count);
@@ -359,8 +363,8 @@ impl Kept {
         }
     }
 
-    fn show_step(&self, row: usize, of_plan: usize) -> Option<Shown> {
-        let (step, list) = self.step(of_plan)?;
+    fn show_step(&self, row: usize, (list, number): (List, usize)) -> Option<Shown> {
+        let step = self.step(list, number)?;
         let firsts = [self.read.plan.unreported.first(), self.read.plan.twice.first()];
         let largest = firsts.into_iter().flatten().map(|step| step.bytes).max().unwrap_or_default();
         let usable = step.bytes as f64;
@@ -406,19 +410,18 @@ impl Kept {
                 }
             }
             Lines::Steps(steps) => {
-                let (step, list) = self.step(*steps.get(row)?)?;
-                whole::step(step, list, read.total(list).bytes)
+                let (list, number) = *steps.get(row)?;
+                whole::step(self.step(list, number)?, list, read.total(list).bytes)
             }
             Lines::Defects(flaws) => whole::defect(read, read.analysis.defects.get(*flaws.get(row)?)?),
         })
     }
 
-    fn step(&self, number: usize) -> Option<(&Step, List)> {
+    /// Returns a step of the plan.
+    fn step(&self, list: List, number: usize) -> Option<&Step> {
         let plan = &self.read.plan;
-        match number.checked_sub(plan.unreported.len()) {
-            None => Some((plan.unreported.get(number)?, List::Unreported)),
-            Some(number) => Some((plan.twice.get(number)?, List::Twice)),
-        }
+        let steps = if list == List::Twice { &plan.twice } else { &plan.unreported };
+        steps.get(number)
     }
 
     fn about(&self) -> About {

@@ -209,6 +209,32 @@ fn blocks_are_listed_as_they_are_wanted() {
 }
 
 #[test]
+fn advice_on_what_is_reported_twice_is_among_the_rest_by_its_bytes() {
+    let mut builder = Builder::new(Mode::DarkMatter);
+    let [put, get, report] = ["a::Store::put (a.rs:1)", "b::get (b.rs:2)", "a::report (c.rs:3)"].map(|text| {
+        let frame = builder.frame(text);
+        builder.trace(&[frame])
+    });
+    let reporter = Some(builder.name("Explicit/engine"));
+    let engine = Some(heapledger_dmd::Report { trace: report, reporter });
+    for (requested, alloc, reports) in [(24, put, [None; 2]), (472_000, get, [engine; 2])] {
+        let (slop, count, weight, variance) = (0, 1, 1.0, 0.0);
+        let (alloc, type_name, context) = (Some(alloc), None, None);
+        builder.add(&Block { requested, slop, count, weight, variance, alloc, reports, type_name, context });
+    }
+    let handler = handler();
+    handler.load_log("third", builder.finish());
+    let (_, body) = post(&handler, "records", br#"{"log":3,"count":9,"list":"advice"}"#);
+    let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let amounts: Vec<&serde_json::Value> =
+        answer["rows"].as_array().unwrap().iter().map(|row| &row["amount"]).collect();
+    assert_eq!(amounts, [472_000, 24]);
+    // A sentence does not begin with a name, which would get a capital.
+    let (_, whole) = post(&handler, "record", br#"{"log":3,"list":"advice","from":0}"#);
+    assert!(whole.contains("Measure once what is shared: Explicit/engine reports these twice."), "{whole}");
+}
+
+#[test]
 fn a_record_is_shown_whole() {
     let (status, body) = post(&handler(), "record", br#"{"log":1,"list":"twice","from":0}"#);
     assert_eq!(status, 200);

@@ -1,5 +1,6 @@
 //! All advice on a log, what is most worth doing first.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -8,7 +9,7 @@ use crate::analysis::{Analysis, KindName, Options};
 use crate::log::Log;
 use crate::text::{counted, number, percent};
 
-/// What to do, the most bytes first. As text, a section of the detector's output.
+/// What to do, the most bytes first in each list. As text, a section of the detector's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// About what nobody reports.
@@ -88,7 +89,7 @@ impl Plan {
 /// Advice with one key is done in one place.
 fn key(advice: &Advice) -> String {
     match advice {
-        Advice::Register { owner } => owner.subject().to_owned(),
+        Advice::Register { owner, .. } => owner.subject().to_owned(),
         Advice::Extend { owner, reporter, .. } => format!("{reporter}\0{}", owner.subject()),
         Advice::LeaveOut { reporter, keeper, owner, .. } => format!("{reporter}\0{keeper}\0{}", owner.subject()),
         Advice::ReportOnce { .. } | Advice::Choose { .. } => advice.to_string(),
@@ -131,11 +132,15 @@ impl fmt::Display for Plan {
         if self.unreported.is_empty() && self.twice.is_empty() {
             writeln!(f, "  none")?;
         }
-        let lists = [
-            (&self.unreported, self.unreported_bytes, "unreported"),
-            (&self.twice, self.twice_bytes, "twice-reported"),
+        let mut lists = [
+            (&self.unreported, self.unreported_bytes, "unreported", "Unreported"),
+            (&self.twice, self.twice_bytes, "twice-reported", "Twice-reported"),
         ];
-        for (steps, total, kind) in lists {
+        lists.sort_by_key(|(steps, ..)| Reverse(steps.first().map(|step| step.bytes)));
+        for (steps, total, kind, heading) in lists {
+            if !steps.is_empty() {
+                writeln!(f, "  {heading}:")?;
+            }
             for (place, step) in (1..=STEPS_SHOWN).zip(steps) {
                 let share = percent(step.bytes, total);
                 let (bytes, blocks) = (number(step.bytes), counted(step.blocks.unsigned_abs(), "block", "blocks"));

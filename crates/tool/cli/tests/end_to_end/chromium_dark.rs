@@ -145,7 +145,8 @@ fn a_log_is_advised_on_and_served() {
     let log = scratch.write("log.json.gz", heap(100).to_gzip());
     let shown = heapledger(["dmd".as_ref(), "--advice".as_ref(), log.as_os_str()]).text();
     let (_, advice) = shown.split_once("\nAdvice {\n").unwrap();
-    let expected = "  1. 357,536 bytes (49.79% of unreported) in 410 blocks
+    let expected = "  Unreported:
+  1. 357,536 bytes (49.79% of unreported) in 410 blocks
      extend explicit/store/entries: it reports other blocks that store::db::Db::set (src/db.rs:142) allocates
        357,536 bytes in 410 blocks by store::db::Db::set (src/db.rs:142), of type bytes::Bytes
 ";
