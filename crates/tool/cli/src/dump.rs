@@ -78,7 +78,10 @@ fn ask_all(arguments: &Dump) -> Result<(Guid, Vec<ProcessDump>)> {
 }
 
 fn ask(pid: u32, line: &str) -> Result<ProcessDump> {
-    let answer = process::ask(pid, line, "the memory dump", DUMP_BYTES_MAX)?;
+    let answer = process::ask(pid, line, "the memory dump", DUMP_BYTES_MAX)?.ok_or_else(|| {
+        Failure::new(Exit::Unreadable, format_args!("process {pid} makes no memory dumps"))
+            .hint("a program makes them if it is built with the feature `dump` of `heapledger`; see docs/dumps.md")
+    })?;
     let mut dump = ProcessDump::parse(&answer).map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("process {pid} gives no memory dump"), error)
             .hint("it may have been built with another version of Heapledger; see docs/dumps.md")
@@ -86,4 +89,32 @@ fn ask(pid: u32, line: &str) -> Result<ProcessDump> {
     // Whatever it says that it is.
     dump.pid = pid;
     Ok(dump)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use heapledger_reports::request::SOCKET_PREFIX;
+
+    use super::*;
+
+    #[test]
+    fn a_program_without_dumps_is_said_to_have_none() {
+        let pid = std::process::id();
+        let name = SocketAddr::from_abstract_name(format!("{SOCKET_PREFIX}{pid}.none")).unwrap();
+        let listener = UnixListener::bind_addr(&name).unwrap();
+        let answering = thread::spawn(move || {
+            // As a listener does that does not know the request: it closes the connection.
+            let (connection, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(connection).read_line(&mut line).unwrap();
+            line
+        });
+        let said = ask(pid, "heapledger-dump id=1\n").unwrap_err().to_string();
+        assert_eq!(answering.join().unwrap(), "heapledger-dump id=1\n");
+        assert!(said.contains(&format!("process {pid} makes no memory dumps")), "{said}");
+    }
 }

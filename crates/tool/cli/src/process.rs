@@ -26,9 +26,11 @@ pub(crate) fn number(source: &str) -> Option<u32> {
     source.parse().ok().filter(|_| !Path::new(source).exists())
 }
 
-/// What the process answers to a line that asks for something, as far as it may be that long.
-pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Result<Vec<u8>> {
-    if !Path::new(&format!("/proc/{pid}")).exists() {
+/// Returns a process's answer to a line, up to the longest that is accepted. `None`: the process does not know the request,
+/// so it has closed the connection without an answer.
+pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
+    let is_there = || Path::new(&format!("/proc/{pid}")).exists();
+    if !is_there() {
         return Err(Failure::new(Exit::Unreadable, format_args!("there is no process {pid}"))
             .hint("`pgrep NAME` tells the numbers of the processes of a name"));
     }
@@ -48,7 +50,11 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
         }
         Err(error) => return Err(cannot(error)),
     };
-    exchange(&connected, line, bytes_max).map_err(cannot)
+    match exchange(&connected, line, bytes_max) {
+        // The other reason for it is that the process has ended.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && is_there() => Ok(None),
+        answer => answer.map(Some).map_err(cannot),
+    }
 }
 
 const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C \

@@ -76,7 +76,7 @@ impl Linked {
 }
 
 fn ask(process: u32, request: Request) -> Result<State> {
-    let answer = process::ask(process, &request.to_line(), "the ledger", ANSWER_BYTES_MAX)?;
+    let answer = process::ask(process, &request.to_line(), "the ledger", ANSWER_BYTES_MAX)?.unwrap_or_default();
     match Answer::parse(&answer) {
         Some(Answer::State(state)) => Ok(state),
         Some(Answer::Refused(reason)) => Err(Failure::caused(

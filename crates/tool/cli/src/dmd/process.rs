@@ -27,7 +27,7 @@ pub(super) fn ask(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Told> {
         reporter_deadline: REPORTER_DEADLINE,
         deadline: DEADLINE,
     };
-    let mut bytes = process::ask(pid, &request.to_line(), "the heap", FILE_BYTES_MAX)?;
+    let mut bytes = process::ask(pid, &request.to_line(), "the heap", FILE_BYTES_MAX)?.unwrap_or_default();
     match Answer::parse(&bytes) {
         Some(Answer::Log(file)) => {
             let start = bytes.len() - file.len();

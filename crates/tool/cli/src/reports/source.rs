@@ -37,7 +37,10 @@ pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
 fn of_process(pid: u32, anonymous: bool) -> Result<Vec<u8>> {
     let (reporter_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
     let request = Request { anonymous, mark: false, children: true, reporter_deadline, deadline };
-    process::ask(pid, &request.to_line(), "the reports", FILE_BYTES_MAX)
+    process::ask(pid, &request.to_line(), "the reports", FILE_BYTES_MAX)?.ok_or_else(|| {
+        Failure::new(Exit::Unreadable, format_args!("process {pid} gives no memory reports"))
+            .hint("it may have been built with another version of Heapledger; see docs/reporters.md")
+    })
 }
 
 /// What was read, as far as it can be a report file.
