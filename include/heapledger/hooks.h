@@ -148,7 +148,7 @@ typedef struct heapledger_functions {
     void *(*valloc)(size_t size);
     void *(*pvalloc)(size_t size);
     size_t (*malloc_usable_size)(void *block);
-    size_t (*malloc_good_size)(size_t size); /* the usable size that a block of so many bytes gets; or size */
+    size_t (*malloc_good_size)(size_t size); /* the usable size of such a block; or size, above 64 KiB */
     size_t (*create_arena)(const void *parameters);
     void (*dispose_arena)(size_t arena);
     void *(*arena_malloc)(size_t arena, size_t size);

@@ -1,5 +1,7 @@
 //! Typed ids and amounts.
 
+use core::fmt::{self, Write};
+
 macro_rules! newtype {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -55,6 +57,52 @@ impl core::ops::AddAssign for Bytes {
 impl core::iter::Sum for Bytes {
     fn sum<I: Iterator<Item = Bytes>>(all: I) -> Bytes {
         all.fold(Bytes(0), |sum, bytes| sum + bytes)
+    }
+}
+
+/// `17 B`, `1.5 KiB`, `412.6 MiB`. Width, fill and alignment are those of the format.
+impl fmt::Display for Bytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut text = Amount { bytes: [0; AMOUNT_BYTES_MAX], length: 0 };
+        if self.0 < 1024 {
+            write!(text, "{} B", self.0)?;
+        } else {
+            let (mut value, mut unit) = (self.0 as f64 / 1024.0, UNITS[0]);
+            for larger in &UNITS[1..] {
+                // Values that would be shown as 1024.0 are 1.0 of the next unit.
+                if value < 1023.95 {
+                    break;
+                }
+                (value, unit) = (value / 1024.0, larger);
+            }
+            write!(text, "{value:.1} {unit}")?;
+        }
+        out.pad(text.as_str())
+    }
+}
+
+/// The length of `1023.9 KiB`.
+const AMOUNT_BYTES_MAX: usize = 10;
+
+/// A text without allocation, since amounts may be printed in hooks.
+struct Amount {
+    bytes: [u8; AMOUNT_BYTES_MAX],
+    length: usize,
+}
+
+impl Amount {
+    fn as_str(&self) -> &str {
+        self.bytes.get(..self.length).and_then(|text| core::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+}
+
+impl Write for Amount {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 
@@ -125,4 +173,23 @@ pub enum NodeKind {
     /// Blocks of the stack that is its parent that the program says are of one type. No program announces such nodes:
     /// the collector makes them of [stamps](crate::stamp). Always a leaf.
     Stamp = 8,
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::format;
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_with_their_unit() {
+        let sizes = [0, 1, 1023, 1024, 1536, 1_048_524, 1_048_550, 432_642_458, u64::MAX].map(Bytes);
+        let shown = sizes.map(|bytes| bytes.to_string());
+        let expected = ["0 B", "1 B", "1023 B", "1.0 KiB", "1.5 KiB", "1023.9 KiB", "1.0 MiB", "412.6 MiB", "16.0 EiB"];
+        assert_eq!(shown, expected);
+        assert_eq!(format!("{:>9}|{:<6}|", Bytes(1536), Bytes(7)), "  1.5 KiB|7 B   |");
+    }
 }

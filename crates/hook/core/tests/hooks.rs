@@ -395,7 +395,13 @@ fn nothing_is_replaced() {
         assert!(!block.is_null() && program!(malloc_usable_size(block)) >= 10);
         program!(free(block));
     }
-    assert_eq!(program!(malloc_good_size(10)), 10);
+    for size in [0, 1, 10, 24, 25, 100, 1000, 5000, 65_536] {
+        let good = program!(malloc_good_size(size));
+        let block = program!(malloc(size));
+        assert_eq!(good, program!(malloc_usable_size(block)), "of {size} bytes");
+        program!(free(block));
+    }
+    assert_eq!(program!(malloc_good_size(1 << 30)), 1 << 30, "no such block is allocated to see it");
     assert_eq!(noted(), [""; 0]);
 }
 

@@ -37,7 +37,8 @@ pub struct Functions {
     pub pvalloc: Option<unsafe extern "C" fn(usize) -> Pointer>,
     /// `malloc_usable_size(block)`.
     pub malloc_usable_size: Option<unsafe extern "C" fn(Pointer) -> usize>,
-    /// `malloc_good_size(size)`: the bytes that a block of so many has; `size` where the allocator does not say.
+    /// `malloc_good_size(size)`: the usable size of a block of that size. If no allocator gives this function, that of a new
+    /// block of the program's own allocator; above 64 KiB, `size`.
     pub malloc_good_size: Option<unsafe extern "C" fn(usize) -> usize>,
     /// `create_arena(parameters)`: its number, 0 when it failed. The parameters are the allocator's, or null.
     pub create_arena: Option<unsafe extern "C" fn(*const c_void) -> usize>,

@@ -115,7 +115,32 @@ first!(calloc(count: usize, each: usize) -> Pointer, among makes, or ptr::null_m
 first!(free(block: Pointer) -> (), among minds(block), or ());
 first!(memalign(alignment: usize, size: usize) -> Pointer, among makes, or ptr::null_mut());
 first!(malloc_usable_size(block: Pointer) -> usize, among minds(block), or 0);
-first!(malloc_good_size(size: usize) -> usize, among makes, or size);
+first!(malloc_good_size(size: usize) -> usize, among makes, or good_size_of_bottom(size));
+
+/// The largest size of which a block is allocated to see how large it is. The C library maps blocks from 128 KiB on, and
+/// the free of a mapped block makes it map only larger ones from then on.
+const PROBE_BYTES_MAX: usize = 64 << 10;
+
+/// Returns the usable size of a new block of the program's own allocator, which does not say it by itself; or `size`.
+fn good_size_of_bottom(size: usize) -> usize {
+    let Functions { malloc: Some(malloc), malloc_usable_size: Some(usable_size), free: Some(free), .. } = *bottom()
+    else {
+        return size;
+    };
+    if size > PROBE_BYTES_MAX {
+        return size;
+    }
+    // SAFETY: by the contract of `set_bottom` these are functions of one allocator; the block is live until it is freed here.
+    unsafe {
+        let block = malloc(size);
+        if block.is_null() {
+            return size;
+        }
+        let usable = usable_size(block);
+        free(block);
+        usable.max(size)
+    }
+}
 
 unsafe fn realloc(place: Place, old: Pointer, size: usize) -> Pointer {
     // SAFETY: as in `first`.
