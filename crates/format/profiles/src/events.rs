@@ -14,6 +14,16 @@ pub trait EventWriter {
     /// Those of the output.
     fn event(&mut self, profile: &Profile, event: &Event) -> io::Result<()>;
 
+    /// Takes note that a thread has allocated or freed blocks that are not among the events since its latest one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    fn interrupted(&mut self, profile: &Profile, process: usize, thread: u32) -> io::Result<()> {
+        let _ = (profile, process, thread);
+        Ok(())
+    }
+
     /// Writes what is left to be written.
     ///
     /// # Errors

@@ -121,6 +121,13 @@ impl<W: Write> EventWriter for Writer<W> {
         }
     }
 
+    fn interrupted(&mut self, profile: &Profile, process: usize, thread: u32) -> io::Result<()> {
+        match self.latest.remove(&(process, thread)) {
+            Some(block) => self.let_go(profile, block),
+            None => Ok(()),
+        }
+    }
+
     fn finish(&mut self, profile: &Profile) -> io::Result<()> {
         self.let_all_go(profile)?;
         self.lines.begin(profile)?;

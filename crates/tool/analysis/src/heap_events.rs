@@ -34,6 +34,8 @@ pub struct HeapEvent {
     pub stack: NodeId,
     /// What.
     pub what: Happened,
+    /// True of a free if its thread has allocated or freed blocks that the selection leaves out since its latest event here.
+    pub is_interrupted: bool,
 }
 
 /// What can happen to a block.
@@ -100,6 +102,7 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
         numbers: HashMap::new(),
         nodes: Vec::new(),
         moves_from: None,
+        interrupted: HashSet::new(),
         begins: recording.session().map_or(Time(0), |session| session.begins),
         stays: if selection.moment.time().is_some() { HashSet::new() } else { staying(recording, &images, heaps) },
         gone: 0,
@@ -142,6 +145,8 @@ struct Teller<'n, 'r, 'a, 'f, N, E> {
     nodes: Vec<NodeId>,
     /// What a block is counted under that is put down to another stack: it stays there.
     moves_from: Option<StackId>,
+    /// Threads whose latest event is not of a block of the selection.
+    interrupted: HashSet<(ImageId, ThreadId)>,
     begins: Time,
     /// What is live at the end of these images stays.
     stays: HashSet<ImageId>,
@@ -155,6 +160,11 @@ impl<N, E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>> Teller<'_, '_,
         if !self.is_over {
             self.is_over = (self.each)(self.names, &self.merged.stacks, event).is_break();
         }
+    }
+
+    /// Takes note that a thread's latest event is of a block of the selection. Returns true if the one before it was not.
+    fn resume(&mut self, thread: (ImageId, ThreadId)) -> bool {
+        !self.interrupted.is_empty() && self.interrupted.remove(&thread)
     }
 }
 
@@ -170,14 +180,20 @@ where
             return from;
         }
         let this = &mut **self;
+        let caller = origin.call.map(|(thread, _)| (origin.image, thread));
         let Verdict::Selected(stack) = this.sieve.verdict(this.names.as_mut(), &mut this.merged, &origin) else {
+            this.interrupted.extend(caller);
             return OUTSIDE;
         };
+        if let Some(caller) = caller {
+            this.resume(caller);
+        }
         // One event for each recorded block, with all that it stands for.
         let Amount { bytes: size, blocks: stands_for, .. } = origin.amount();
         let Origin { image, serial, call, .. } = origin;
         let (thread, time) = call.map_or((None, self.begins), |(thread, time)| (Some(thread), time));
-        self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what: Happened::Allocated });
+        let (what, is_interrupted) = (Happened::Allocated, false);
+        self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what, is_interrupted });
         let nodes = &mut self.nodes;
         *self.numbers.entry(stack).or_insert_with(|| {
             nodes.push(stack);
@@ -200,7 +216,10 @@ where
         let node = (group.0 as usize).checked_sub(1).and_then(|at| self.nodes.get(at));
         if let Some(&stack) = node {
             self.gone += u64::from(what == Happened::Gone);
-            self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what });
+            let is_interrupted = thread.is_some_and(|thread| self.resume((image, thread)));
+            self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what, is_interrupted });
+        } else {
+            self.interrupted.extend(thread.map(|thread| (image, thread)));
         }
     }
 

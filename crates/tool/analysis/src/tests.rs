@@ -461,6 +461,34 @@ proptest! {
     }
 
     #[test]
+    fn a_selection_has_no_other_temporary_blocks(steps in steps(150), size_max in 0_u64..5000) {
+        let (finished, _, _) = write(&steps);
+        let recording = Recording::open(&finished).unwrap();
+        let temporaries = |selection: &Selection| {
+            let (mut latest, mut found) = (BTreeMap::new(), BTreeSet::new());
+            heap_events(&mut names(&recording), selection, Heaps::One, &mut |_, _| (), |_, _, event| {
+                let thread = (event.image, event.thread);
+                match event.what {
+                    Happened::Allocated => _ = latest.insert(thread, event.serial),
+                    Happened::Freed | Happened::Gone => {
+                        if latest.remove(&thread) == Some(event.serial) && !event.is_interrupted {
+                            found.insert((event.image, event.serial, event.size));
+                        }
+                    }
+                }
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            found
+        };
+        let mut expected = temporaries(&Selection::at(Moment::End));
+        expected.retain(|(_, _, size)| size.0 <= size_max);
+        let mut selection = Selection::at(Moment::End);
+        selection.filter.size = Some(0..=size_max);
+        prop_assert_eq!(temporaries(&selection), expected);
+    }
+
+    #[test]
     fn nobody_has_to_hear_all_events(steps in steps(150)) {
         let (finished, _, _) = write(&steps);
         let recording = Recording::open(&finished).unwrap();

@@ -163,3 +163,21 @@ fn functions_at_a_place_are_there_from_the_inside() {
     // A pair that nobody has, and the first that somebody has.
     assert!(file.contains("a 0 2\na ff 2\n+ 1\n"), "{file}");
 }
+
+#[test]
+fn a_block_is_not_temporary_if_its_thread_did_something_else() {
+    for is_interrupted in [false, true] {
+        let (mut file, profile) = (Vec::new(), example());
+        let mut writer = Writer::new(&mut file, 0);
+        let event = |kind| Event { time_ns: 0, process: 0, thread: 1, address: 1, kind };
+        writer.event(&profile, &event(EventKind::Allocated { bytes: 10, sample: 0 })).unwrap();
+        // Another thread's matter.
+        writer.interrupted(&profile, 0, 2).unwrap();
+        if is_interrupted {
+            writer.interrupted(&profile, 0, 1).unwrap();
+        }
+        writer.event(&profile, &event(EventKind::Freed { bytes: 10, sample: 0 })).unwrap();
+        writer.finish(&profile).unwrap();
+        assert_eq!(read(&String::from_utf8(file).unwrap()).temporaries, u64::from(!is_interrupted));
+    }
+}

@@ -90,7 +90,13 @@ pub(super) fn export(
                 let sample = *samples.entry(event.stack).or_insert_with(|| gatherer.sample(stacks, event.stack));
                 let profile = &mut gatherer.profile;
                 profile.duration_ns = profile.duration_ns.max(event.time.0);
-                written = writer.event(profile, &shown(recording, &places, event, sample));
+                let event_shown = shown(recording, &places, event, sample);
+                if event.is_interrupted {
+                    written = writer.interrupted(profile, event_shown.process, event_shown.thread);
+                }
+                if written.is_ok() {
+                    written = writer.event(profile, &event_shown);
+                }
                 if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             },
         );
