@@ -31,3 +31,17 @@ impl From<Exit> for ExitCode {
         ExitCode::from(exit as u8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_documented() {
+        use Exit::*;
+        let page = include_str!("../../../../docs/exit-status.md");
+        for exit in [Ok, Unexpected, Usage, NotStarted, Unreadable, NothingRecorded, Grew, NotExecutable, NotFound] {
+            assert!(page.contains(&format!("\n| {} | ", exit as u8)), "{exit:?}");
+        }
+    }
+}
