@@ -181,7 +181,7 @@ pub(crate) struct Export {
 ///     reporters  blocks that memory reporters miss, or report twice
 ///
 ///     $ heapledger advise server.hl
-///     $ heapledger advise --process worker --json | jq '.advice[0]'
+///     $ heapledger advise --process worker --json | jq .advice
 ///
 /// It takes the events: the longer, the more were recorded.
 #[derive(Debug, Args)]

@@ -91,7 +91,7 @@ pub(crate) struct Top {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
-///     $ heapledger leaks --by owner                in which of the program's functions
+///     $ heapledger leaks --by owner                in which functions of the program
 ///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
 ///     $ heapledger leaks --at 20s                  what was live then, as if the program had ended
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1

@@ -332,7 +332,8 @@ impl Job {
         let line = line.into_iter().map(|item| item.as_ref().to_owned()).collect();
         Job {
             line,
-            options: vec!["--quiet".into()],
+            // Debug information takes its time in a build that is not optimised, and few tests want it twice.
+            options: vec!["--quiet".into(), "--names=none".into()],
             environment: vec![],
             directory: None,
             stdin: vec![],
@@ -381,6 +382,12 @@ impl Job {
     /// One more option for `heapledger record`.
     pub(crate) fn option(mut self, option: &str) -> Self {
         self.options.push(option.into());
+        self
+    }
+
+    /// With the names of functions in the recording, as far as `heapledger record` puts them in unasked.
+    pub(crate) fn with_names(mut self) -> Self {
+        self.options.retain(|option| option != "--names=none");
         self
     }
 

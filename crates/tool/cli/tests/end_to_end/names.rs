@@ -40,14 +40,14 @@ fn places(recording: &Path) -> i64 {
 #[test]
 fn are_those_that_the_program_has() {
     let scratch = Scratch::new();
-    let mut fixtures = vec![("mix", "100"), ("crew", "2"), ("growth", "5")];
+    let mut fixtures = vec![("mix", "100"), ("crew", "2")];
     if installed("c++").is_some() {
-        fixtures.extend([("owners", ""), ("lifetime", "")]);
+        fixtures.push(("owners", ""));
     }
     for (name, arguments) in fixtures {
         let program = copy(name, &scratch);
         let line = [program.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
-        let (_, recording) = Job::new(line).option("--names=none").recorded(&scratch);
+        let (_, recording) = Job::new(line).recorded(&scratch);
         assert_eq!(places(&recording.path), 0);
         let from_program = all_functions(&recording.path);
         let named = scratch.file("named.hl");
@@ -72,7 +72,7 @@ fn are_those_that_the_program_has() {
 fn are_kept_by_every_recording() {
     let scratch = Scratch::new();
     let program = copy("mix", &scratch);
-    let job = Job::new([program.to_str().unwrap(), "300000"]);
+    let job = Job::new([program.to_str().unwrap(), "300000"]).with_names();
     let (_, recording) = job.recorded(&scratch);
     let (_, aggregate) = job.clone().option("--aggregate").recorded(&scratch);
     let segments = Scratch::new();
@@ -96,8 +96,8 @@ fn are_kept_by_every_recording() {
 fn survive_what_is_done_to_a_recording() {
     let scratch = Scratch::new();
     let (one, two) = (copy("mix", &scratch), copy("forks", &scratch));
-    let (_, first) = Job::new([one.to_str().unwrap(), "1000"]).recorded(&scratch);
-    let (_, second) = Job::new([two.to_str().unwrap(), "3"]).recorded(&scratch);
+    let (_, first) = Job::new([one.to_str().unwrap(), "1000"]).with_names().recorded(&scratch);
+    let (_, second) = Job::new([two.to_str().unwrap(), "3"]).with_names().recorded(&scratch);
     let make = |verb: &str, options: &[&str], name: &str, files: &[&Recording]| {
         let output = scratch.file(name);
         let mut line = vec![verb, "-o", output.to_str().unwrap()];
@@ -131,7 +131,7 @@ fn survive_what_is_done_to_a_recording() {
 #[test]
 fn are_refused_to_files_without_an_end() {
     let scratch = Scratch::new();
-    let (_, recording) = Job::fixture("mix", "100").option("--names=none").recorded(&scratch);
+    let (_, recording) = Job::fixture("mix", "100").recorded(&scratch);
     let whole = fs::read(&recording.path).unwrap();
     let cut = scratch.write("cut.hl", &whole[..whole.len() - 9]);
     let text = scratch.write("text.hl", "no recording");
