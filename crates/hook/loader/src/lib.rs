@@ -55,6 +55,7 @@ struct RDebug {
     version: i32,
     map: *const LinkMap,
     breakpoint: u64,
+    /// `RT_CONSISTENT`, `RT_ADD` or `RT_DELETE`.
     state: i32,
     base: u64,
     /// The next namespace's.
@@ -303,43 +304,45 @@ impl Symbols {
         })
     }
 
-    /// The symbol's default version. GNU hash table: bucket count, first hashed symbol, bloom words, bloom shift; bloom
-    /// filter; buckets; chains, whose last entry has bit 0 set.
+    /// The symbol's default version.
     fn find(&self, name: &CStr) -> Option<usize> {
         self.find_symbol(name).map(|symbol| self.address(symbol))
     }
 
     fn find_symbol(&self, name: &CStr) -> Option<*const Symbol> {
+        self.versions_of(name).find_map(|(symbol, is_default)| is_default.then_some(symbol))
+    }
+
+    /// The symbol's versions, and whether each is the default one. GNU hash table: bucket count, first hashed symbol, bloom
+    /// words, bloom shift; bloom filter; buckets; chains, whose last entry has bit 0 set.
+    fn versions_of(&self, name: &CStr) -> impl Iterator<Item = (*const Symbol, bool)> {
         let wanted = gnu_hash(name.to_bytes());
         let word = |index: usize| {
             // SAFETY: the dynamic linker has mapped the table, and every index below comes from the table itself.
             unsafe { self.hash.add(index).read() }
         };
         let (buckets, first, bloom) = (word(0), word(1), word(2));
-        if buckets == 0 {
-            return None;
-        }
         let buckets_at = 4 + bloom as usize * 2;
         let chains_at = buckets_at + buckets as usize;
-        let mut index = word(buckets_at + (wanted % buckets) as usize);
-        if index < first {
-            return None;
-        }
-        loop {
-            let hash = word(chains_at + (index - first) as usize);
-            if hash | 1 == wanted | 1
-                && let Some(symbol) = self.match_symbol(index as usize, name)
-            {
-                return Some(symbol);
+        let mut next = match buckets {
+            0 => None,
+            _ => Some(word(buckets_at + (wanted % buckets) as usize)).filter(|&index| index >= first),
+        };
+        core::iter::from_fn(move || {
+            while let Some(index) = next {
+                let hash = word(chains_at + (index - first) as usize);
+                next = (hash & 1 == 0).then_some(index + 1);
+                if hash | 1 == wanted | 1
+                    && let Some(version) = self.match_symbol(index as usize, name)
+                {
+                    return Some(version);
+                }
             }
-            if hash & 1 != 0 {
-                return None;
-            }
-            index += 1;
-        }
+            None
+        })
     }
 
-    fn match_symbol(&self, index: usize, name: &CStr) -> Option<*const Symbol> {
+    fn match_symbol(&self, index: usize, name: &CStr) -> Option<(*const Symbol, bool)> {
         const HIDDEN_VERSION: u16 = 0x8000;
         // SAFETY: the index comes from the hash table, so the symbol exists.
         let at = unsafe { self.symbols.add(index) };
@@ -351,15 +354,13 @@ impl Symbols {
             return None;
         }
         // SAFETY: where there is a version table it has an entry per symbol.
-        if !self.versions.is_null() && unsafe { self.versions.add(index).read() } & HIDDEN_VERSION != 0 {
-            return None;
-        }
-        Some(at)
+        let is_hidden = !self.versions.is_null() && unsafe { self.versions.add(index).read() } & HIDDEN_VERSION != 0;
+        Some((at, !is_hidden))
     }
 
     fn address(&self, symbol: *const Symbol) -> usize {
         const STT_GNU_IFUNC: u8 = 10;
-        // SAFETY: `find_symbol` returned it: an entry of this table, which is mapped as long as the object.
+        // SAFETY: `versions_of` returned it: an entry of this table, which is mapped as long as the object.
         let symbol = unsafe { &*symbol };
         let address = self.bias.wrapping_add(symbol.value) as usize;
         if symbol.info & 15 == STT_GNU_IFUNC {

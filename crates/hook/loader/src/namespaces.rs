@@ -10,13 +10,16 @@ use crate::{LinkMap, Objects, RDebug, Symbol, Symbols, redirect};
 /// The most namespaces that glibc makes, the program's own among them.
 pub(crate) const NAMESPACES_MAX: usize = 16;
 /// The most functions that are redirected at once.
-const TARGETS_MAX: usize = 24;
+const TARGETS_MAX: usize = 32;
 
 /// The C library of a namespace.
 #[derive(Debug)]
 pub struct NamespaceLibrary<'objects> {
     /// The namespace's number: from 1.
     pub namespace: usize,
+    /// True while objects are mapped into the namespace: the thread that maps them holds the dynamic linker's lock of
+    /// loading, and has not bound them yet.
+    pub is_being_mapped: bool,
     object: &'objects LinkMap,
     first: &'objects LinkMap,
 }
@@ -38,32 +41,40 @@ impl NamespaceLibrary<'_> {
     /// The address of a function that the library defines; 0 if it does not. Nothing of the library is called: it may not
     /// have been relocated yet.
     pub fn function(&self, name: &CStr) -> usize {
-        self.symbol(name).map_or(0, |symbol| {
+        let symbol = Symbols::of(self.object).and_then(|symbols| symbols.find_symbol(name));
+        symbol.filter(|&symbol| is_called_at_its_address(symbol)).map_or(0, |symbol| {
             // SAFETY: `find_symbol` returned it: an entry of a table that is mapped as long as the object.
             self.object.bias.wrapping_add(unsafe { (*symbol).value }) as usize
         })
     }
 
-    /// Has the dynamic linker find these functions where the library defines ones of their names; names that it does not
-    /// define are left out. Returns false, and leaves all as it is, if that is not possible.
+    /// Has the dynamic linker find these functions where the library defines ones of their names, in whatever version; names
+    /// that it does not define are left out. Returns false, and leaves all as it is, if that is not possible.
     ///
     /// What has been bound before stays as it is. So this is to be called after the library has been mapped, and before
     /// it and those that need it are relocated.
     pub fn redirect(&self, functions: impl Iterator<Item = (&'static CStr, usize)>) -> bool {
         let mut targets: [Option<(*const Symbol, usize)>; TARGETS_MAX] = [None; TARGETS_MAX];
-        for (target, (name, function)) in targets.iter_mut().zip(functions) {
-            *target = self.symbol(name).map(|symbol| (symbol, function));
+        let Some(symbols) = Symbols::of(self.object) else { return false };
+        let versions = functions.flat_map(|(name, function)| {
+            let versions = symbols.versions_of(name).filter(|&(symbol, _)| is_called_at_its_address(symbol));
+            versions.map(move |(symbol, _)| (symbol, function))
+        });
+        let mut count = 0;
+        for version in versions {
+            let Some(target) = targets.get_mut(count) else { return false };
+            *target = Some(version);
+            count += 1;
         }
         redirect::write(self.object, targets.iter().flatten().copied())
     }
+}
 
-    /// The symbol of a function that is called at its address.
-    fn symbol(&self, name: &CStr) -> Option<*const Symbol> {
-        const STT_FUNC: u8 = 2;
-        let symbol = Symbols::of(self.object)?.find_symbol(name)?;
-        // SAFETY: as in `function`.
-        (unsafe { (*symbol).info } & 15 == STT_FUNC).then_some(symbol)
-    }
+/// True if a symbol is that of a function, and of no resolver of one.
+fn is_called_at_its_address(symbol: *const Symbol) -> bool {
+    const STT_FUNC: u8 = 2;
+    // SAFETY: an entry of a table that is mapped as long as its object, where it has just been found.
+    unsafe { (*symbol).info & 15 == STT_FUNC }
 }
 
 impl Objects<'_> {
@@ -79,6 +90,7 @@ impl Objects<'_> {
     /// Calls `visit` with the C library of each namespace but the program's own. None is found by glibc before 2.35.
     pub fn namespace_libraries(&self, mut visit: impl FnMut(NamespaceLibrary<'_>)) {
         let Some(linker) = self.linker() else { return };
+        const RT_ADD: i32 = 1;
         // The program may have a copy of its own, which knows of no namespaces.
         let own = Symbols::of(linker).and_then(|symbols| symbols.find(c"_r_debug")).unwrap_or(0);
         let debug = core::ptr::with_exposed_provenance::<RDebug>(own);
@@ -93,7 +105,9 @@ impl Objects<'_> {
             let Some(found) = (unsafe { namespace.as_ref() }) else { return };
             let library = self.iter_from(found.map).find(|object| object.file_name() == b"libc.so.6");
             if let (Some(object), Some(first)) = (library, self.iter_from(found.map).next()) {
-                visit(NamespaceLibrary { namespace: number, object, first });
+                // SAFETY: a field of the structure, which the thread that maps objects changes.
+                let is_being_mapped = unsafe { (&raw const found.state).read_volatile() } == RT_ADD;
+                visit(NamespaceLibrary { namespace: number, is_being_mapped, object, first });
             }
             namespace = found.next;
         }

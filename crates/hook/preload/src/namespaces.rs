@@ -7,8 +7,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
-use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::arch;
 use heapledger_family::namespace_stubs;
@@ -21,6 +20,12 @@ use crate::{exec, init, libraries, unseen};
 
 /// The threads that are about to make a namespace, by their thread pointers; 0 is none.
 static LOADERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+/// More of them than that have been there at once: from then on any thread may make one, at any call.
+static IS_CROWDED: AtomicBool = AtomicBool::new(false);
+/// Where the dynamic linker is loaded, once it is known.
+static LINKER: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of a path that are kept, with the one behind it.
+const PATH_MAX: usize = 1025;
 
 /// The C library, by its [`id`](NamespaceLibrary::id), of each namespace whose calls are not seen.
 static UNSEEN: [AtomicUsize; NAMESPACES_MAX] = [const { AtomicUsize::new(0) }; NAMESPACES_MAX];
@@ -39,60 +44,78 @@ pub(crate) fn expect() -> bool {
         return false;
     }
     let own = arch::thread_pointer();
-    let take = |loader: &AtomicUsize| {
-        loader.load(Ordering::SeqCst) == own
-            || loader.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    };
-    let is_expected = LOADERS.iter().any(take);
-    if is_expected {
-        heapledger_family::watch_malloc(Some(look));
+    let is_own = |loader: &AtomicUsize| loader.load(Ordering::SeqCst) == own;
+    let take = |loader: &AtomicUsize| loader.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    if !LOADERS.iter().any(is_own) && !LOADERS.iter().any(take) {
+        IS_CROWDED.store(true, Ordering::SeqCst);
     }
-    is_expected
+    heapledger_family::watch_malloc(Some(look));
+    true
 }
 
 /// Looks for a namespace that has been made, at a call of `malloc` that returns to this address.
 fn look(caller: u64) {
     let own = arch::thread_pointer();
-    let Some(loader) = LOADERS.iter().find(|loader| loader.load(Ordering::Relaxed) == own) else { return };
-    let start = modules::find(caller).map_or(0, |module| module.start());
-    let mut unseen = ptr::null();
+    let loader = LOADERS.iter().find(|loader| loader.load(Ordering::Relaxed) == own);
+    if loader.is_none() && !IS_CROWDED.load(Ordering::Relaxed) {
+        return;
+    }
+    let start = modules::find(caller).map_or(0, |module| module.start() as usize);
+    if loader.is_none() && start != LINKER.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut unseen = [0_u8; PATH_MAX];
     let find = |objects: &Objects<'_>| {
-        let is_loading = objects.linker_start() as u64 == start;
+        let linker = objects.linker_start();
+        LINKER.store(linker, Ordering::Relaxed);
+        let is_linker = linker == start;
         // A call from elsewhere: the linker has returned, or runs constructors.
-        let mut is_over = !is_loading;
+        let mut is_over = !is_linker;
         objects.namespace_libraries(|library| {
-            let known = UNSEEN.get(library.namespace).map_or(0, |known| known.load(Ordering::Relaxed));
-            if is_redirected(&library) || known == library.id() {
+            let known = UNSEEN.get(library.namespace);
+            let is_known = known.is_some_and(|known| known.load(Ordering::Relaxed) == library.id());
+            // What is being mapped is for the thread that maps it, which is this one if the linker calls: it holds the
+            // linker's lock.
+            if is_known || is_redirected(&library) || library.is_being_mapped && !is_linker {
                 return;
             }
-            is_over = true;
-            if !is_loading || !redirect(&library) {
-                if let Some(known) = UNSEEN.get(library.namespace) {
+            is_over |= library.is_being_mapped;
+            if !library.is_being_mapped || !redirect(&library) {
+                if let Some(known) = known {
                     known.store(library.id(), Ordering::Relaxed);
                 }
-                unseen = library.path().as_ptr();
+                // The path goes away with the library, which another thread may close.
+                let path = library.path().to_bytes();
+                for (to, from) in unseen.iter_mut().take(PATH_MAX - 1).zip(path.iter().chain(&[0])) {
+                    *to = *from;
+                }
             }
         });
         is_over
     };
     // SAFETY: the C library's function of this name, by which it was looked up.
     let is_over = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, find) });
-    if is_over == Some(false) {
-        return;
-    }
-    loader.store(0, Ordering::SeqCst);
-    let is_expected = || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0);
-    if !is_expected() {
-        heapledger_family::watch_malloc(None);
-        // Another thread may have begun meanwhile.
-        if is_expected() {
-            heapledger_family::watch_malloc(Some(look));
+    if let Some(loader) = loader
+        && is_over != Some(false)
+    {
+        loader.store(0, Ordering::SeqCst);
+        if !is_expected() {
+            heapledger_family::watch_malloc(None);
+            // Another thread may have begun meanwhile.
+            if is_expected() {
+                heapledger_family::watch_malloc(Some(look));
+            }
         }
     }
-    if !unseen.is_null() {
-        // The linker has yet to return the library to this thread: nobody else can close it.
-        unseen::note_namespace(unseen);
+    if let Ok(path) = CStr::from_bytes_until_nul(&unseen)
+        && !path.is_empty()
+    {
+        unseen::note_namespace(path.as_ptr());
     }
+}
+
+fn is_expected() -> bool {
+    IS_CROWDED.load(Ordering::SeqCst) || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0)
 }
 
 /// Returns true if a namespace's calls are seen.
