@@ -60,11 +60,9 @@ impl NamespaceLibrary<'_> {
             let versions = symbols.versions_of(name).filter(|&(symbol, _)| is_called_at_its_address(symbol));
             versions.map(move |(symbol, _)| (symbol, function))
         });
-        let mut count = 0;
-        for version in versions {
-            let Some(target) = targets.get_mut(count) else { return false };
+        for (at, version) in versions.enumerate() {
+            let Some(target) = targets.get_mut(at) else { return false };
             *target = Some(version);
-            count += 1;
         }
         redirect::write(self.object, targets.iter().flatten().copied())
     }
