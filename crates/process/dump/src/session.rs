@@ -23,7 +23,7 @@ use crate::schedule::Schedule;
 const FIRST_TICK: Duration = Duration::from_millis(200);
 
 /// What a [`Session`] does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// When dumps are made.
     pub schedule: Schedule,
@@ -33,6 +33,26 @@ pub struct Config {
     pub heaps: HeapFormat,
     /// Dumps have the descendants of this process that [listen](heapledger_report::listen), too.
     pub children: bool,
+    /// How long each provider, and each reporter, may take. The first detailed dump with heaps looks up the names of functions:
+    /// of a program with much debug information that takes seconds, and a heap that is late is in no dump.
+    pub provider_deadline: Duration,
+    /// How long a dump may take.
+    pub deadline: Duration,
+}
+
+impl Default for Config {
+    /// As [`Schedule`], [`HeapFormat`] and [`Options`] have it; no dumps at peaks, none of children.
+    fn default() -> Config {
+        let Options { provider_deadline, deadline, .. } = Options::default();
+        Config {
+            schedule: Schedule::default(),
+            peak: None,
+            heaps: HeapFormat::default(),
+            children: false,
+            provider_deadline,
+            deadline,
+        }
+    }
 }
 
 /// Dumps when more is live than ever before: in the ledger, if that runs, else as the allocator counts it.
@@ -249,7 +269,8 @@ impl Shared {
     }
 
     fn dump(&self, level: Level, kind: Kind) -> io::Result<Guid> {
-        let options = Options { level, kind, children: self.config.children, ..Options::default() };
+        let Config { children, provider_deadline, deadline, .. } = self.config;
+        let options = Options { level, kind, children, provider_deadline, deadline };
         self.write(made::dump(&options), kind)
     }
 

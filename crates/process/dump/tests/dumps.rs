@@ -34,8 +34,16 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Not optimised, on a machine that others use, it takes long to look up the names of functions.
+const DEADLINE: Duration = Duration::from_secs(120);
+
 fn made(level: Level) -> GlobalDump {
-    dump::dump(&Options { level, ..Options::default() })
+    dump::dump(&Options { level, provider_deadline: DEADLINE, deadline: DEADLINE, ..Options::default() })
+}
+
+/// Dumps when the test says so.
+fn on_demand() -> Config {
+    Config { schedule: Schedule::never(), provider_deadline: DEADLINE, deadline: DEADLINE, ..Config::default() }
 }
 
 fn has(dump: &GlobalDump, name: &str) -> bool {
@@ -77,7 +85,7 @@ fn three_failures_in_a_row_are_too_many() {
     assert_eq!(outcomes, expected);
     assert!(registration.is_disabled());
     // A trace begins anew.
-    let _session = Session::start(io::sink(), Config { schedule: Schedule::never(), ..Config::default() }).unwrap();
+    let _session = Session::start(io::sink(), on_demand()).unwrap();
     assert!(!registration.is_disabled());
 }
 
@@ -272,7 +280,7 @@ fn a_session_writes_what_is_live() {
     dump::set_heap_profiling(true);
     let file = Memory::default();
     let kept = vec![vec![1_u8; 1000]; 100];
-    let session = Session::start(file.clone(), Config { schedule: Schedule::never(), ..Config::default() }).unwrap();
+    let session = Session::start(file.clone(), on_demand()).unwrap();
     assert!(Session::start(io::sink(), Config::default()).is_err(), "there is one");
     let guid = session.dump(Level::Detailed).unwrap();
     session.dump(Level::Light).unwrap();

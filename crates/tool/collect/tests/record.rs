@@ -277,10 +277,10 @@ fn lingers() {
     std::fs::write(&file, "here").unwrap();
     let patience = std::env::var("LINGERS_MILLISECONDS").unwrap().parse().unwrap();
     let until = Instant::now() + Duration::from_millis(patience);
-    while Instant::now() < until && !thread.image.page.is_over() {
+    // The file is taken away when the recorder is done.
+    while Instant::now() < until && file.exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Once the session is over, it may or may not be read that far.
     if !thread.image.page.is_over() {
         thread.free(0x1000).unwrap();
     }
@@ -293,7 +293,7 @@ fn record_leaver(wait: bool) -> Recorded {
     let mut assignment = OsString::from("LINGERS_FILE=");
     assignment.push(&file);
     command.push(assignment);
-    // Nobody waits for a child that is left behind: it sees the session end.
+    // Nobody waits for a child that is left behind: it is there for longer than the recorder.
     command.push(format!("LINGERS_MILLISECONDS={}", if wait { 500 } else { 60_000 }).into());
     command.extend(fake("leaves"));
     record_with(command, |options| options.wait_for_descendants = wait)
@@ -328,8 +328,10 @@ fn statuses_are_told_and_nothing_else_is_needed() {
         assert_eq!(recorded.outcome.exit, exit);
         assert!(!recorded.outcome.command_recorded());
         assert!(recorded.open().complete());
-        // No poll is waited for: with this, starting and ending take a few milliseconds.
-        assert!(recorded.took < Duration::from_millis(500), "{:?}", recorded.took);
+        // No poll is waited for: with this, starting and ending take a few milliseconds, but where others have the processors.
+        let again = || record_with(["/bin/sh", "-c", command].map(OsString::from).to_vec(), |_| {}).took;
+        let is_quick = |took: Duration| took < Duration::from_millis(500);
+        assert!(is_quick(recorded.took) || (0..20).any(|_| is_quick(again())), "{:?}", recorded.took);
     }
     assert_eq!(record_fake("exits 9").outcome.exit, ExitStatus::Code(9));
 }
@@ -337,8 +339,11 @@ fn statuses_are_told_and_nothing_else_is_needed() {
 #[test]
 fn progress_is_told_from_start_to_end() {
     let directory = tempfile::tempdir().unwrap();
-    let options = options(["sleep", "0.35"].map(OsString::from).to_vec(), directory.path());
+    let go = directory.path().join("go");
+    let waits = format!("until [ -e '{}' ]; do sleep 0.01; done", go.display());
+    let options = options(["sh", "-c", &waits].map(OsString::from).to_vec(), directory.path());
     let mut told = Vec::new();
+    let started = Instant::now();
     record(&options, &mut |progress| {
         told.push(match progress {
             Progress::Started { .. } => "started",
@@ -347,12 +352,18 @@ fn progress_is_told_from_start_to_end() {
             Progress::Finishing => "finishing",
             _ => "something else",
         });
+        if told == ["started", "running", "running", "running"] {
+            std::fs::write(&go, "").unwrap();
+        }
     })
     .unwrap();
-    assert_eq!(told.first(), Some(&"started"));
-    let running = told.iter().filter(|what| **what == "running").count();
-    assert!((3..=5).contains(&running), "{told:?}");
+    let running = told.len() - 3;
+    assert_eq!(told[0], "started");
+    assert!(told[1..=running].iter().all(|what| *what == "running"), "{told:?}");
     assert_eq!(told[told.len() - 2..], ["ended", "finishing"]);
+    // One at once, and one in 100 ms at most.
+    let most = 1 + started.elapsed().as_millis() / 100;
+    assert!((3..=most as usize).contains(&running), "{told:?} in {:?}", started.elapsed());
 }
 
 /// Writes until nobody reads any more, then a little more by itself.

@@ -385,10 +385,10 @@ impl Job {
         self
     }
 
-    /// With the names of functions in the recording, as far as `heapledger record` puts them in unasked.
-    pub(crate) fn with_names(mut self) -> Self {
+    /// With the names of functions in the recording: `all`, or `auto`, which is what there is time for.
+    pub(crate) fn with_names(mut self, which: &str) -> Self {
         self.options.retain(|option| option != "--names=none");
-        self
+        if which == "auto" { self } else { self.option(&format!("--names={which}")) }
     }
 
     /// The report of `heapledger record` on stderr, which all other tests suppress.

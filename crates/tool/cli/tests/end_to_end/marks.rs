@@ -225,7 +225,13 @@ fn a_recorded_process_is_asked() {
     let running = Job::new(line).argument(&flag).start(Some(&file));
     wait_until("the program is ready", || flag.exists());
     let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
-    let pid = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap().status.command;
+    let mut pid = None;
+    // A recorder that does not answer within two seconds is not among them.
+    wait_until("the recorder answers", || {
+        pid = collect::Running::all().unwrap().into_iter().find(is_ours).map(|it| it.status.command);
+        pid.is_some()
+    });
+    let pid = pid.unwrap();
     let asked = heapledger(["dmd", "--save", saved.to_str().unwrap(), &pid.to_string()]);
     std::fs::remove_file(&flag).unwrap();
     assert!(running.outcome().status.success());

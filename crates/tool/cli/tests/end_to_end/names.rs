@@ -67,12 +67,14 @@ fn are_those_that_the_program_has() {
     }
 }
 
-/// A recording says the same elsewhere and after a rebuild, without any option.
+/// A recording says the same elsewhere and after a rebuild.
 #[test]
 fn are_kept_by_every_recording() {
     let scratch = Scratch::new();
     let program = copy("mix", &scratch);
-    let job = Job::new([program.to_str().unwrap(), "300000"]).with_names();
+    let job = Job::new([program.to_str().unwrap(), "300000"]).with_names("all");
+    let (_, unasked) = Job::new([program.to_str().unwrap(), "100"]).with_names("auto").recorded(&scratch);
+    assert!(places(&unasked.path) > 0);
     let (_, recording) = job.recorded(&scratch);
     let (_, aggregate) = job.clone().option("--aggregate").recorded(&scratch);
     let segments = Scratch::new();
@@ -96,8 +98,8 @@ fn are_kept_by_every_recording() {
 fn survive_what_is_done_to_a_recording() {
     let scratch = Scratch::new();
     let (one, two) = (copy("mix", &scratch), copy("forks", &scratch));
-    let (_, first) = Job::new([one.to_str().unwrap(), "1000"]).with_names().recorded(&scratch);
-    let (_, second) = Job::new([two.to_str().unwrap(), "3"]).with_names().recorded(&scratch);
+    let (_, first) = Job::new([one.to_str().unwrap(), "1000"]).with_names("all").recorded(&scratch);
+    let (_, second) = Job::new([two.to_str().unwrap(), "3"]).with_names("all").recorded(&scratch);
     let make = |verb: &str, options: &[&str], name: &str, files: &[&Recording]| {
         let output = scratch.file(name);
         let mut line = vec![verb, "-o", output.to_str().unwrap()];

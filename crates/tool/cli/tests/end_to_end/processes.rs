@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -260,20 +259,28 @@ fn nothing_is_added_to_the_environment_of_a_static_program() {
 #[test]
 fn a_daemon_that_outlives_the_recording() {
     let scratch = Scratch::new();
-    let done = scratch.file("done");
-    let (outcome, recording) = Job::fixture("daemon", &format!("{} 600 1000", done.display())).recorded(&scratch);
+    let (done, go) = (scratch.file("done"), scratch.file("go"));
+    let job = Job::fixture("daemon", &format!("{} {} 1000", done.display(), go.display()));
+    let (outcome, recording) = job.recorded(&scratch);
     assert!(outcome.status.success() && !done.exists(), "record waited for the daemon: {outcome:?}");
     assert!(recording.running("daemon").iter().any(|process| process["exit"].is_null()), "{recording:?}");
+    fs::write(&go, "").unwrap();
     wait_until("the daemon is done", || fs::read(&done).is_ok_and(|bytes| bytes == b"done, descriptor 0\n"));
 
     fs::remove_file(&done).unwrap();
-    let job = Job::fixture("daemon", &format!("{} 600 1000", done.display())).option("--wait");
-    let began = Instant::now();
-    let (outcome, recording) = job.recorded(&scratch);
-    assert!(began.elapsed() >= Duration::from_millis(600), "{outcome:?}");
+    fs::remove_file(&go).unwrap();
+    let (file, ends) = (scratch.file("waited.hl"), scratch.file("ends"));
+    let line = format!("\"$PROGRAMS/daemon\" {} {} 1000; : > {}", done.display(), go.display(), ends.display());
+    let running = Job::shell(&line).option("--wait").start(Some(&file));
+    wait_until("the command is at its end", || ends.exists());
+    fs::write(&go, "").unwrap();
+    let outcome = running.outcome();
+    assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(fs::read_to_string(&done).unwrap(), "done, descriptor 0\n");
+    let recording = Recording::open(file);
     recording.assert_whole();
-    assert_eq!([recording.total("allocations"), recording.total("blocks_live_end")], [1000, 500], "{recording:?}");
+    let daemon = recording.processes().last().unwrap();
+    assert_eq!((number(daemon, "allocations"), number(daemon, "blocks_live_end")), (1000, 500), "{recording:?}");
 }
 
 /// The session's peak is that of the sum over the processes that were alive at the same time.

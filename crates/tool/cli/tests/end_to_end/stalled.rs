@@ -51,7 +51,8 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
     };
     let job = Job::shell(&format!("{}; {}; exit 6", line(&flood, 200_000), line(&again, 100_000)));
     let file = flood.scratch.file("recording.hl");
-    let running = job.option("--stall-timeout=500ms").with_report().start(Some(&file));
+    // So long that on a machine that others use no second stall is found.
+    let running = job.option("--stall-timeout=4s").with_report().start(Some(&file));
     flood.stop(&running);
     wait_until("the program has gone on without its recorder", || flood.done.exists());
     kill_process(running.pid(), Signal::CONT).unwrap();
