@@ -37,7 +37,7 @@ pub struct Names<'r, 'a> {
 }
 
 /// A function in a stack: one that was called, or one that the compiler inlined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// The function.
     pub function: FunctionId,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Advise;
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count, counted, percent, time, wrapped};
 use crate::growth::rate;
@@ -27,9 +28,9 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     let list = question.answer(|names, selection, progress| AdviceList::load(names, selection, progress))?;
     input.warn_of(&list.damage);
     let items: Vec<Item> = list.advice.iter().take(limit(arguments.rows)).map(|it| Item::new(&question, it)).collect();
-    if arguments.input.json {
-        let skipped = list.skipped.iter().map(|skipped| json!({ "rule": skipped.rule, "why": skipped.why })).collect();
-        return out.json(&AdviseJson { advice: items, advice_all: list.advice.len() as u64, skipped });
+    if let Some(form) = arguments.input.form() {
+        let skipped = list.skipped.iter().map(|it| SkippedJson { rule: it.rule, why: it.why }).collect();
+        return out.document(&AdviseJson { advice: items, advice_all: list.advice.len() as u64, skipped }, form);
     }
     match list.advice.len() as u64 {
         0 => out.title("no advice: no rule found anything worth a change")?,
@@ -59,15 +60,29 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
 }
 
 #[derive(Debug, Serialize)]
-struct AdviseJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct AdviseJson {
     advice: Vec<Item>,
     advice_all: u64,
     /// Rules that say nothing about this recording, and why.
-    skipped: Vec<Value>,
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SkippedJson {
+    rule: &'static str,
+    why: &'static str,
+}
+
+impl Document for AdviseJson {
+    const SCHEMA: &'static str = "advice";
+    const ROWS: Option<&'static str> = Some("advice");
 }
 
 /// A piece of advice as it is told.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Item {
     rule: &'static str,
     /// At stake.

@@ -1,18 +1,20 @@
 //! `heapledger blocks`: the blocks that are live at a moment, one by one.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use heapledger_analysis::{Amount, Key, LiveBlock, LiveBlocks, Metric, Moment, NodeId, TypeBy, live_blocks};
+use heapledger_analysis::{Amount, Frame, Key, LiveBlock, LiveBlocks, Metric, Moment, NodeId, TypeBy, live_blocks};
 use heapledger_core::ThreadId;
 use heapledger_recording::{ImageId, Recording};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Blocks;
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{count, duration};
-use crate::label::{DeclaredJson, FrameJson, seconds};
+use crate::label::{DeclaredJson, FrameJson, Labels, seconds};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, stack_row};
@@ -31,8 +33,8 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
     question.input.warn_of(&found.damage);
     question.expect_match(found.blocks.is_empty())?;
     let (shown, rest) = found.blocks.split_at(found.blocks.len().min(limit(arguments.rows)));
-    if arguments.input.json {
-        return out.json(&document(&mut question, &found, shown));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&document(&mut question, &found, shown), form);
     }
     question.headline(&found.whole, &found.left_out, out)?;
     if shown.is_empty() {
@@ -128,7 +130,8 @@ fn called(recording: &Recording<'_>, image: ImageId, thread: ThreadId) -> String
 
 /// The object that `--json` prints.
 #[derive(Debug, Serialize)]
-struct BlocksJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct BlocksJson {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
@@ -139,9 +142,16 @@ struct BlocksJson {
     rows: Vec<BlockJson>,
     /// The stacks of these rows.
     stacks: Vec<StackJson>,
+    /// The frames of the stacks, as a tree: what several have in common is there once.
+    frames: Vec<FrameNodeJson>,
+}
+
+impl Document for BlocksJson {
+    const SCHEMA: &'static str = "blocks";
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BlockJson {
     pid: Option<u32>,
     image: u32,
@@ -160,17 +170,55 @@ struct BlockJson {
     #[serde(rename = "type")]
     name: String,
     confidence: String,
-    /// Which one of the stacks.
+    /// Which one of the stacks, by its number.
     stack: usize,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StackJson {
+    /// Its number, from 1.
     stack: usize,
     #[serde(flatten)]
     declared: DeclaredJson,
-    /// Innermost first.
-    frames: Vec<FrameJson>,
+    /// The innermost frame, by its number; `null`: it has none.
+    frame: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FrameNodeJson {
+    /// Its number, from 0: its place in the list.
+    frame: usize,
+    /// The frame that called it, by its number, which is smaller; `null`: it is the outermost one.
+    caller: Option<usize>,
+    #[serde(flatten)]
+    place: FrameJson,
+}
+
+/// Frames that are numbered as they come.
+#[derive(Default)]
+struct FrameNodes {
+    numbers: HashMap<(Option<usize>, Frame), usize>,
+    nodes: Vec<FrameNodeJson>,
+}
+
+impl FrameNodes {
+    /// Returns the number of the innermost frame of a stack.
+    fn add(&mut self, labels: &Labels<'_, '_>, stack: Vec<Frame>) -> Option<usize> {
+        stack.into_iter().rev().fold(None, |caller, frame| {
+            let number = match self.numbers.entry((caller, frame)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let number = self.nodes.len();
+                    let place = labels.frame(&new.key().1);
+                    self.nodes.push(FrameNodeJson { frame: number, caller, place });
+                    *new.insert(number)
+                }
+            };
+            Some(number)
+        })
+    }
 }
 
 fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBlock]) -> BlocksJson {
@@ -197,13 +245,13 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
             stack: numbers[&block.stack],
         });
     }
-    let mut described = Vec::new();
+    let (mut described, mut frames) = (Vec::new(), FrameNodes::default());
     for (at, &stack) in stacks.iter().enumerate() {
-        let frames = labels.names.useful_frames(&found.stacks, stack);
+        let useful = labels.names.useful_frames(&found.stacks, stack);
         described.push(StackJson {
             stack: at + 1,
             declared: DeclaredJson::new(labels, &found.stacks, Key::Site(stack)),
-            frames: frames.iter().map(|frame| labels.frame(frame)).collect(),
+            frame: frames.add(labels, useful),
         });
     }
     BlocksJson {
@@ -213,5 +261,6 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
         rows_all: found.blocks.len(),
         rows,
         stacks: described,
+        frames: frames.nodes,
     }
 }

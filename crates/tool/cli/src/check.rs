@@ -14,6 +14,7 @@ use serde::Serialize;
 use self::found::{Findings, Frame, Misuse, Unverified};
 use crate::args::Check;
 use crate::code::Code;
+use crate::document::{self, Document, Form};
 use crate::error::Result;
 use crate::format::{count, counted};
 use crate::label::shortened;
@@ -37,8 +38,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
     if arguments.json {
-        serde_json::to_writer_pretty(&mut text, &json(&findings)).map_err(io::Error::from)?;
-        writeln!(text)?;
+        document::write(&json(&findings), Form::Json, &mut text)?;
     } else if !(arguments.quiet && findings.misuses.is_empty()) {
         print(&findings, exit, &mut text)?;
     }
@@ -154,7 +154,8 @@ fn line(frame: &Frame) -> String {
 }
 
 #[derive(Debug, Serialize)]
-struct FindingsJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FindingsJson<'a> {
     misuses: &'a [Misuse],
     /// Found at places beyond the 256 of a process that are kept.
     beyond: u64,
@@ -168,6 +169,11 @@ struct FindingsJson<'a> {
     confined: &'a [Unverified],
     /// Libraries whose calls are not seen: after one was opened, nothing was looked at in that process.
     stopped_by: &'a BTreeSet<String>,
+}
+
+impl Document for FindingsJson<'_> {
+    const SCHEMA: &'static str = "check";
+    const ROWS: Option<&'static str> = Some("misuses");
 }
 
 fn json(findings: &Findings) -> FindingsJson<'_> {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use self::linked::Linked;
 use crate::args::{Control, Sample};
 use crate::attach;
+use crate::document::{Document, Form};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
@@ -31,13 +32,13 @@ pub(crate) fn run(arguments: &Control, request: Request, out: &mut Output) -> Re
             Request::Stop => linked.stop()?,
             Request::Sample(_) | Request::Status | Request::Save => linked,
         };
-        return tell(&[], &[linked], arguments.json, out);
+        return tell(&[], &[linked], arguments.data.form(), out);
     }
     let is_for_all = request == Request::Status && arguments.target.is_none();
     let linked = if is_for_all { Linked::all() } else { Vec::new() };
     let chosen =
         if all.is_empty() && !linked.is_empty() { all } else { choose(all, arguments.target.as_deref(), request)? };
-    tell(&asked(&chosen, request)?, &linked, arguments.json, out)
+    tell(&asked(&chosen, request)?, &linked, arguments.data.form(), out)
 }
 
 /// Sets the rate of a sampled recording, or of a program's own ledger.
@@ -45,7 +46,7 @@ pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
     let request = Request::Sample(arguments.rate);
     let all = running()?;
     if let Some(linked) = linked_of(&all, &arguments.control) {
-        return tell(&[], &[linked.sample(arguments.rate)?], arguments.control.json, out);
+        return tell(&[], &[linked.sample(arguments.rate)?], arguments.control.data.form(), out);
     }
     let chosen = choose(all, arguments.control.target.as_deref(), request)?;
     if let Some(running) = chosen.iter().find(|running| running.status.sampling.is_none()) {
@@ -53,7 +54,7 @@ pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
         let hint = "begin a sampled one with: heapledger record --sample 512KiB -- COMMAND";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    tell(&asked(&chosen, request)?, &[], arguments.control.json, out)
+    tell(&asked(&chosen, request)?, &[], arguments.control.data.form(), out)
 }
 
 /// The recorder of the recording that has this process, if there is one.
@@ -116,10 +117,10 @@ fn is_meant(status: &Status, target: &str) -> bool {
     }
 }
 
-fn tell(states: &[Status], linked: &[Linked], json: bool, out: &mut Output) -> Result<()> {
-    if json {
-        let all = states.iter().map(StatusJson::from).chain(linked.iter().map(StatusJson::from));
-        return out.json(&all.collect::<Vec<_>>());
+fn tell(states: &[Status], linked: &[Linked], form: Option<Form>, out: &mut Output) -> Result<()> {
+    if let Some(form) = form {
+        let all = states.iter().map(RecordingJson::from).chain(linked.iter().map(RecordingJson::from));
+        return out.document(&StatusJson { rows: all.collect() }, form);
     }
     if !states.is_empty() {
         out.tree(&recordings(states))?;
@@ -192,8 +193,20 @@ fn shown_state(state: &str, sampling: Option<Rate>) -> String {
     }
 }
 
+/// What `--json` prints: the recordings, then the programs with ledgers of their own.
 #[derive(Debug, Serialize)]
-struct StatusJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct StatusJson {
+    rows: Vec<RecordingJson>,
+}
+
+impl Document for StatusJson {
+    const SCHEMA: &'static str = "status";
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RecordingJson {
     /// Null where the program has a ledger of its own.
     recorder: Option<u32>,
     program: u32,
@@ -214,9 +227,9 @@ struct StatusJson {
     file: Option<String>,
 }
 
-impl From<&Status> for StatusJson {
-    fn from(status: &Status) -> StatusJson {
-        StatusJson {
+impl From<&Status> for RecordingJson {
+    fn from(status: &Status) -> RecordingJson {
+        RecordingJson {
             recorder: Some(status.recorder),
             program: status.command,
             processes: status.processes.clone(),
@@ -233,9 +246,9 @@ impl From<&Status> for StatusJson {
     }
 }
 
-impl From<&Linked> for StatusJson {
-    fn from(&Linked { process, state }: &Linked) -> StatusJson {
-        StatusJson {
+impl From<&Linked> for RecordingJson {
+    fn from(&Linked { process, state }: &Linked) -> RecordingJson {
+        RecordingJson {
             recorder: None,
             program: process,
             processes: vec![process],

@@ -14,6 +14,7 @@ const HEAPS_MAX: usize = 5;
 
 /// What a program declared of the blocks that it had.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Declared {
     /// Those that hold the most at the peak, blocks without context among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -27,6 +28,7 @@ pub(crate) struct Declared {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Context {
     context: String,
     bytes_at_peak: u64,
@@ -35,6 +37,7 @@ struct Context {
 }
 
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Heap {
     heap: String,
     bytes_at_peak: u64,

@@ -29,6 +29,7 @@ pub(crate) fn how_many(number: u64) -> String {
 
 /// A departure, for `--json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DepartureJson {
     /// 0: not known.
     pid: u32,

@@ -10,6 +10,7 @@ use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 
 use crate::args::{Diff, SitesBy};
+use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
@@ -46,8 +47,8 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     if let Some(target) = &arguments.written.output {
         out.direct(target, arguments.written.force, &[&inputs[0].path, &inputs[1].path])?;
     }
-    if arguments.json {
-        out.json(&comparison.json(arguments, shown, all))?;
+    if let Some(form) = arguments.data.form() {
+        out.document(&comparison.json(arguments, shown, all), form)?;
     } else if arguments.markdown {
         let text = comparison.markdown(&shown);
         out.line(text.trim_end())?;
@@ -379,7 +380,8 @@ fn code(text: &str) -> String {
 }
 
 #[derive(Debug, Serialize)]
-struct DiffJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DiffJson {
     by: &'static str,
     before: SideJson,
     after: SideJson,
@@ -396,7 +398,12 @@ struct DiffJson {
     rows: Vec<RowJson>,
 }
 
+impl Document for DiffJson {
+    const SCHEMA: &'static str = "diff";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SideJson {
     file: String,
     #[serde(flatten)]
@@ -408,6 +415,7 @@ struct SideJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RowJson {
     growth: i64,
     /// Of an estimate.
@@ -421,6 +429,7 @@ struct RowJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GroupJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,

@@ -8,7 +8,11 @@ use heapledger_dmd::{
     Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort, TextOptions,
 };
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::args::{Dmd, DmdBy, DmdMode, DmdSort};
+use crate::document::{self, Document, Form};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
@@ -22,7 +26,7 @@ mod names;
 mod passing;
 mod process;
 mod recording;
-mod referrers;
+pub(crate) mod referrers;
 mod source;
 mod types;
 
@@ -58,10 +62,13 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
             return Err(Failure::new(Exit::Usage, "who points to a block is asked of one log"));
         };
         let (chains, options) = (referrers::find(&arguments.sources[0], log, address)?, options(arguments));
-        return write(target, out, |file| match arguments.beyond.json {
-            true => writeln!(file, "{:#}", referrers::to_json(log, &chains, address, &options)),
-            false => file.write_all(referrers::text(log, &chains, address, &options).as_bytes()),
-        });
+        return match arguments.beyond.json {
+            true => write_document(&referrers::to_json(log, &chains, address, &options), target, out),
+            false => {
+                let text = referrers::text(log, &chains, address, &options);
+                write(target, out, |file| file.write_all(text.as_bytes()))
+            }
+        };
     }
     let plan = logs.last().filter(|_| arguments.beyond.advice);
     let plan = plan.map(|log| Plan::of_log(log, options(arguments).estimate));
@@ -109,11 +116,8 @@ fn show(
 ) -> Result<()> {
     let beyond = &arguments.beyond;
     if beyond.json {
-        let mut text = analysis.to_json();
-        if let Some(plan) = plan {
-            text["advice"] = plan.to_json();
-        }
-        return write(target, out, |file| writeln!(file, "{text:#}"));
+        let document = DmdJson { analysis: analysis.to_json(), advice: plan.map(Plan::to_json) };
+        return write_document(&document, target, out);
     }
     let advice = plan.map(ToString::to_string).unwrap_or_default();
     if analysis.by != By::Stack {
@@ -123,6 +127,29 @@ fn show(
     let options = TextOptions { details: beyond.details, defects: beyond.defects };
     let text = analysis.text(&command(), &options) + &advice;
     write(target, out, |file| file.write_all(text.as_bytes()))
+}
+
+/// What `--json` prints: what the text says, whole.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DmdJson {
+    /// The totals of the heap, and what was found of each kind.
+    #[serde(flatten)]
+    analysis: Value,
+    /// What to do about it, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Value>,
+}
+
+impl Document for DmdJson {
+    const SCHEMA: &'static str = "dmd";
+    const ROWS: Option<&'static str> = None;
+}
+
+fn write_document(document: &impl Document, target: Option<NewFile>, out: &mut Output) -> Result<()> {
+    let mut text = Vec::new();
+    document::write(document, Form::Json, &mut text)?;
+    write(target, out, |file| file.write_all(&text))
 }
 
 /// Returns the mode that was asked for.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::code::Code;
+use crate::document::{Document, Form};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::output::Output;
@@ -17,6 +18,7 @@ pub(crate) use machine::be_the_self_test;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Check {
     subject: String,
     state: State,
@@ -27,6 +29,7 @@ struct Check {
 
 /// How it is: the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum State {
     Good,
@@ -64,10 +67,16 @@ impl Check {
 }
 
 #[derive(Debug, Serialize)]
-struct DoctorJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DoctorJson<'a> {
     verdict: State,
     machine: &'a [Check],
     program: Option<&'a program::Program>,
+}
+
+impl Document for DoctorJson<'_> {
+    const SCHEMA: &'static str = "doctor";
+    const ROWS: Option<&'static str> = Some("machine");
 }
 
 pub(crate) fn run(arguments: &Doctor, out: &mut Output) -> Result<Exit> {
@@ -80,7 +89,7 @@ pub(crate) fn run(arguments: &Doctor, out: &mut Output) -> Result<Exit> {
     let all = machine.iter().chain(program.iter().flat_map(|program| &program.checks));
     let verdict = all.map(|check| check.state).max().unwrap_or(State::Good);
     if arguments.json {
-        out.json(&DoctorJson { verdict, machine: &machine, program: program.as_ref() })?;
+        out.document(&DoctorJson { verdict, machine: &machine, program: program.as_ref() }, Form::Json)?;
     } else {
         print("this machine", &machine, out)?;
         if let Some(program) = &program {

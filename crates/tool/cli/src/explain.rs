@@ -5,17 +5,35 @@ use serde::Serialize;
 
 use crate::args::Explain;
 use crate::code::{Code, EXPLANATIONS, Explanation};
+use crate::document::{Document, Form};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::output::Output;
 
 #[derive(Debug, Serialize)]
-struct ExplanationJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ExplanationJson {
     code: String,
     title: &'static str,
     cause: &'static str,
     consequence: &'static str,
     remedy: &'static str,
+}
+
+impl Document for ExplanationJson {
+    const SCHEMA: &'static str = "explanation";
+    const ROWS: Option<&'static str> = None;
+}
+
+/// All of them.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ExplanationsJson {
+    rows: Vec<ExplanationJson>,
+}
+
+impl Document for ExplanationsJson {
+    const SCHEMA: &'static str = "explanations";
 }
 
 impl From<&Explanation> for ExplanationJson {
@@ -32,7 +50,7 @@ pub(crate) fn run(arguments: &Explain, out: &mut Output) -> Result<()> {
             .hint("`heapledger explain` lists all codes")
     })?;
     if arguments.json {
-        return out.json(&ExplanationJson::from(explanation));
+        return out.document(&ExplanationJson::from(explanation), Form::Json);
     }
     out.title(format_args!("{}: {}", explanation.code, explanation.title()))?;
     for (name, text) in
@@ -49,7 +67,8 @@ pub(crate) fn run(arguments: &Explain, out: &mut Output) -> Result<()> {
 
 fn list(as_json: bool, out: &mut Output) -> Result<()> {
     if as_json {
-        return out.json(&EXPLANATIONS.iter().map(ExplanationJson::from).collect::<Vec<_>>());
+        let rows = EXPLANATIONS.iter().map(ExplanationJson::from).collect();
+        return out.document(&ExplanationsJson { rows }, Form::Json);
     }
     let mut table = Tree::new(["code"]);
     for explanation in EXPLANATIONS {

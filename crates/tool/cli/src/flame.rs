@@ -31,15 +31,15 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
-    if !arguments.collapsed && !arguments.input.json {
+    if !arguments.collapsed && arguments.input.form().is_none() {
         out.draw_beside(&input, "flame", &arguments.input.written)?;
     }
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
     let layers = layers(&arguments.by);
-    if arguments.input.json {
+    if let Some(form) = arguments.input.form() {
         let tree = CallTree::new(&profile, &mut question.labels.names, &layers, Direction::TopDown, metric);
-        return out.json(&tree::json(&question, &profile, &tree, &Limits::NONE, false));
+        return out.document(&tree::json(&question, &profile, &tree, &Limits::NONE, false), form);
     }
     let is_picture = !arguments.collapsed;
     let stacks = stacks(&profile, &mut question.labels, &layers, is_picture && arguments.symbols.frames == Frames::Own);

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::Growth as Arguments;
 use crate::args::Rows;
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count, time};
 use crate::input::shown;
@@ -40,8 +41,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<()> {
     let growth = question.answer(|names, selection, progress| Growth::load(names, selection, by, bounds, progress))?;
     input.warn_of(&growth.damage);
     question.expect_match(growth.groups == 0)?;
-    if arguments.input.json {
-        return json(arguments, &mut question, &growth, out);
+    if let Some(form) = arguments.input.form() {
+        return out.document(&json(arguments, &mut question, &growth), form);
     }
     print(arguments, &mut question, &growth, depth, out)
 }
@@ -123,7 +124,7 @@ pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/{unit}", bytes((per_second * seconds) as u64))
 }
 
-fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth, out: &mut Output) -> Result<()> {
+fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth) -> GrowthJson {
     let window = growth.seconds_of_window();
     let several = question.recording.images().len() > 1;
     let mut rows = Vec::new();
@@ -154,7 +155,7 @@ fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth,
             bytes_live: grown.live.0,
         });
     }
-    out.json(&GrowthJson {
+    GrowthJson {
         by: arguments.by.name(),
         from_seconds: seconds(growth.from),
         to_seconds: seconds(growth.to),
@@ -162,11 +163,12 @@ fn json(arguments: &Arguments, question: &mut Question<'_, '_>, growth: &Growth,
         selection: SelectionJson::new(&question.selection, Metric::Bytes),
         rows_all: growth.grown.len() as u64,
         rows,
-    })
+    }
 }
 
 #[derive(Debug, Serialize)]
-struct GrowthJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct GrowthJson {
     by: &'static str,
     from_seconds: f64,
     to_seconds: f64,
@@ -178,7 +180,12 @@ struct GrowthJson {
     rows: Vec<GrownJson>,
 }
 
+impl Document for GrowthJson {
+    const SCHEMA: &'static str = "growth";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GrownJson {
     name: String,
     /// The function by which the group is called, of groups of stacks.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heapledger_recording::{
-    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Pause, Recording, Text, TextId,
-    Thread,
+    Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Recording, Text, TextId, Thread,
 };
 use heapledger_reports::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
@@ -13,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::Info;
 use crate::departures::{self, DepartureJson};
+use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, counted, duration, time, utc};
@@ -24,6 +24,7 @@ use crate::output::Output;
 use crate::sampled::{self, RateJson, rates_json};
 use crate::stack_checks::{self, StackChecksJson};
 use crate::summary::DamageJson;
+use crate::timeline::PauseJson;
 use crate::unseen::{self, UNSEEN_LIBRARY, UnseenLibrary};
 
 pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
@@ -35,8 +36,8 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut labels = Labels::new(&recording, &arguments.symbols);
     let damage = recording.verify();
-    if arguments.input.json {
-        return out.json(&InfoJson {
+    if let Some(form) = arguments.input.form() {
+        let document = InfoJson {
             format: recording.version(),
             complete: recording.complete(),
             start_unix_ns: recording.session().map(|session| session.start_unix_ns),
@@ -63,7 +64,8 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             annotations: annotations(&recording).map(|annotation| AnnotationJson::from(&annotation)).collect(),
             chunks: kinds(&recording).into_iter().map(|(kind, sum)| (kind_name(kind), sum)).collect(),
             damage: damage.iter().map(DamageJson::from).collect(),
-        });
+        };
+        return out.document(&document, form);
     }
 
     session(&input, &recording, out)?;
@@ -341,6 +343,7 @@ fn chunks(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result<
 
 /// Chunks of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct KindSum {
     chunks: u64,
     bytes: u64,
@@ -410,7 +413,8 @@ pub(crate) fn names_from(state: &ModuleState) -> &'static str {
 }
 
 #[derive(Debug, Serialize)]
-struct InfoJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct InfoJson {
     format: (u8, u8),
     complete: bool,
     /// When the session began, in nanoseconds since 1970.
@@ -450,24 +454,13 @@ struct InfoJson {
     damage: Vec<DamageJson>,
 }
 
-#[derive(Debug, Serialize)]
-struct PauseJson {
-    from_seconds: f64,
-    until_seconds: Option<f64>,
-    stalled: bool,
-}
-
-impl From<&Pause> for PauseJson {
-    fn from(pause: &Pause) -> PauseJson {
-        PauseJson {
-            from_seconds: seconds(pause.from),
-            until_seconds: pause.until.map(seconds),
-            stalled: pause.is_stall,
-        }
-    }
+impl Document for InfoJson {
+    const SCHEMA: &'static str = "info";
+    const ROWS: Option<&'static str> = Some("images");
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AnnotationJson {
     image: u32,
     thread: u32,
@@ -493,6 +486,7 @@ impl From<&Annotation> for AnnotationJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ImageJson {
     image: u32,
     pid: u32,
@@ -503,6 +497,7 @@ struct ImageJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ThreadJson {
     thread: u32,
     tid: u32,
@@ -512,6 +507,7 @@ struct ThreadJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ModuleJson {
     module: u32,
     path: String,
@@ -522,6 +518,7 @@ struct ModuleJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TextJson {
     text: String,
     is_scope: bool,

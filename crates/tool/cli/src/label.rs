@@ -215,6 +215,7 @@ impl<'r, 'a> Labels<'r, 'a> {
 
 /// A function for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LabelJson {
     /// Without type arguments and parameters.
     function: String,
@@ -230,6 +231,7 @@ pub(crate) struct LabelJson {
 
 /// The owner of a stack, for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct OwnerJson {
     owner: FrameJson,
     /// The function that it called to allocate; `null`: the allocator itself, or something without a name.
@@ -240,6 +242,7 @@ pub(crate) struct OwnerJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct UnnamedJson {
     code_bytes: u64,
     /// The functions with names that it is between.
@@ -261,6 +264,7 @@ impl OwnerJson {
 
 /// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DeclaredJson {
     /// The scopes, the outermost first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,6 +284,7 @@ pub(crate) struct DeclaredJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StampJson {
     #[serde(rename = "type")]
     name: String,
@@ -300,6 +305,7 @@ impl StampJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ScopeJson {
     name: String,
     value: Option<String>,
@@ -328,6 +334,7 @@ impl DeclaredJson {
 
 /// A frame for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct FrameJson {
     #[serde(flatten)]
     label: LabelJson,

@@ -9,6 +9,7 @@ use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::{Leaks, Rows};
+use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::shown;
@@ -39,9 +40,9 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let suppressed = suppressions.apply(&mut profile, &mut question.labels.names);
     let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
     let status = status(arguments, &profile.whole);
-    if arguments.input.json {
+    if let Some(form) = arguments.input.form() {
         let table = listing.document(&mut question, &profile);
-        out.json(&json(table, &suppressions, &suppressed))?;
+        out.document(&json(table, &suppressions, &suppressed), form)?;
         return Ok(status);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
@@ -70,8 +71,8 @@ fn by_events(
         .hint("sum up by site, owner or function"));
     }
     let parts = parts::load(question, by)?;
-    if arguments.input.json {
-        out.json(&parts::document(question, &parts, arguments.by.name(), arguments.rows))?;
+    if let Some(form) = arguments.input.form() {
+        out.document(&parts::document(question, &parts, arguments.by.name(), arguments.rows), form)?;
     } else {
         parts::print(question, &parts, arguments.rows, out)?;
     }
@@ -111,7 +112,8 @@ fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> R
 }
 
 #[derive(Debug, Serialize)]
-struct LeaksJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct LeaksJson {
     #[serde(flatten)]
     table: TableJson<RankJson>,
     /// What is known, and not among the rows.
@@ -120,7 +122,12 @@ struct LeaksJson {
     suppressions: Vec<SuppressionJson>,
 }
 
+impl Document for LeaksJson {
+    const SCHEMA: &'static str = "leaks";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SuppressionJson {
     pattern: String,
     #[serde(flatten)]

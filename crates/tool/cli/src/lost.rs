@@ -7,6 +7,7 @@ use crate::format::{bytes, count, counted, time};
 
 /// Events that were lost, by cause.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LostJson {
     ring_full: u64,
     signal_handler: u64,

@@ -28,6 +28,7 @@ mod departures;
 mod diff;
 mod dmd;
 mod doctor;
+mod document;
 mod dump;
 mod error;
 mod exit;

@@ -19,6 +19,7 @@ const BEFORE_MAX: u64 = 8;
 
 /// A stack, and glibc's of the same place.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Mismatch {
     image: u32,
     thread: u32,
@@ -36,6 +37,7 @@ pub(crate) struct Mismatch {
 
 /// The place of a call: in a module, or, where no module is known, an address.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Place {
     module: Option<String>,
     offset: u64,

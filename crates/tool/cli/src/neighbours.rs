@@ -5,6 +5,7 @@ use heapledger_reports::Row;
 use serde::Serialize;
 
 use crate::args::Neighbours;
+use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::{LabelJson, Labels};
@@ -27,8 +28,8 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
         let hint = "FUNCTION is a part of a name, *wildcards* or /regex/; all that was ever allocated: add --total";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    if arguments.input.json {
-        return out.json(&json(&question, &found, relation, &profile.left_out, arguments.rows));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&json(&question, &found, relation, &profile.left_out, arguments.rows), form);
     }
     let labels = &question.labels;
     let names: Vec<String> = found.functions.iter().take(NAMED_MAX).map(|&id| labels.function(id)).collect();
@@ -58,14 +59,20 @@ fn row(labels: &Labels<'_, '_>, relation: Relation, neighbour: Option<FunctionId
 }
 
 #[derive(Debug, Serialize)]
-struct NeighboursJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct NeighboursJson {
     /// Those that were meant.
     functions: Vec<LabelJson>,
     #[serde(flatten)]
     table: TableJson<NeighbourJson>,
 }
 
+impl Document for NeighboursJson {
+    const SCHEMA: &'static str = "neighbours";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct NeighbourJson {
     #[serde(flatten)]
     amount: AmountJson,

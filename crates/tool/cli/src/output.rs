@@ -6,10 +6,10 @@ use std::path::Path;
 
 use heapledger_reports::about::Page;
 use heapledger_reports::{Layout, Tree};
-use serde::Serialize;
 
 use crate::args::{Color, Written};
 use crate::code::Code;
+use crate::document::{self, Document, Form};
 use crate::error::{Result, hint_lines};
 use crate::format::wrapped;
 use crate::input::Input;
@@ -132,11 +132,9 @@ impl Output {
         }
     }
 
-    /// A JSON document.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
-        serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
-        writeln!(self.stdout)?;
-        Ok(())
+    /// An answer for programs.
+    pub(crate) fn document(&mut self, document: &impl Document, form: Form) -> Result<()> {
+        document::write(document, form, &mut self.stdout)
     }
 
     /// The stream itself.

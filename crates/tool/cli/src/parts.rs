@@ -8,6 +8,7 @@ use heapledger_recording::Recording;
 use heapledger_reports::Row;
 use serde::Serialize;
 
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count};
 use crate::label::command;
@@ -48,7 +49,7 @@ pub(crate) fn document(
     parts: &Parts,
     name: &'static str,
     rows: usize,
-) -> TableJson<impl Serialize> {
+) -> TableJson<PartJson> {
     let (moment, metric) = (question.selection.moment, question.metric);
     let mut table = TableJson::new(name, question, &parts.whole, &parts.left_out, parts.parts.len());
     table.allocated(parts.allocated);
@@ -105,7 +106,12 @@ fn smallest(most: Bytes) -> u64 {
     if most.0 == 1 { 0 } else { most.0 / 2 + 1 }
 }
 
+impl Document for TableJson<PartJson> {
+    const SCHEMA: &'static str = "parts";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PartJson {
     #[serde(flatten)]
     amount: AmountJson,
@@ -115,6 +121,7 @@ pub(crate) struct PartJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum PartName {
     Thread { pid: Option<u32>, image: u32, thread: u32, tid: Option<u32>, name: Option<String> },

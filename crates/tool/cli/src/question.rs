@@ -9,7 +9,6 @@ use heapledger_analysis::{
 };
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
 use crate::args::Symbols;
 use crate::error::{Failure, Result};
@@ -255,59 +254,121 @@ fn shown_range(range: &RangeInclusive<u64>, shown: impl Fn(u64) -> String) -> St
 
 /// What was asked, for JSON: at the start of every answer.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SelectionJson {
+    /// What rows are ordered by: `bytes`, `blocks` or `temporary`.
     metric: &'static str,
-    /// `peak`, `end`, `total`, or a time in seconds.
-    at: Value,
-    /// What is asked of blocks: only what is. Times are in seconds; a bound that is open is null.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    only: Map<String, Value>,
+    at: AtJson,
+    /// What is asked of blocks: only what is.
+    #[serde(skip_serializing_if = "OnlyJson::is_nothing")]
+    only: OnlyJson,
+}
+
+/// `peak`, `end`, `total`, or a time in seconds.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+enum AtJson {
+    Name(&'static str),
+    Seconds(f64),
+}
+
+/// What is asked of blocks, as the options of the same names have it.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OnlyJson {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_functions: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allocated_by: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_allocated_by: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    modules: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_modules: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    contexts: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_contexts: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    heaps: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    types: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threads: Vec<String>,
+    /// In bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<BoundsJson<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifetime_seconds: Option<BoundsJson<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated_seconds: Option<BoundsJson<f64>>,
+}
+
+/// Both included.
+#[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct BoundsJson<T> {
+    min: T,
+    /// `null`: none.
+    max: Option<T>,
+}
+
+impl<T> BoundsJson<T> {
+    fn new(range: &RangeInclusive<u64>, value: fn(u64) -> T) -> Self {
+        let last = *range.end();
+        BoundsJson { min: value(*range.start()), max: (last != u64::MAX).then(|| value(last)) }
+    }
+}
+
+impl OnlyJson {
+    fn new(filter: &Filter) -> OnlyJson {
+        fn texts<T: ToString>(list: &[T]) -> Vec<String> {
+            list.iter().map(ToString::to_string).collect()
+        }
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        OnlyJson {
+            processes: texts(&filter.processes),
+            functions: texts(&filter.functions),
+            not_functions: texts(&filter.not_functions),
+            allocated_by: texts(&filter.allocated_by),
+            not_allocated_by: texts(&filter.not_allocated_by),
+            modules: texts(&filter.modules),
+            not_modules: texts(&filter.not_modules),
+            contexts: texts(&filter.contexts),
+            not_contexts: texts(&filter.not_contexts),
+            heaps: texts(&filter.heaps),
+            types: texts(&filter.types),
+            threads: texts(&filter.threads),
+            size: filter.size.as_ref().map(|range| BoundsJson::new(range, |bytes| bytes)),
+            lifetime_seconds: filter.lifetime.as_ref().map(|range| BoundsJson::new(range, seconds)),
+            allocated_seconds: filter.allocated.as_ref().map(|range| BoundsJson::new(range, seconds)),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == OnlyJson::default()
+    }
 }
 
 impl SelectionJson {
     pub(crate) fn new(selection: &Selection, metric: Metric) -> SelectionJson {
-        let filter = &selection.filter;
-        let mut only = Map::new();
-        let mut add = |name: &str, value: Value| {
-            if !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()) {
-                only.insert(name.to_owned(), value);
-            }
-        };
-        let texts = |patterns: &[analysis::Pattern]| patterns.iter().map(ToString::to_string).collect::<Value>();
-        add("processes", filter.processes.iter().map(ToString::to_string).collect());
-        add("functions", texts(&filter.functions));
-        add("not_functions", texts(&filter.not_functions));
-        add("allocated_by", texts(&filter.allocated_by));
-        add("not_allocated_by", texts(&filter.not_allocated_by));
-        add("modules", texts(&filter.modules));
-        add("not_modules", texts(&filter.not_modules));
-        add("contexts", texts(&filter.contexts));
-        add("not_contexts", texts(&filter.not_contexts));
-        add("heaps", texts(&filter.heaps));
-        add("types", texts(&filter.types));
-        add("threads", filter.threads.iter().map(ToString::to_string).collect());
-        let bounds = |range: &Option<RangeInclusive<u64>>, value: fn(u64) -> Value| match range {
-            None => Value::Null,
-            Some(range) => {
-                let last = *range.end();
-                json!({ "min": value(*range.start()), "max": if last == u64::MAX { Value::Null } else { value(last) } })
-            }
-        };
-        let seconds = |ns: u64| json!(ns as f64 / 1e9);
-        add("size", bounds(&filter.size, |bytes| json!(bytes)));
-        add("lifetime_seconds", bounds(&filter.lifetime, seconds));
-        add("allocated_seconds", bounds(&filter.allocated, seconds));
         let at = match selection.moment {
-            Moment::Peak => "peak".into(),
-            Moment::End => "end".into(),
-            Moment::Total => "total".into(),
-            Moment::At(time) => seconds(time.0),
+            Moment::Peak => AtJson::Name("peak"),
+            Moment::End => AtJson::Name("end"),
+            Moment::Total => AtJson::Name("total"),
+            Moment::At(time) => AtJson::Seconds(time.0 as f64 / 1e9),
         };
         let metric = match metric {
             Metric::Bytes => "bytes",
             Metric::Blocks => "blocks",
             Metric::Temporaries => "temporary",
         };
-        SelectionJson { metric, at, only }
+        SelectionJson { metric, at, only: OnlyJson::new(&selection.filter) }
     }
 }

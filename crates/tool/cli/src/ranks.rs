@@ -4,6 +4,7 @@ use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, NodeId, Profile, R
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
 
+use crate::document::{Document, Form};
 use crate::error::Result;
 use crate::format::{count, share};
 use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
@@ -86,12 +87,18 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// The document that `--json` prints.
-    pub(crate) fn json(self, question: &mut Question<'_, '_>, profile: &Profile, out: &mut Output) -> Result<()> {
-        out.json(&self.document(question, profile))
+    /// Prints the document.
+    pub(crate) fn tell(
+        self,
+        question: &mut Question<'_, '_>,
+        profile: &Profile,
+        form: Form,
+        out: &mut Output,
+    ) -> Result<()> {
+        out.document(&self.document(question, profile), form)
     }
 
-    /// The same to add to.
+    /// The document that `--json` prints.
     pub(crate) fn document(self, question: &mut Question<'_, '_>, profile: &Profile) -> TableJson<RankJson> {
         let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
         let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, ranks.len());
@@ -213,6 +220,7 @@ pub(crate) fn callers_in_line(labels: &Labels<'_, '_>, callers: &[Frame]) -> Str
 
 /// An amount for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AmountJson {
     bytes: u64,
     blocks: u64,
@@ -235,6 +243,7 @@ impl AmountJson {
 
 /// A table for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TableJson<R> {
     by: &'static str,
     #[serde(flatten)]
@@ -276,8 +285,13 @@ impl<R> TableJson<R> {
     }
 }
 
+impl Document for TableJson<RankJson> {
+    const SCHEMA: &'static str = "ranks";
+}
+
 /// A row for JSON. Which of the names are there depends on what was summed up by.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RankJson {
     #[serde(flatten)]
     amount: AmountJson,

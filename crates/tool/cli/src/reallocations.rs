@@ -8,6 +8,7 @@ use heapledger_reports::Tree;
 use serde::Serialize;
 
 use crate::args::{ReallocationOrder, Reallocations};
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count, percent};
 use crate::label::{DeclaredJson, FrameJson, OwnerJson};
@@ -34,8 +35,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
         };
         (Reverse((first, site.bytes_copied_max, site.reallocations)), rank.key)
     });
-    if arguments.input.json {
-        return out.json(&json(&mut question, &found, &groups, arguments));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&json(&mut question, &found, &groups, arguments), form);
     }
     let whole = &found.whole;
     let of_all = |part: Blocks| percent(part.0, whole.reallocations.0);
@@ -84,7 +85,8 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
 }
 
 #[derive(Debug, Serialize)]
-struct ReallocationsJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ReallocationsJson {
     by: &'static str,
     #[serde(flatten)]
     selection: SelectionJson,
@@ -93,7 +95,12 @@ struct ReallocationsJson {
     rows: Vec<SiteJson>,
 }
 
+impl Document for ReallocationsJson {
+    const SCHEMA: &'static str = "reallocations";
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SiteJson {
     #[serde(flatten)]
     figures: ReallocatingJson,
@@ -115,6 +122,7 @@ struct SiteJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ReallocatingJson {
     bytes_copied_max: u64,
     reallocations: u64,

@@ -10,13 +10,14 @@ use crate::args::{
     ShowReports,
 };
 use crate::code::Code;
+use crate::document::Form;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::new_file::NewFile;
 use crate::output::{Output, warn};
 use crate::page;
 
-mod json;
+pub(crate) mod json;
 mod source;
 mod url;
 
@@ -98,7 +99,10 @@ fn print(page: &Page, view: &ReportsView, out: &mut Output) -> Result<()> {
             warn(Code::LeftOut, escape(&what.to_string()));
         }
     }
-    if view.json { out.json(&json::PageJson::from(page)) } else { Ok(out.page(page)?) }
+    match view.json {
+        true => out.document(&json::PageJson::from(page), Form::Json),
+        false => Ok(out.page(page)?),
+    }
 }
 
 /// Begins the file, before programs are asked for what is to be in it.

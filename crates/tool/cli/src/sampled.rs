@@ -101,6 +101,7 @@ pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
 
 /// The standard errors of an amount, for JSON: only of estimates.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ErrorsJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_standard_error: Option<u64>,
@@ -123,6 +124,7 @@ impl ErrorsJson {
 
 /// The same of totals.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TotalErrorsJson {
     bytes_allocated: u64,
     allocations: u64,
@@ -151,6 +153,7 @@ impl From<heapledger_recording::CountErrors> for TotalErrorsJson {
 
 /// A rate at which blocks were sampled, for JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RateJson {
     from_seconds: f64,
     /// The mean distance of sample points; null while all blocks were recorded.

@@ -6,6 +6,7 @@ use heapledger_reports::Row;
 use serde::Serialize;
 
 use crate::args::{SitesBy, Sizes};
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count};
 use crate::output::Output;
@@ -29,8 +30,8 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     }
     let mut parts = parts::load(&mut question, By::SizeClass)?;
     parts.parts.sort_by_key(|(part, _)| *part);
-    if arguments.input.json {
-        return out.json(&parts::document(&question, &parts, "size_class", 0));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&parts::document(&question, &parts, "size_class", 0), form);
     }
     question.headline(&parts.whole, &parts.left_out, out)?;
     question.allocated(parts.allocated, out)?;
@@ -56,7 +57,7 @@ fn by_group(question: &mut Question<'_, '_>, by: SitesBy, arguments: &Sizes, out
     question.input.warn_of(&profile.damage);
     question.expect_match(profile.whole.is_nothing())?;
     let (shown, rest) = found.groups.split_at(found.groups.len().min(limit(arguments.rows)));
-    if arguments.input.json {
+    if let Some(form) = arguments.input.form() {
         let mut table = TableJson::new(name, question, &profile.whole, &profile.left_out, found.groups.len());
         table.allocated(profile.allocated);
         for (rank, classes) in shown {
@@ -65,7 +66,7 @@ fn by_group(question: &mut Question<'_, '_>, by: SitesBy, arguments: &Sizes, out
                 |(class, amount): &(Bytes, Amount)| parts::size_class_json(question, *class, amount, &rank.amount);
             table.rows.push(GroupJson { rank: rank_json, classes: classes.iter().map(class).collect() });
         }
-        return out.json(&table);
+        return out.document(&table, form);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
@@ -94,11 +95,16 @@ fn by_group(question: &mut Question<'_, '_>, by: SitesBy, arguments: &Sizes, out
 }
 
 #[derive(Debug, Serialize)]
-struct GroupJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct GroupJson {
     #[serde(flatten)]
     rank: RankJson,
     /// The size classes of its blocks, the smallest first; shares are of the group.
     classes: Vec<PartJson>,
+}
+
+impl Document for TableJson<GroupJson> {
+    const SCHEMA: &'static str = "size-groups";
 }
 
 /// The rows of a histogram.

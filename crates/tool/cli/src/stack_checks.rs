@@ -8,6 +8,7 @@ use crate::format::count;
 
 /// The three classes, which add up to the number of stacks, and the reasons that add up to the last class.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct StackChecksJson {
     stacks_verified: u64,
     stacks_mismatched: u64,

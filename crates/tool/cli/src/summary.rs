@@ -9,12 +9,12 @@ use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Live, MemorySample, Recording, StackCounts};
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::args;
 use crate::code::Code;
 use crate::declared::Declared;
 use crate::departures::{self, DepartureJson};
+use crate::document::{Document, Form};
 use crate::error::Result;
 use crate::format::{bytes, count, duration, percent, time};
 use crate::input::{Input, shown};
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &args::Summary, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     if selection.filter != Filter::default() || selection.moment != Moment::End {
         let question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
-        return of_selection(question.expect_something()?, arguments.json, out);
+        return of_selection(question.expect_something()?, arguments.form(), out);
     }
     if recording.footer().is_none() {
         expect_something(&recording)?;
@@ -51,27 +51,28 @@ pub(crate) fn run(arguments: &args::Summary, out: &mut Output) -> Result<()> {
     input.warn_of(&damage);
     let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
     let declared = Declared::find(&mut question)?;
-    match arguments.json {
-        true => out.json(&json_of(&recording, &totals, resident, declared)),
-        false => print(&input, &recording, &totals, resident, &declared, out),
+    match arguments.form() {
+        Some(form) => out.document(&json_of(&recording, &totals, resident, declared), form),
+        None => print(&input, &recording, &totals, resident, &declared, out),
     }
 }
 
 /// The totals of a selection.
-fn of_selection(mut question: Question<'_, '_>, json: bool, out: &mut Output) -> Result<()> {
+fn of_selection(mut question: Question<'_, '_>, form: Option<Form>, out: &mut Output) -> Result<()> {
     let totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
     question.input.warn_of(&totals.damage);
     question.expect_match(totals.selected.is_nothing())?;
     let (selected, left_out) = (&totals.selected, &totals.left_out);
-    if json {
+    if let Some(form) = form {
         let moment = question.selection.moment;
-        return out.json(&SelectedJson {
+        let document = SelectedJson {
             selection: SelectionJson::new(&question.selection, Metric::Bytes),
             allocated: AmountJson::new(&selected.total, Moment::Total),
             peak: totals.is_peak_known.then(|| AmountJson::new(&selected.peak, Moment::Peak)),
             live: AmountJson::new(&selected.live, moment),
             left_out: AmountJson::new(&left_out.total, Moment::Total),
-        });
+        };
+        return out.document(&document, form);
     }
     out.title(shown(&question.input.path))?;
     sampled::tell(question.recording, out)?;
@@ -92,7 +93,8 @@ fn of_selection(mut question: Question<'_, '_>, json: bool, out: &mut Output) ->
 
 /// The object that `--json` prints of a selection.
 #[derive(Debug, Serialize)]
-struct SelectedJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SelectedJson {
     #[serde(flatten)]
     selection: SelectionJson,
     /// All that was ever allocated; or, in the time that was asked for.
@@ -105,8 +107,14 @@ struct SelectedJson {
     left_out: AmountJson,
 }
 
+impl Document for SelectedJson {
+    const SCHEMA: &'static str = "selected";
+    const ROWS: Option<&'static str> = None;
+}
+
 /// The object that `--json` prints: for the session and, but for a few fields, for each process and image.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CountsJson {
     allocations: u64,
     reallocations: u64,
@@ -177,7 +185,8 @@ impl CountsJson {
 }
 
 #[derive(Debug, Serialize)]
-struct SessionJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SessionJson {
     #[serde(flatten)]
     counts: CountsJson,
     complete: bool,
@@ -198,7 +207,7 @@ struct SessionJson {
     recounted: bool,
     command: Vec<String>,
     duration_seconds: Option<f64>,
-    exit: Option<Value>,
+    exit: Option<ExitJson>,
     costs: Option<CostsJson>,
     #[serde(flatten)]
     declared: Declared,
@@ -210,7 +219,13 @@ struct SessionJson {
     damage: Vec<DamageJson>,
 }
 
+impl Document for SessionJson {
+    const SCHEMA: &'static str = "summary";
+    const ROWS: Option<&'static str> = Some("processes");
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ResidentJson {
     time_seconds: f64,
     bytes: u64,
@@ -219,10 +234,11 @@ struct ResidentJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ProcessJson {
     pid: u32,
     command: String,
-    exit: Option<Value>,
+    exit: Option<ExitJson>,
     /// Whether it was still running when the recording ended.
     running: bool,
     #[serde(flatten)]
@@ -231,6 +247,7 @@ struct ProcessJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ImageJson {
     image: u32,
     command: String,
@@ -243,6 +260,7 @@ struct ImageJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CostsJson {
     hook_seconds: Option<f64>,
     program_cpu_seconds: Option<f64>,
@@ -255,6 +273,7 @@ struct CostsJson {
 
 /// A part of the file that cannot be read.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DamageJson {
     offset: u64,
     reason: String,
@@ -292,7 +311,7 @@ fn json_of(
             session.command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
         }),
         duration_seconds: footer.map(|footer| seconds(footer.time)),
-        exit: footer.and_then(|footer| footer.exit).map(exit_json),
+        exit: footer.and_then(|footer| footer.exit).map(ExitJson::from),
         costs: footer.map(|footer| CostsJson {
             hook_seconds: nanoseconds(footer.costs.hook_ns),
             program_cpu_seconds: nanoseconds(footer.costs.program_cpu_ns),
@@ -314,7 +333,7 @@ fn process_json(recording: &Recording<'_>, process: &ProcessOverview) -> Process
     ProcessJson {
         pid: process.pid,
         command: last_image(recording, process).map(command).unwrap_or_default(),
-        exit: process.exit.map(exit_json),
+        exit: process.exit.map(ExitJson::from),
         running: process.running,
         counts: CountsJson::new(&process.counts),
         images: process.images.iter().map(|image| image_json(recording, image)).collect(),
@@ -340,11 +359,21 @@ fn image_json(recording: &Recording<'_>, image: &ImageOverview) -> ImageJson {
     }
 }
 
-/// `{"code": 0}` or `{"signal": 9}`.
-fn exit_json(exit: ExitStatus) -> Value {
-    match exit {
-        ExitStatus::Code(code) => json!({ "code": code }),
-        ExitStatus::Signal(signal) => json!({ "signal": signal }),
+/// How a program ended: `{"code": 0}` or `{"signal": 9}`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ExitJson {
+    Code(i32),
+    Signal(i32),
+}
+
+impl From<ExitStatus> for ExitJson {
+    fn from(exit: ExitStatus) -> ExitJson {
+        match exit {
+            ExitStatus::Code(code) => ExitJson::Code(code),
+            ExitStatus::Signal(signal) => ExitJson::Signal(signal),
+        }
     }
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         }
         (Rows::Events(by), None) => {
             let parts = parts::load(&mut question, by)?;
-            if arguments.input.json {
-                return out.json(&parts::document(&question, &parts, arguments.by.name(), arguments.rows));
+            if let Some(form) = arguments.input.form() {
+                return out.document(&parts::document(&question, &parts, arguments.by.name(), arguments.rows), form);
             }
             return parts::print(&question, &parts, arguments.rows, out);
         }
@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
         Some(within) => question.profile_within(within)?,
     };
     let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
-    if arguments.input.json {
-        return listing.json(&mut question, &profile, out);
+    if let Some(form) = arguments.input.form() {
+        return listing.tell(&mut question, &profile, form, out);
     }
     let part = percent(profile.whole.temporaries.0, profile.whole.blocks.0);
     let [temporary, all] = [Metric::Temporaries, Metric::Blocks].map(|metric| sampled::figure(&profile.whole, metric));

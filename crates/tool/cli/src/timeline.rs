@@ -1,5 +1,9 @@
 //! `heapledger timeline`: what was live over time, as a plot, a picture or JSON.
 
+pub(crate) mod json;
+
+pub(crate) use json::PauseJson;
+
 use std::io::Write as _;
 
 use heapledger_analysis::{
@@ -8,23 +12,21 @@ use heapledger_analysis::{
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
 use heapledger_reports::{Row, Tree, escape};
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::args::{By, Rows, Timeline};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, time};
 use crate::input::shown;
-use crate::label::{seconds, shown_command};
+use crate::label::shown_command;
 use crate::output::Output;
 use crate::parts::part_row;
 use crate::picture;
 use crate::plot::{Look, Plot, Strip};
-use crate::question::{Question, SelectionJson};
+use crate::question::Question;
 use crate::ranks::{Depth, row};
 use crate::report::quoted;
-use crate::sampled::{self, ErrorsJson, RateJson, rates_json};
+use crate::sampled;
 
 /// Columns of the plot where the output is no terminal.
 const WIDTH: usize = 80;
@@ -47,16 +49,16 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let mut view = View::new(&question, history, bounds)?;
     view.estimate(&mut question);
     if let Some(by) = arguments.by {
-        let columns = match (arguments.svg, arguments.input.json) {
-            (false, false) => Plot::columns(out.width().unwrap_or(WIDTH)),
+        let columns = match (arguments.svg, arguments.input.form()) {
+            (false, None) => Plot::columns(out.width().unwrap_or(WIDTH)),
             _ => picture::COLUMNS,
         };
         view.times = view.ends(columns);
         view.layers = layers(&mut question, by, arguments.rows.into(), &view)?;
     }
 
-    if arguments.input.json {
-        return out.json(&TimelineJson::new(&view, &question.selection));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&json::TimelineJson::new(&view, &question.selection), form);
     }
     if !arguments.svg {
         return print(&view, &question, out);
@@ -388,106 +390,4 @@ fn is_unicode() -> bool {
     let Some(locale) = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")) else { return true };
     let locale = locale.to_string_lossy().to_ascii_lowercase();
     locale.ends_with("utf-8") || locale.ends_with("utf8") || locale.contains("utf-8@") || locale.contains("utf8@")
-}
-
-#[derive(Debug, Serialize)]
-struct TimelineJson {
-    /// The processes that were asked for. Empty: all.
-    processes: Vec<String>,
-    #[serde(flatten)]
-    selection: SelectionJson,
-    from_seconds: f64,
-    to_seconds: f64,
-    /// At which rates blocks were sampled, if they were: what was live is an estimate then.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sampling: Vec<RateJson>,
-    peak: PeakJson,
-    live: Vec<Value>,
-    memory: Vec<Value>,
-    programs: Vec<Value>,
-    pauses: Vec<Value>,
-    /// When the groups were looked at.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    times_seconds: Vec<f64>,
-    /// The largest first, and last all others.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<Value>,
-}
-
-#[derive(Debug, Serialize)]
-struct PeakJson {
-    time_seconds: f64,
-    bytes: u64,
-    blocks: u64,
-    #[serde(flatten)]
-    errors: ErrorsJson,
-}
-
-impl TimelineJson {
-    fn new(view: &View<'_, '_>, selection: &Selection) -> TimelineJson {
-        let sample = |sample: &Sample| {
-            json!({
-                "time_seconds": seconds(sample.time),
-                "bytes": sample.live.bytes.0,
-                "blocks": sample.live.blocks.0,
-            })
-        };
-        let memory = |sample: &MemorySample| {
-            json!({
-                "time_seconds": seconds(sample.time),
-                "resident": sample.resident.0,
-                "resident_anonymous": sample.resident_anonymous.0,
-                "resident_file": sample.resident_file.0,
-                "brk": sample.heap.0,
-                "mappings": sample.mappings.0,
-                "swapped": sample.swapped.0,
-            })
-        };
-        let program = |program: &Program| {
-            json!({
-                "image": program.image.0,
-                "pid": program.pid,
-                "how": if program.how == Change::Exec { "exec" } else { "began" },
-                "from_seconds": seconds(program.from),
-                "to_seconds": program.to.map(seconds),
-                "exit": program.exit.map(|exit| match exit {
-                    ExitStatus::Code(code) => json!({ "code": code }),
-                    ExitStatus::Signal(signal) => json!({ "signal": signal }),
-                }),
-                "command": program.command,
-            })
-        };
-        let inside = |time: Time| (view.from..=view.to).contains(&time);
-        // What was live when the part began.
-        let first = at(&view.history.live, view.from);
-        let live = view.history.live.iter().filter(|sample| inside(sample.time));
-        let has_first = view.from > view.history.begins;
-        TimelineJson {
-            processes: view.processes(),
-            selection: SelectionJson::new(selection, Metric::Bytes),
-            from_seconds: seconds(view.from),
-            to_seconds: seconds(view.to),
-            sampling: rates_json(view.recording),
-            peak: PeakJson {
-                time_seconds: seconds(view.peak.time),
-                bytes: view.at_peak.bytes.0,
-                blocks: view.at_peak.blocks.0,
-                errors: ErrorsJson::new(&view.at_peak),
-            },
-            live: has_first.then_some(&first).into_iter().chain(live).map(sample).collect(),
-            memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(memory).collect(),
-            programs: view.programs.iter().map(program).collect(),
-            times_seconds: view.times.iter().copied().map(seconds).collect(),
-            groups: view.layers.iter().map(|layer| json!({ "name": layer.name, "bytes": layer.bytes })).collect(),
-            pauses: (view.history.pauses.iter())
-                .map(|pause| {
-                    json!({
-                        "from_seconds": seconds(pause.from),
-                        "until_seconds": pause.until.map(seconds),
-                        "stalled": pause.is_stall,
-                    })
-                })
-                .collect(),
-        }
-    }
 }

@@ -17,16 +17,16 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
         Rows::Sites(by, depth) => (by, depth),
         Rows::Events(by) => {
             let parts = parts::load(&mut question, by)?;
-            if arguments.input.json {
-                return out.json(&parts::document(&question, &parts, name, rows));
+            if let Some(form) = arguments.input.form() {
+                return out.document(&parts::document(&question, &parts, name, rows), form);
             }
             return parts::print(&question, &parts, rows, out);
         }
     };
     let profile = question.profile()?;
     let listing = Listing { name, by, depth, rows };
-    if arguments.input.json {
-        return listing.json(&mut question, &profile, out);
+    if let Some(form) = arguments.input.form() {
+        return listing.tell(&mut question, &profile, form, out);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;

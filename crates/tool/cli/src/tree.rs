@@ -8,6 +8,7 @@ use heapledger_reports::Row;
 use serde::Serialize;
 
 use crate::args::{Levels, Tree};
+use crate::document::Document;
 use crate::error::Result;
 use crate::format::counted;
 use crate::label::{FrameJson, Labels};
@@ -30,8 +31,8 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
         shown: None,
     };
     limits.keep_rows(arguments.rows, &tree, metric);
-    if arguments.input.json {
-        return out.json(&json(&question, &profile, &tree, &limits, arguments.bottom_up));
+    if let Some(form) = arguments.input.form() {
+        return out.document(&json(&question, &profile, &tree, &limits, arguments.bottom_up), form);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
@@ -226,6 +227,7 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
 
 /// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would take.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TreeJson {
     direction: &'static str,
     #[serde(flatten)]
@@ -237,7 +239,13 @@ pub(crate) struct TreeJson {
     nodes: Vec<NodeJson>,
 }
 
+impl Document for TreeJson {
+    const SCHEMA: &'static str = "tree";
+    const ROWS: Option<&'static str> = Some("nodes");
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct NodeJson {
     id: usize,
     /// `null` for the outermost ones.

@@ -1,6 +1,6 @@
 //! `heapledger types`: what types of blocks there are, and how much each holds.
 
-mod json;
+pub(crate) mod json;
 mod sites;
 mod sources;
 
@@ -24,15 +24,16 @@ pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let profile = question.profile()?;
-    let by = match arguments.by {
-        TypesBy::Block => TypeBy::Block,
-        TypesBy::Element => TypeBy::Element,
-        TypesBy::Container => TypeBy::Container,
+    let (by, name) = match arguments.by {
+        TypesBy::Block => (TypeBy::Block, "block"),
+        TypesBy::Element => (TypeBy::Element, "element"),
+        TypesBy::Container => (TypeBy::Container, "container"),
     };
     let groups = types(&profile, &mut question.labels.names, by, metric);
-    if arguments.input.json {
-        let shown = &groups[..groups.len().min(limit(arguments.rows.unwrap_or(0)))];
-        return out.json(&json::types(&mut question, &profile, shown, arguments.stacks));
+    if let Some(form) = arguments.input.form() {
+        let rows = arguments.rows.unwrap_or(0);
+        let table = json::types(&mut question, &profile, name, &groups, rows, arguments.stacks);
+        return out.document(&table, form);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;

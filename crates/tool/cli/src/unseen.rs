@@ -14,6 +14,7 @@ const NAMED_MAX: usize = 3;
 
 /// A library that a program opened.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct UnseenLibrary {
     image: u32,
     /// The path that was asked for.
@@ -23,6 +24,7 @@ pub(crate) struct UnseenLibrary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum Reason {
     Dlmopen,

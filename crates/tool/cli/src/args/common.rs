@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Moment, Pattern};
 use heapledger_recording::Time;
 
+use crate::document::Form;
 use crate::select;
 
 /// What to read, and how to answer.
@@ -18,15 +19,43 @@ pub(crate) struct Input {
     #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
     pub(crate) file: Option<Named>,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) data: Data,
 
     #[command(flatten)]
     pub(crate) written: Written,
 }
 
+/// An answer for programs.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Data {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print the rows as CSV
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+}
+
+impl Data {
+    /// What is wanted instead of text.
+    pub(crate) fn form(self) -> Option<Form> {
+        match (self.json, self.csv) {
+            (true, _) => Some(Form::Json),
+            (_, true) => Some(Form::Csv),
+            _ => None,
+        }
+    }
+}
+
 impl Input {
+    /// What is wanted instead of text.
+    pub(crate) fn form(&self) -> Option<Form> {
+        self.data.form()
+    }
+
     /// Returns the moment beside the name of the file.
     pub(crate) fn at(&self) -> Option<Moment> {
         self.file.as_ref().and_then(|file| file.at)

@@ -5,6 +5,7 @@ use clap::{Args, ValueHint};
 use heapledger_analysis::Moment;
 
 use super::by::{self, SitesBy};
+use super::common::Data;
 use crate::args::{Named, Symbols, Written};
 use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
@@ -71,12 +72,11 @@ pub(crate) struct Diff {
     #[command(flatten)]
     pub(crate) symbols: Symbols,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output", conflicts_with = "markdown")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) data: Data,
 
     /// Print Markdown, such as for a comment on a change
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["json", "csv"])]
     pub(crate) markdown: bool,
 
     #[command(flatten)]

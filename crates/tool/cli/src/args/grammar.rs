@@ -193,7 +193,7 @@ mod tests {
     fn a_file_alone_is_summarised() {
         for line in ["x.hl --json", "--json x.hl", "--color never x.hl --json", "--process 7 x.hl --json"] {
             let Verb::Summary(summary) = parsed(line).unwrap().verb else { panic!("{line}: not summary") };
-            assert!(summary.input.json || line.starts_with("--process"), "{line}");
+            assert!(summary.input.data.json || line.starts_with("--process"), "{line}");
             assert_eq!(summary.input.file.as_deref(), Some(Path::new("x.hl")), "{line}");
         }
         let Verb::Summary(summary) = parsed("-- top").unwrap().verb else { panic!("not summary") };

@@ -10,7 +10,7 @@ use heapledger_analysis::Pattern;
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 
-use super::common::Symbols;
+use super::common::{Data, Symbols};
 use crate::select;
 
 /// Run a program and record what it allocates
@@ -324,9 +324,8 @@ pub(crate) struct Control {
     #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) target: Option<String>,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) data: Data,
 }
 
 /// The mean distance of sample points.

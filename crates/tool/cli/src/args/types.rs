@@ -17,7 +17,7 @@ use crate::select::{Live, What, number};
 ///     $ heapledger types --total --metric blocks   what was allocated most often
 ///     $ heapledger types --type "[Token]"          the sites of a type, with the evidence
 ///     $ heapledger types --type Token --stacks     and with their stacks
-///     $ heapledger types --json | jq ".[] | [.type, .bytes]"
+///     $ heapledger types --json | jq ".rows[] | [.type, .bytes]"
 ///
 /// How sure a type is:
 ///

@@ -40,6 +40,7 @@ pub(crate) struct Findings {
 
 /// A process that ended before its live blocks could be looked at, or that still runs.
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unverified {
     pub(crate) pid: u64,
     pub(crate) name: String,
@@ -47,10 +48,12 @@ pub(crate) struct Unverified {
 
 /// One thing, found once or more.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Misuse {
     kind: Kind,
     /// Of the first time, as is the block.
     #[serde(serialize_with = "as_hex")]
+    #[cfg_attr(test, schemars(with = "String"))]
     address: u64,
     /// Requested bytes of the block; `None`: there is no block.
     bytes: Option<u64>,
@@ -62,6 +65,7 @@ pub(crate) struct Misuse {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
     DoubleFree,
@@ -73,6 +77,7 @@ enum Kind {
 
 /// What else a kind says.
 #[derive(Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Detail {
     /// Of a pointer that is no block: how far into one it points.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +92,7 @@ struct Detail {
 
 /// A call, and where it was made.
 #[derive(Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stack {
     role: Role,
     /// Such as `operator delete[]`.
@@ -95,6 +101,7 @@ pub(crate) struct Stack {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Role {
     Freed,
@@ -104,6 +111,7 @@ enum Role {
 
 /// A function on a stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Frame {
     pub(crate) function: String,
     pub(crate) file: Option<String>,

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use heapledger_dmd::{Chains, Link, Log, Mode, Options, Referrers, is_alloc_fn};
 use heapledger_reports::escape;
-use serde_json::{Value, json};
+use serde::Serialize;
 
+use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{count, counted};
@@ -36,29 +37,67 @@ pub(super) fn text(log: &Log, chains: &Chains, address: u64, options: &Options) 
     text.out
 }
 
-/// Returns the chains as JSON: the blocks in the order of their distance, each with the index of the one it points to.
-pub(super) fn to_json(log: &Log, chains: &Chains, address: u64, options: &Options) -> Value {
+/// What `--json` prints of chains.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PointersJson<'log> {
+    /// What was asked for, in hexadecimal as all addresses.
+    address: String,
+    /// How far that is into its block.
+    offset: u64,
+    /// Whether chains were left out.
+    is_cut: bool,
+    /// In the order of their distance.
+    blocks: Vec<PointingJson<'log>>,
+}
+
+impl Document for PointersJson<'_> {
+    const SCHEMA: &'static str = "pointers";
+    const ROWS: Option<&'static str> = Some("blocks");
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PointingJson<'log> {
+    address: String,
+    requested: u64,
+    #[serde(rename = "type")]
+    type_name: Option<&'log str>,
+    /// The block that it points to, by its place in the list; `null`: it is what was asked for.
+    points_to: Option<usize>,
+    /// Where in it the pointers are.
+    offsets: Vec<u64>,
+    depth: usize,
+    is_root: bool,
+    pointers_to_it: usize,
+    others_point_to_it: usize,
+    /// Innermost first.
+    allocated_at: Vec<&'log str>,
+}
+
+/// Returns the chains for JSON.
+pub(super) fn to_json<'log>(log: &'log Log, chains: &Chains, address: u64, options: &Options) -> PointersJson<'log> {
     let link = |(at, link): (usize, &Link)| {
         let block = &log.scanned.blocks[link.block];
-        json!({
-            "address": format!("0x{:x}", block.address),
-            "requested": block.requested,
-            "type": type_name(log, link),
-            "points_to": (at > 0).then_some(link.to),
-            "offsets": link.offsets,
-            "depth": link.depth,
-            "is_root": link.is_root(),
-            "pointers_to_it": link.referrers,
-            "others_point_to_it": link.elsewhere,
-            "allocated_at": stack(log, link, options),
-        })
+        PointingJson {
+            address: format!("0x{:x}", block.address),
+            requested: block.requested,
+            type_name: type_name(log, link),
+            points_to: (at > 0).then_some(link.to),
+            offsets: link.offsets.clone(),
+            depth: link.depth,
+            is_root: link.is_root(),
+            pointers_to_it: link.referrers,
+            others_point_to_it: link.elsewhere,
+            allocated_at: stack(log, link, options),
+        }
     };
-    json!({
-        "address": format!("0x{address:x}"),
-        "offset": chains.offset,
-        "is_cut": chains.is_cut,
-        "blocks": chains.links.iter().enumerate().map(link).collect::<Vec<_>>(),
-    })
+    PointersJson {
+        address: format!("0x{address:x}"),
+        offset: chains.offset,
+        is_cut: chains.is_cut,
+        blocks: chains.links.iter().enumerate().map(link).collect(),
+    }
 }
 
 fn type_name<'log>(log: &'log Log, link: &Link) -> Option<&'log str> {
@@ -210,6 +249,7 @@ mod tests {
         assert!(shown(0x1010).is_err());
 
         let json = to_json(&log, &find("scan.json", &log, 0x1004).unwrap(), 0x1004, &options);
+        let json = serde_json::to_value(json).unwrap();
         assert_eq!((&json["address"], &json["offset"], &json["is_cut"]), (&"0x1004".into(), &4.into(), &false.into()));
         let blocks = json["blocks"].as_array().unwrap();
         let links: Vec<String> = blocks

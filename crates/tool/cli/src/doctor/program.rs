@@ -23,6 +23,7 @@ use crate::target::{Start, Target, heap};
 
 /// What was found out about a program.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Program {
     pub(super) command: String,
     pub(super) file: Option<PathBuf>,
@@ -37,6 +38,7 @@ pub(super) struct Program {
 
 /// A program that a script starts by `exec`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Started {
     /// Its name in the script.
     word: String,
@@ -48,6 +50,7 @@ struct Started {
 
 /// The program's file, or a library that is loaded with it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Module {
     path: PathBuf,
     build_id: String,

@@ -4,13 +4,22 @@ use heapledger_reports::Unit;
 use heapledger_reports::about::{Node, Page, Section};
 use serde::Serialize;
 
+use crate::document::Document;
+
 #[derive(Debug, Serialize)]
-pub(super) struct PageJson<'p> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PageJson<'p> {
     total_resident: &'p str,
     processes: Vec<SectionJson<'p>>,
 }
 
+impl Document for PageJson<'_> {
+    const SCHEMA: &'static str = "reports";
+    const ROWS: Option<&'static str> = None;
+}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SectionJson<'p> {
     process: &'p str,
     warnings: &'p [String],
@@ -21,6 +30,7 @@ struct SectionJson<'p> {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct NodeJson<'p> {
     name: &'p str,
     path: &'p str,

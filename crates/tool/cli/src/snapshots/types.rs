@@ -64,7 +64,7 @@ blocks    share    bytes    share  confidence
 "
     );
     let types: serde_json::Value = serde_json::from_str(&declared("types FILE --json")).unwrap();
-    let page = &types[1];
+    let page = &types["rows"][1];
     assert_eq!((&page["type"], &page["bytes"], &page["blocks"]), (&"Page".into(), &3000.into(), &1.into()));
     assert_eq!((&page["confidence"], &page["share"]), (&"stamped".into(), &0.375.into()));
     let stamp = serde_json::json!({ "type": "Page", "file": "src/pages.rs", "line": 8, "label": "spare" });
@@ -142,5 +142,7 @@ and 3 more with 2.9 KiB in all: -n 0 shows them
     let block = &json["rows"][1];
     assert_eq!((&block["block"], &block["pid"], &block["tid"]), (&3.into(), &4411.into(), &4411.into()));
     assert_eq!((&block["allocated_seconds"], &block["age_seconds"]), (&0.013.into(), &0.0.into()));
-    assert_eq!(json["stacks"][0]["frames"][0]["function"], "server+0x20");
+    assert_eq!(json["stacks"], serde_json::json!([{ "stack": 1, "frame": 1 }]));
+    let frame = |at: usize| (&json["frames"][at]["function"], &json["frames"][at]["caller"]);
+    assert_eq!((frame(1), frame(0).1), ((&"server+0x20".into(), &0.into()), &serde_json::Value::Null));
 }

@@ -1,16 +1,18 @@
-//! What `heapledger types --json` prints: an array of types.
+//! What `heapledger types --json` prints.
 
 use heapledger_analysis::{Key, Profile, Site, TypeGroup, Typed};
 use heapledger_symbols::{BuildId, SizeCheck, TypeName};
 use serde::Serialize;
 
+use crate::document::Document;
 use crate::label::{DeclaredJson, FrameJson};
 use crate::question::Question;
-use crate::ranks::AmountJson;
+use crate::ranks::{AmountJson, TableJson, limit};
 
 /// A type, or a container.
 #[derive(Debug, Serialize)]
-pub(super) struct TypeJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct TypeJson {
     /// In full; `[unknown]` where nothing is known.
     #[serde(rename = "type")]
     name: String,
@@ -26,8 +28,13 @@ pub(super) struct TypeJson {
     sites: Vec<SiteJson>,
 }
 
+impl Document for TableJson<TypeJson> {
+    const SCHEMA: &'static str = "types";
+}
+
 /// A stack that allocates blocks of the type.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct SiteJson {
     #[serde(flatten)]
     amount: AmountJson,
@@ -46,6 +53,7 @@ struct SiteJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct InferredJson {
     /// `null` where it may be several.
     block: Option<String>,
@@ -67,6 +75,7 @@ struct InferredJson {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BinaryJson {
     path: String,
     build_id: String,
@@ -75,9 +84,11 @@ struct BinaryJson {
 pub(super) fn types(
     question: &mut Question<'_, '_>,
     profile: &Profile,
+    by: &'static str,
     groups: &[TypeGroup],
+    rows: usize,
     with_stacks: bool,
-) -> Vec<TypeJson> {
+) -> TableJson<TypeJson> {
     let (metric, moment) = (question.metric, question.selection.moment);
     let mut of = |group: &TypeGroup| TypeJson {
         name: group.name.full().to_owned(),
@@ -87,7 +98,11 @@ pub(super) fn types(
         confidence: group.certainty.to_string(),
         sites: group.sites.iter().map(|(site, typed)| of_site(question, profile, site, typed, with_stacks)).collect(),
     };
-    groups.iter().map(&mut of).collect()
+    let rows: Vec<TypeJson> = groups[..groups.len().min(limit(rows))].iter().map(&mut of).collect();
+    let mut table = TableJson::new(by, question, &profile.whole, &profile.left_out, groups.len());
+    table.allocated(profile.allocated);
+    table.rows = rows;
+    table
 }
 
 fn of_site(

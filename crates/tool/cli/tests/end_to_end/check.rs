@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::documents;
 use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program, shared_library};
 
 /// The fixture under the checks: how it ended, and what was found.
@@ -16,8 +17,7 @@ fn checked(arguments: &[&str]) -> (Outcome, Value) {
     let mut line = vec!["check", "--json", "-o", report.to_str().unwrap(), "--", fixture.to_str().unwrap()];
     line.extend(arguments);
     let outcome = heapledger(line);
-    let text = std::fs::read_to_string(report).unwrap();
-    (outcome, serde_json::from_str(&text).unwrap())
+    (outcome, documents::read(&std::fs::read(report).unwrap()))
 }
 
 /// Role, call, and the functions of the program's own, of each stack.

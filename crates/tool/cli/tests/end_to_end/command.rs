@@ -228,7 +228,8 @@ fn signals_are_passed_on() {
     }
     // A program that does not handle it dies of it, and so does record.
     let (file, mark) = (scratch.file("default.hl"), scratch.file("runs"));
-    let running = Job::shell(&format!(": > '{}'; exec sleep 1000", mark.display())).start(Some(&file));
+    let line = format!(": > '{}'; while :; do sleep 0.05; done", mark.display());
+    let running = Job::shell(&line).start(Some(&file));
     wait_until("the program runs", || mark.exists());
     kill_process(running.pid(), Signal::TERM).unwrap();
     let outcome = running.outcome();

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::documents;
 use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, installed, number};
 
 fn diff(before: &Recording, after: &Recording, options: &[&str]) -> Outcome {
@@ -15,7 +16,7 @@ fn diff(before: &Recording, after: &Recording, options: &[&str]) -> Outcome {
 fn answer(before: &Recording, after: &Recording, options: &[&str]) -> Value {
     let outcome = diff(before, after, &[options, &["--json", "-n", "0"]].concat());
     assert!(outcome.status.success(), "{outcome:?}");
-    serde_json::from_slice(&outcome.stdout).unwrap()
+    documents::read(&outcome.stdout)
 }
 
 fn rows(answer: &Value) -> &[Value] {

@@ -1,7 +1,6 @@
 //! `heapledger dmd`: logs of the dark matter detector.
 
-use serde_json::Value;
-
+use crate::documents;
 use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch};
 
 const LOG: &str = r##"{
@@ -74,7 +73,7 @@ fn beyond_the_script() {
     let text = printed(&scratch, &["--details", "--defects", "log.json"]);
     assert!(text.contains("  Type: Vec<u8>\n") && text.contains("  Reported again by explicit/b at {\n"), "{text}");
     assert!(text.contains("  explicit/a: measured 3 bytes of a block of 40 bytes\n"), "{text}");
-    let json: Value = serde_json::from_str(&printed(&scratch, &["--json", "log.json"])).unwrap();
+    let json = documents::read(printed(&scratch, &["--json", "log.json"]).as_bytes());
     assert_eq!(json["kinds"][1]["records"][0]["types"][0]["name"], "Vec<u8>");
     assert_eq!(json["kinds"][0]["records"][0]["reports"][1]["reporters"][0], "explicit/b");
     let text = printed(&scratch, &["--by", "type", "log.json"]);

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::documents;
 use crate::harness::{
     Build, HEAPLEDGER, Job, Outcome, Scratch, build, exited, heapledger, installed, program, skipped,
 };
@@ -41,8 +42,7 @@ fn recorded(program: &Path, scratch: &Scratch) -> (Outcome, String) {
 /// The answer of `heapledger doctor --json`, and its exit status.
 fn doctor(program: &Path) -> (Value, Option<i32>) {
     let outcome = Job::new([HEAPLEDGER.as_ref(), "doctor".as_ref(), "--json".as_ref(), program.as_os_str()]).bare();
-    let answer = serde_json::from_slice(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
-    (answer, outcome.status.code())
+    (documents::read(&outcome.stdout), outcome.status.code())
 }
 
 /// The codes of what `doctor` finds about a program, but for those about names.

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
+use crate::documents;
+
 /// The command under test.
 pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
 
@@ -606,7 +608,7 @@ impl Recording {
         let arguments = [verb.as_ref(), self.path.as_os_str(), "--json".as_ref()];
         let outcome = heapledger(arguments.into_iter().chain(options.iter().map(OsStr::new)));
         assert!(outcome.status.success(), "{verb} of {}: {outcome:?}", self.path.display());
-        serde_json::from_slice(&outcome.stdout).unwrap_or_else(|error| panic!("{verb} --json: {error}: {outcome:?}"))
+        documents::read(&outcome.stdout)
     }
 
     /// One of the session's totals.

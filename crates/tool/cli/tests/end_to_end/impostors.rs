@@ -194,7 +194,7 @@ fn recordings_are_their_recorders() {
         let states = || {
             let outcome = heapledger(["status", "--json"]);
             let states: Value = serde_json::from_slice(&outcome.stdout).unwrap_or_default();
-            states.as_array().cloned().unwrap_or_default()
+            states["rows"].as_array().cloned().unwrap_or_default()
         };
         let mut all = Vec::new();
         wait_until("the recording is known", || {

@@ -22,6 +22,7 @@ mod contexts;
 mod diff;
 mod dmd;
 mod dmd_process;
+mod documents;
 mod export;
 mod export_events;
 mod firefox;

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::documents;
 use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, installed, wait_until};
 
 /// A file with these reports: process, path, kind, units, amount.
@@ -115,7 +116,7 @@ End of server (pid 7)
     let none = printed(&scratch, &["show", "--filter", "nowhere", "before.json"]);
     assert_eq!(none, "Total resident memory (approximate) -- 90.00 MB\nNo results found.\n");
 
-    let json: Value = serde_json::from_str(&printed(&scratch, &["show", "--json", "before.json"])).unwrap();
+    let json = documents::read(printed(&scratch, &["show", "--json", "before.json"]).as_bytes());
     let process = &json["processes"][0];
     assert_eq!(process["process"], SERVER);
     assert_eq!(process["invalid"], serde_json::json!(["explicit/tables/b"]));

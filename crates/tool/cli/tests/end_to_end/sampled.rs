@@ -115,7 +115,8 @@ fn the_rate_can_be_set_while_the_program_runs() {
     assert!(asked(&["status"]).contains("on, one point in 64.0 GiB"), "{}", asked(&["status"]));
     assert!(asked(&["sample", "off"]).contains("on, all blocks"));
     let status: Value = serde_json::from_str(&asked(&["status", "--json"])).unwrap();
-    assert_eq!((&status[0]["sampled"], &status[0]["sample_mean_bytes"]), (&Value::Bool(true), &Value::Null));
+    let status = &status["rows"][0];
+    assert_eq!((&status["sampled"], &status["sample_mean_bytes"]), (&Value::Bool(true), &Value::Null));
     fs::write(&go, "").unwrap();
     let outcome = running.outcome();
     let told = &outcome.told()[0];
@@ -357,7 +358,7 @@ fn a_program_samples_when_it_is_told() {
     let state = |arguments: &[&str]| {
         let outcome = ask(arguments);
         assert_eq!(outcome.status, exited(0), "{arguments:?}: {outcome:?}");
-        serde_json::from_str::<Value>(&outcome.text()).unwrap()[0].clone()
+        serde_json::from_str::<Value>(&outcome.text()).unwrap()["rows"][0].clone()
     };
     let number = |value: &Value| value.as_u64().unwrap();
     wait_until("it answers", || ask(&["status"]).status == exited(0));

@@ -28,10 +28,10 @@ fn name(row: &Value) -> String {
 /// What `types` says, which is in order, and the sum of its sites.
 fn types(recording: &Recording, options: &[&str]) -> Sums {
     let answer = recording.ask("types", options);
-    assert!(list(&answer).is_sorted_by_key(|row| -number(row, "bytes")), "{answer:#}");
-    let sums: Sums = list(&answer).iter().map(|row| (name(row), figures(row))).collect();
-    assert_eq!(sums.len(), list(&answer).len());
-    for row in list(&answer) {
+    assert!(list(&answer["rows"]).is_sorted_by_key(|row| -number(row, "bytes")), "{answer:#}");
+    let sums: Sums = list(&answer["rows"]).iter().map(|row| (name(row), figures(row))).collect();
+    assert_eq!(sums.len(), list(&answer["rows"]).len());
+    for row in list(&answer["rows"]) {
         assert_eq!(figures(row), sum(list(&row["sites"])), "{row:#}");
     }
     sums
@@ -105,7 +105,7 @@ fn stamps_are_types() {
         }
         expected.retain(|_, figures| figures.0 > 0);
         let known = recording.ask("types", moment);
-        let stamped = list(&known).iter().filter(|row| row["confidence"] == "stamped");
+        let stamped = list(&known["rows"]).iter().filter(|row| row["confidence"] == "stamped");
         assert_eq!(stamped.map(|row| (name(row), figures(row))).collect::<Sums>(), expected, "{moment:?}");
         let blocks: i64 = expected.values().map(|figures| figures.0).sum();
         if at == 2 {
@@ -127,7 +127,7 @@ fn types_of_a_rust_program() {
         ("[u64]", rounds * 9, rounds * 8 * doublings),
         ("[u8]", rounds * 2, rounds * (3000 + 11)),
     ] {
-        let row = list(&answer).iter().find(|row| row["type"] == type_name);
+        let row = list(&answer["rows"]).iter().find(|row| row["type"] == type_name);
         let row = row.unwrap_or_else(|| panic!("no {type_name}: {answer:#}"));
         assert_eq!((figures(row), row["confidence"].as_str()), ((blocks, bytes), Some("exact")), "{row:#}");
         for site in list(&row["sites"]) {
@@ -135,7 +135,7 @@ fn types_of_a_rust_program() {
             assert!(site["inferred"]["binary"]["path"].as_str().unwrap().ends_with("/growth"), "{site:#}");
         }
     }
-    assert_eq!(list(&answer).len(), 3, "{answer:#}");
+    assert_eq!(list(&answer["rows"]).len(), 3, "{answer:#}");
 
     // The same type selects its blocks elsewhere.
     let top = recording.ask("top", &["--total", "--type", "growth::Wide", "--by", "type"]);

@@ -1,0 +1,61 @@
+//! Answers for programs: `--json` and `--csv`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+
+mod rows;
+
+/// What is printed instead of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Json,
+    Csv,
+}
+
+/// An answer that `--json` prints. What is in it only grows while its version stays the same.
+pub(crate) trait Document: Serialize {
+    /// Its name, and that of its JSON Schema: `docs/json/NAME.schema.json`.
+    const SCHEMA: &'static str;
+    const VERSION: u32 = 1;
+    /// The list in it that `--csv` prints, if any.
+    const ROWS: Option<&'static str> = Some("rows");
+}
+
+/// A document with its name.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Named<'d, D> {
+    schema: String,
+    version: u32,
+    #[serde(flatten)]
+    document: &'d D,
+}
+
+impl<'d, D: Document> Named<'d, D> {
+    fn new(document: &'d D) -> Self {
+        Named { schema: format!("heapledger/{}", D::SCHEMA), version: D::VERSION, document }
+    }
+}
+
+/// Writes a document.
+pub(crate) fn write<D: Document>(document: &D, form: Form, out: &mut impl Write) -> Result<()> {
+    match (form, D::ROWS) {
+        (Form::Json, _) => {
+            serde_json::to_writer_pretty(&mut *out, &Named::new(document)).map_err(io::Error::from)?;
+            writeln!(out)?;
+            Ok(())
+        }
+        (Form::Csv, Some(rows)) => Ok(rows::write(document, rows, out)?),
+        (Form::Csv, None) => {
+            Err(Failure::new(Exit::Usage, "this answer is no table: there is no CSV of it")
+                .hint("--json has all of it"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
