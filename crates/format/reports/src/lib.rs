@@ -32,4 +32,4 @@ pub use escape::{escape, is_harmless};
 pub use file::{FILE_BYTES_MAX, FileError};
 pub use grouped::grouped;
 pub use report::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
-pub use tree::{Layout, Line, Row, Tree};
+pub use tree::{Layout, Line, Row, Tree, without_middle};

@@ -205,6 +205,20 @@ fn print_cells(out: &mut impl Write, cells: &[String], widths: &[usize]) -> fmt:
     Ok(())
 }
 
+/// As much of a text's beginning and end as there is room for, in characters, with `…` between; all of it where there is
+/// no room for two.
+pub fn without_middle(text: &str, room: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if room <= 2 || room >= count {
+        return text.into();
+    }
+    let end = (room - 1) / 3;
+    let mut short: String = text.chars().take(room - 1 - end).collect();
+    short.push('…');
+    short.extend(text.chars().skip(count - end));
+    short.into()
+}
+
 /// What is left of a line, in characters; `None` if there is no limit.
 struct Room(Option<usize>);
 
@@ -213,15 +227,8 @@ impl Room {
         self.0.unwrap_or(usize::MAX)
     }
 
-    /// As much of the text's beginning and end as there is room for.
     fn without_middle<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let count = text.chars().count();
-        let Some(left) = self.0.filter(|&left| left > 2 && left < count) else { return text.into() };
-        let end = (left - 1) / 3;
-        let mut short: String = text.chars().take(left - 1 - end).collect();
-        short.push('…');
-        short.extend(text.chars().skip(count - end));
-        short.into()
+        without_middle(text, self.left())
     }
 
     /// Writes the text, or as much of it as there is room for.

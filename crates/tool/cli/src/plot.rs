@@ -3,6 +3,7 @@
 use std::io;
 
 use heapledger_recording::Time;
+use heapledger_reports::without_middle;
 
 use crate::format::{bytes, time};
 
@@ -38,6 +39,8 @@ pub(crate) struct Plot {
     /// What the right end is called.
     pub(crate) to: String,
     pub(crate) strips: Vec<Strip>,
+    /// How long lines may be: longer notes are above their strips.
+    pub(crate) width: Option<usize>,
 }
 
 /// One row of figures over time.
@@ -126,8 +129,17 @@ impl Plot {
                 Some(value) => levels[(scaled(*value, most, 8)).max(1)],
             };
             let row: String = strip.values.iter().map(level).collect();
-            let text = format!("{:>width$}  {row}  max {}  {}", strip.name, strip.most, strip.note, width = MARGIN - 2);
-            line(text.trim_end().to_owned())?;
+            let text = format!("{:>width$}  {row}  max {}", strip.name, strip.most, width = MARGIN - 2);
+            let length = text.chars().count() + 2 + strip.note.chars().count();
+            match self.width {
+                _ if strip.note.is_empty() => line(text)?,
+                Some(width) if length > width => {
+                    let room = width.saturating_sub(MARGIN);
+                    line(format!("{:MARGIN$}{}", "", without_middle(&strip.note, room)))?;
+                    line(text)?;
+                }
+                _ => line(format!("{text}  {}", strip.note))?,
+            }
         }
         Ok(())
     }
@@ -187,7 +199,7 @@ mod tests {
         let line = area.iter().map(|value| value.map(|_| 6 * 1024)).collect();
         let strips = vec![Strip::new("blocks", area.clone(), |most| most.to_string())];
         let (from, to) = ("0 µs".to_owned(), "1.0 s".to_owned());
-        Plot { area, line: Some(line), peak: 11, marks: vec![(0, 'a'), (4, 'b')], from, to, strips }
+        Plot { area, line: Some(line), peak: 11, marks: vec![(0, 'a'), (4, 'b')], from, to, strips, width: None }
     }
 
     fn printed(plot: &Plot, unicode: bool, colors: bool) -> String {
@@ -225,6 +237,35 @@ mod tests {
     blocks   ▁▁▂▃▄▄▅▆▇▇█  max 11264
 "
         );
+    }
+
+    #[test]
+    fn long_notes_are_above() {
+        let mut plot = plot();
+        plot.strips = vec![plot.strips[0].clone().note("package::of::a::long::name  …/src/hint.rs:99, via read")];
+        let last = |plot: &Plot, lines: usize| {
+            let text = printed(plot, true, false);
+            text.lines()
+                .rev()
+                .take(lines)
+                .map(|line| format!("{line}\n"))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect()
+        };
+        let strip: String = last(&plot, 1);
+        assert_eq!(
+            strip,
+            "    blocks   ▁▁▂▃▄▄▅▆▇▇█  max 11264  package::of::a::long::name  …/src/hint.rs:99, via read\n"
+        );
+        plot.width = Some(50);
+        let strip: String = last(&plot, 2);
+        let expected = "
+            package::of::a::long::nam…99, via read
+    blocks   ▁▁▂▃▄▄▅▆▇▇█  max 11264
+";
+        assert_eq!(strip, expected[1..]);
     }
 
     #[test]

@@ -353,6 +353,7 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
         from: look.time(view.from),
         to: look.time(view.to),
         strips,
+        width: out.width(),
     };
     plot.print(look, &mut |line| out.line(line))?;
     if view.programs.len() > 1 {
