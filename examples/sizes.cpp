@@ -248,6 +248,6 @@ int main() {
                 sizes.graph, sizes.images, sizes.index);
     std::printf("measured  %zu bytes\nlive      %zu bytes\n",
                 itself + sizes.shapes + sizes.graph + sizes.images + sizes.index, live);
-    if (heapledger_save_reports(nullptr, "sizes.json.gz") == HEAPLEDGER_OK) std::puts("saved     sizes.json.gz");
+    if (heapledger_save_reports("sizes.json.gz", nullptr) == HEAPLEDGER_OK) std::puts("saved     sizes.json.gz");
     scene.reset();
 }

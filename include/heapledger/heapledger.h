@@ -467,8 +467,9 @@ typedef struct heapledger_options {
 } heapledger_options;
 
 /* Since the start. Bytes are requested bytes. */
-/* By how much an estimate is off, give or take: two thirds lie within one standard error of the truth, 95 of 100 within two.
-   0: exact, as everything is unless the ledger samples. */
+/* By how much an estimate is off, give or take. 0: exact, as everything is unless the ledger samples. 95 of 100 estimates
+   are within two standard errors of the truth if some hundred blocks were sampled; if fewer were, more is needed: what
+   heapledger_print writes behind ± has it. */
 typedef struct heapledger_standard_error {
     uint64_t bytes;
     uint64_t blocks;

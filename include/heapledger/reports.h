@@ -445,8 +445,9 @@ HEAPLEDGER_INLINE int heapledger_collect(const heapledger_collection *what, heap
     return reports != NULL ? reports->collect(what, each, data) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, into a file for `heapledger reports show` and for Firefox's about:memory: gzipped JSON. */
-HEAPLEDGER_INLINE int heapledger_save_reports(const heapledger_collection *what, const char *file) {
+/* The same, into a file for `heapledger reports show` and for Firefox's about:memory: gzipped JSON. As in all functions that
+ * write a file, the file comes first, and how it is to be made after it. */
+HEAPLEDGER_INLINE int heapledger_save_reports(const char *file, const heapledger_collection *what) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(save);
     return reports != NULL ? reports->save(what, file) : HEAPLEDGER_ELSEWHERE;
 }

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use owner::Owner;
+pub(crate) use owner::{owner_at, owner_in};
 pub use plan::{Part, Plan, Step};
 pub use whose::{Code, Whose};
 
@@ -132,22 +133,14 @@ impl Adviser {
 
     /// Whose the blocks are that were allocated there; `None`: nothing on the stack says it.
     pub fn owner(&self, stack: &Stack) -> Option<Owner> {
-        let at = self.owner_at(stack)?;
-        let of = |frame: &Arc<str>| self.frames.get(frame).map(|(_, owner)| owner);
-        let owner = of(stack.get(at)?)?;
-        if !owner.is_bare() {
-            return Some(owner.clone());
-        }
-        // What was inlined is in the source of what it was inlined in, mostly.
-        let outer =
-            stack[at + 1..].iter().filter_map(of).find(|outer| !outer.is_bare() && outer.file() == owner.file());
-        Some(outer.filter(|_| owner.file().is_some()).map_or_else(|| owner.by_file(), |outer| owner.inside(outer)))
+        let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
+        owner_in(&known)
     }
 
     /// Which frame of a stack is the owner's: the innermost of the best there are, and none of the language's.
     pub fn owner_at(&self, stack: &Stack) -> Option<usize> {
-        let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| self.whose(frame))?;
-        (self.whose(best) != Whose::Library).then_some(at)
+        let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
+        owner_at(&known)
     }
 
     /// Whose code a frame is.

@@ -1,9 +1,12 @@
 //! What a log says: blocks in records, by where they were allocated and reported; and the difference of two logs.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::digest::Digest;
+use crate::heap::Heap;
 use crate::log::{DefectKind, Log, Mode};
+use crate::spooled::SpooledLog;
 
 /// The probability with which each byte of Mozilla's own logs has its block chosen (`--stacks=partial`).
 pub const MOZILLA_PROBABILITY: f64 = 0.003;
@@ -70,6 +73,14 @@ pub enum By {
     Module,
     /// The context in which they were allocated.
     Context,
+    /// The function of the program's own that they are for: see [`Owner`](crate::Owner).
+    Owner,
+    /// The source line in that function.
+    Line,
+    /// The source file of that function.
+    File,
+    /// The innermost function that does not allocate.
+    Function,
 }
 
 /// What a log says, or the difference of two.
@@ -251,8 +262,18 @@ impl std::error::Error for DifferentModes {}
 
 impl Analysis {
     /// What a log says.
-    pub fn of(log: &Log, options: &Options) -> Analysis {
-        Digest::of(log, options, Some(options.records_max)).analysis(options)
+    pub fn of(mut log: &Log, options: &Options) -> Analysis {
+        let Ok(digest) = Digest::of(&mut log, options, Some(options.records_max));
+        digest.analysis(options)
+    }
+
+    /// Returns what a stored log says.
+    ///
+    /// # Errors
+    ///
+    /// An error if what is stored cannot be read.
+    pub fn of_spooled(log: &mut SpooledLog<'_>, options: &Options) -> io::Result<Analysis> {
+        Ok(Digest::of(log, options, Some(options.records_max))?.analysis(options))
     }
 
     /// What is in the second log and not in the first one, and the other way around with negative numbers.
@@ -260,12 +281,22 @@ impl Analysis {
     /// # Errors
     ///
     /// They are of different modes.
-    pub fn difference(before: &Log, after: &Log, options: &Options) -> Result<Analysis, DifferentModes> {
-        let [before, after] = [before, after].map(|log| Digest::of(log, options, None));
-        if before.mode != after.mode {
-            return Err(DifferentModes(before.mode, after.mode));
-        }
-        Ok(after.minus(before).analysis(options))
+    pub fn difference(mut before: &Log, mut after: &Log, options: &Options) -> Result<Analysis, DifferentModes> {
+        let Ok(analysis) = difference_of(&mut before, &mut after, options);
+        analysis
+    }
+
+    /// Returns the same of stored logs.
+    ///
+    /// # Errors
+    ///
+    /// What is stored cannot be read; or, inside, the logs are of different modes.
+    pub fn difference_spooled(
+        before: &mut SpooledLog<'_>,
+        after: &mut SpooledLog<'_>,
+        options: &Options,
+    ) -> io::Result<Result<Analysis, DifferentModes>> {
+        difference_of(before, after, options)
     }
 
     /// Returns true if a reporter has reported any of the blocks.
@@ -278,6 +309,18 @@ impl Analysis {
     pub fn kind(&self, name: KindName) -> Option<&Kind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }
+}
+
+fn difference_of<H: Heap>(
+    before: &mut impl Heap<Error = H::Error>,
+    after: &mut H,
+    options: &Options,
+) -> Result<Result<Analysis, DifferentModes>, H::Error> {
+    let (before, after) = (Digest::of(before, options, None)?, Digest::of(after, options, None)?);
+    if before.mode != after.mode {
+        return Ok(Err(DifferentModes(before.mode, after.mode)));
+    }
+    Ok(Ok(after.minus(before).analysis(options)))
 }
 
 /// The parts of names that make a function one that allocates.

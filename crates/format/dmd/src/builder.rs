@@ -73,29 +73,6 @@ impl Groups {
         number
     }
 
-    /// Looks at what is needed to add these blocks, for all at once: where there is much, the time goes into waiting for
-    /// memory, and so the waits are together.
-    pub(crate) fn await_memory<'a>(&self, blocks: impl Iterator<Item = &'a Block>) {
-        let mut groups: Vec<u32> = blocks.map(|block| self.first_of(block)).collect();
-        let mut seen = 0;
-        for _ in 0..2 {
-            for &group in &groups {
-                seen ^= self.groups.get(group as usize).map_or(0, |group| group.sizes.len() as u64);
-            }
-            for group in &mut groups {
-                let sizes = self.groups.get(*group as usize).and_then(|group| group.sizes.first());
-                seen ^= sizes.map_or(0, |size| size.requested);
-                *group = self.next.get(*group as usize).copied().unwrap_or(NONE);
-            }
-        }
-        std::hint::black_box(seen);
-    }
-
-    fn first_of(&self, block: &Block) -> u32 {
-        let stack = block.alloc.map_or(0, |trace| trace.0 as usize + 1);
-        self.first.get(stack).copied().unwrap_or(NONE)
-    }
-
     fn group(&mut self, block: &Block) -> u32 {
         let Block { alloc, reports, type_name, context, .. } = *block;
         let stack = alloc.map_or(0, |trace| trace.0 as usize + 1);

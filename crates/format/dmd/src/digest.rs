@@ -14,7 +14,8 @@ use crate::analysis::{
     Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total,
 };
 use crate::hash::Map;
-use crate::log::{Group, Log, Mode, NameId, Size, TraceId};
+use crate::heap::Heap;
+use crate::log::{Group, Log, Mode, NameId, Report, Size, TraceId};
 
 /// A log, added up; or what two differ in.
 pub(crate) struct Digest {
@@ -36,6 +37,14 @@ struct Part {
     records: Keyed,
 }
 
+/// The records of a kind that are shown, by number.
+struct Shown {
+    kind: KindName,
+    total: Total,
+    records_count: usize,
+    records: Vec<u32>,
+}
+
 /// Records, each with what makes its blocks one record.
 type Keyed = Vec<(Key, Record)>;
 
@@ -47,87 +56,80 @@ struct Key {
 }
 
 impl Digest {
-    /// With `records_max`, of each kind at most so many records, sorted and filtered: what is shown of one log. Without, all,
-    /// in the order of their first blocks: for a difference.
-    pub(crate) fn of(log: &Log, options: &Options, records_max: Option<usize>) -> Digest {
-        let mode = if log.mode == Mode::Scan { Mode::Live } else { log.mode };
-        let texts = Texts::of(log, options);
-        let probability = log.about.sampling.map(|sampling| sampling.probability).or(options.estimate);
-        let mut sums = Sums::default();
-        // The record of each group.
-        let mut places = Vec::with_capacity(log.groups.len());
+    /// Adds up a log. With `records_max`: at most so many records of each kind, sorted and filtered, as one log is shown.
+    /// Without: all records, in the order of their first blocks, as two logs are compared.
+    pub(crate) fn of<H: Heap>(heap: &mut H, options: &Options, records_max: Option<usize>) -> Result<Digest, H::Error> {
+        let mode = if heap.log().mode == Mode::Scan { Mode::Live } else { heap.log().mode };
+        let texts = Texts::of(heap, options)?;
+        let sampling = heap.log().about.sampling;
+        let probability = sampling.map(|sampling| sampling.probability).or(options.estimate);
+        let mut sums = Sums::new(mode, options, probability, &texts);
         let mut totals = [const { Moments::ZERO }; KindName::COUNT];
-        let mut heap = Moments::ZERO;
         let mut is_sample = false;
-        // Sizes are all over the memory: looked at together, they are waited for together.
-        for groups in log.groups.chunks(64) {
-            std::hint::black_box(
-                groups.iter().fold(0, |sum, group| sum ^ group.sizes.first().map_or(0, |it| it.count)),
-            );
-            for group in groups {
-                let kind = kind_of(mode, group);
-                let total = &mut totals[kind as usize];
-                for size in &group.sizes {
-                    let counted = Weighed::counted(size);
-                    is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
-                    total.add(&counted);
-                    heap.add(&counted);
-                }
-                // What has no stack is represented by what has.
-                let is_left_out = probability.is_some() && group.alloc.is_none();
-                let passes = options.by == By::Stack || passes(&texts.alloc(group.alloc), &options.filters);
-                let place = if is_left_out || !passes { NOWHERE } else { sums.place(group, kind, &texts, options.by) };
-                if let Some(sum) = sums.list.get_mut(place as usize) {
-                    sum.add(group, probability);
-                }
-                places.push(place);
+        heap.each_group(|group| {
+            let total = &mut totals[kind_of(mode, group) as usize];
+            for size in &group.sizes {
+                let counted = Weighed::counted(size);
+                is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
+                total.add(&counted);
             }
-        }
+            sums.add(group);
+        })?;
+        sums.add_waiting();
+        let mut heap_total = Moments::ZERO;
+        totals.iter().for_each(|total| heap_total.add_sums(total));
         let is_estimated = probability.is_some() || is_sample;
-        let members = Members::of(&places, sums.list.len());
-        let mut addresses: Map<u32, Vec<u64>> = Map::default();
-        for block in &log.scanned.blocks {
-            let place = places[block.group as usize];
-            if place != NOWHERE {
-                addresses.entry(place).or_default().push(block.address);
-            }
-        }
-        let kinds = kinds_of(mode).iter().map(|&kind| {
-            let mut wanted: Vec<u32> =
-                (0..sums.list.len() as u32).filter(|&at| sums.list[at as usize].kind == kind).collect();
-            let records_count = wanted.len();
-            let mut total = totals[kind as usize].total(is_sample);
-            if let Some(records_max) = records_max {
-                if !options.filters.is_empty() {
-                    if options.by == By::Stack {
-                        wanted.retain(|&at| texts.sum_passes(&sums.list[at as usize], options));
+        let shown: Vec<Shown> = kinds_of(mode)
+            .iter()
+            .map(|&kind| {
+                let mut records: Vec<u32> =
+                    (0..sums.list.len() as u32).filter(|&at| sums.list[at as usize].key.kind == kind).collect();
+                let records_count = records.len();
+                let mut total = totals[kind as usize].total(is_sample);
+                if let Some(records_max) = records_max {
+                    if !options.filters.is_empty() {
+                        if options.by == By::Stack {
+                            records.retain(|&at| texts.sum_passes(&sums.list[at as usize], options));
+                        }
+                        let mut moments = Moments::ZERO;
+                        records.iter().for_each(|&at| moments.add_sums(&sums.moments[at as usize]));
+                        total = moments.total(is_estimated);
                     }
-                    let mut moments = Moments::ZERO;
-                    wanted.iter().for_each(|&at| moments.add_sums(&sums.list[at as usize].moments));
-                    total = moments.total(is_estimated);
+                    let key = |at: u32| sums.moments[at as usize].order(options.sort, is_estimated);
+                    records = largest(&records, records_max, key);
                 }
-                wanted = largest(&wanted, records_max, |at| {
-                    sums.list[at as usize].moments.order(options.sort, is_estimated)
-                });
+                Shown { kind, total, records_count, records }
+            })
+            .collect();
+        let mut details = Details::new(&sums, shown.iter().flat_map(|shown| &shown.records));
+        heap.each_group(|group| {
+            if let Some(more) = details.of_group(&sums, group) {
+                more.add(group, probability);
             }
+        })?;
+        heap.each_address(|group, address| {
+            if let Some(more) = details.of_group(&sums, group) {
+                more.addresses.push(address);
+            }
+        })?;
+        let kinds = shown.into_iter().map(|Shown { kind, total, records_count, records }| {
             let record = |at: u32| {
-                let groups = members.of_record(at).iter().map(|&group| &log.groups[group as usize]);
-                let more = More::of(groups, probability);
-                let addresses = addresses.get(&at).cloned().unwrap_or_default();
-                sums.list[at as usize].record(more, addresses, &texts, options, is_estimated)
+                let more = std::mem::take(&mut details.list[details.numbers[at as usize] as usize]);
+                sums.list[at as usize].record(&sums.moments[at as usize], more, &texts, options, is_estimated)
             };
-            Part { name: kind, total, records_count, records: wanted.into_iter().map(record).collect() }
+            Part { name: kind, total, records_count, records: records.into_iter().map(record).collect() }
         });
         let kinds = kinds.collect();
-        Digest {
+        let log = heap.log();
+        Ok(Digest {
             mode,
             variables: vec![log.variable.as_deref().map(|variable| escape(variable).into_owned())],
-            heap: heap.total(is_sample),
+            heap: heap_total.total(is_sample),
             is_estimated,
             kinds,
             defects: flaws(log, &texts),
             defects_count: log.about.defects_count,
-        }
+        })
     }
 
     /// What this has and `before` has not.
@@ -158,7 +160,7 @@ impl Digest {
             }
             let is_filtered = !options.filters.is_empty();
             if is_filtered && options.by == By::Stack {
-                records.retain(|record| passes(&record.alloc, &options.filters));
+                records.retain(|record| passes(|| record.alloc.clone(), &options.filters));
             }
             records.sort_by_key(|record| std::cmp::Reverse(order(record, options.sort)));
             let total = if is_filtered || !is_estimated { sum(&records) } else { total };
@@ -245,9 +247,10 @@ struct Weighed {
 }
 
 impl Weighed {
+    #[inline]
     fn counted(size: &Size) -> Weighed {
         let Size { requested, slop, weight, variance, .. } = *size;
-        let rest = if size.count == 0 { 0.0 } else { size.rest as f64 / size.count as f64 };
+        let rest = if size.rest == 0 || size.count == 0 { 0.0 } else { size.rest as f64 / size.count as f64 };
         Weighed { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
     }
 
@@ -262,11 +265,12 @@ impl Weighed {
     }
 }
 
-/// Sums of blocks and of bytes, with their variances.
+/// Sums of blocks and of bytes, with their variances. They are found in one line of the processor's cache.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Moments {
-    /// Of the blocks that are in the log: requested, slop, blocks.
-    counted: [i128; 3],
+    /// Of the blocks that are in the log: requested, slop, blocks. More than 63 bits are shown as so many.
+    counted: [u64; 3],
     /// Of those for which they stand.
     requested: f64,
     slop: f64,
@@ -298,10 +302,10 @@ impl Moments {
     fn add(&mut self, blocks: &Weighed) {
         let Size { requested, slop, count, rest, .. } = blocks.size;
         for (sum, each) in self.counted.iter_mut().zip([requested, slop, 1]) {
-            *sum = sum.saturating_add(i128::from(each) * i128::from(count));
+            *sum = sum.saturating_add(each.saturating_mul(count));
         }
-        self.counted[0] = self.counted[0].saturating_add(rest.into());
-        self.counted[1] = self.counted[1].saturating_sub(rest.into());
+        self.counted[0] = self.counted[0].saturating_add_signed(rest);
+        self.counted[1] = self.counted[1].saturating_add_signed(rest.saturating_neg());
         self.requested += blocks.weight * blocks.requested;
         self.slop += blocks.weight * blocks.slop;
         self.blocks += blocks.weight;
@@ -341,84 +345,152 @@ fn largest(records: &[u32], count: usize, key: impl Fn(u32) -> (u64, u64, u64)) 
     keyed.into_iter().map(|(_, record)| record).collect()
 }
 
-/// The record of a group that is in none.
-const NOWHERE: u32 = u32::MAX;
-
 /// Records as they are added up, in the order of their first blocks.
-#[derive(Default)]
-struct Sums {
+struct Sums<'a> {
+    mode: Mode,
+    options: &'a Options,
+    probability: Option<f64>,
+    texts: &'a Texts,
     list: Vec<Sum>,
-    numbers: Map<SumKey, u32>,
+    /// The sums of each.
+    moments: Vec<Moments>,
+    numbers: Map<(u64, u64), u32>,
+    waiting: Vec<Waiting>,
 }
+
+/// Blocks that are to be added to a record.
+struct Waiting {
+    key: SumKey,
+    alloc: Option<TraceId>,
+    place: Option<u32>,
+    moments: Moments,
+}
+
+/// How many blocks are added together. Records are all over the memory: so they are waited for together.
+const TOGETHER: usize = 64;
 
 /// What makes blocks of one log one record: the kind; and numbers of stacks, one more than they are, or one of a name.
-type SumKey = (KindName, [u32; 3]);
-
-/// A record as it is added up.
-struct Sum {
+#[derive(Clone, Copy)]
+struct SumKey {
     kind: KindName,
-    /// Numbers of stacks, of the allocation and of reports; without the latter, of records by something else than stacks.
-    stacks: [Option<u32>; 3],
-    name: Option<NameId>,
-    module: Option<NameId>,
-    moments: Moments,
-    sampled: u64,
+    numbers: [u32; 3],
 }
 
-impl Sums {
-    fn place(&mut self, group: &Group, kind: KindName, texts: &Texts, by: By) -> u32 {
-        let module = texts.module(group.alloc);
-        let (mut stacks, mut name) = ([None; 3], None);
-        match by {
-            By::Stack => {
-                let stack = |trace: TraceId| texts.stack_of[trace.0 as usize];
-                let [once, again] = group.reports.map(|report| report.map(|report| stack(report.trace)));
-                stacks = [Some(group.alloc.map_or(texts.none, stack)), once, again];
-            }
-            By::Type => name = group.type_name,
-            By::Context => name = group.context,
-            By::Module => name = module,
+impl SumKey {
+    /// Returns the same as two numbers, which are hashed quickly.
+    fn packed(self) -> (u64, u64) {
+        let [first, second, third] = self.numbers.map(u64::from);
+        ((self.kind as u64) << 32 | first, third << 32 | second)
+    }
+}
+
+/// A record that is added up.
+struct Sum {
+    key: SumKey,
+    module: Option<NameId>,
+}
+
+impl<'a> Sums<'a> {
+    fn new(mode: Mode, options: &'a Options, probability: Option<f64>, texts: &'a Texts) -> Sums<'a> {
+        let (list, moments, numbers) = (Vec::new(), Vec::new(), Map::default());
+        Sums { mode, options, probability, texts, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
+    }
+
+    /// Returns the first number of a group's key; `None`: its blocks are in no record.
+    #[inline]
+    fn first_number(&self, group: &Group) -> Option<u32> {
+        // Blocks without a stack are represented by those with one.
+        let is_left_out = self.probability.is_some() && group.alloc.is_none();
+        let Options { by, filters, .. } = self.options;
+        if is_left_out || *by != By::Stack && !passes(|| self.texts.alloc(group.alloc), filters) {
+            return None;
         }
-        let key = match by {
-            By::Stack => stacks.map(|stack| stack.map_or(0, |stack| stack + 1)),
-            _ => [name.map_or(0, |name| name.0 + 1), 0, 0],
-        };
-        let list = &mut self.list;
-        *self.numbers.entry((kind, key)).or_insert_with(|| {
-            list.push(Sum { kind, stacks, name, module, moments: Moments::ZERO, sampled: 0 });
-            list.len() as u32 - 1
+        let named = |name: Option<NameId>| name.map_or(0, |name| name.0 + 1);
+        Some(match by {
+            By::Stack => group.alloc.map_or(self.texts.none, |trace| self.texts.stack_of[trace.0 as usize]) + 1,
+            By::Type => named(group.type_name),
+            By::Context => named(group.context),
+            By::Module => named(self.texts.module(group.alloc)),
+            By::Owner | By::Line | By::File | By::Function => named(self.texts.code(group.alloc)),
         })
     }
-}
 
-/// The groups of each record.
-struct Members {
-    first: Vec<u32>,
-    groups: Vec<u32>,
-}
-
-impl Members {
-    fn of(places: &[u32], records: usize) -> Members {
-        let mut first = vec![0_u32; records + 1];
-        for &place in places.iter().filter(|place| **place != NOWHERE) {
-            first[place as usize + 1] += 1;
-        }
-        for at in 1..first.len() {
-            first[at] += first[at - 1];
-        }
-        let mut next = first.clone();
-        let mut groups = vec![0; first.last().copied().unwrap_or(0) as usize];
-        for (group, &place) in places.iter().enumerate().filter(|(_, place)| **place != NOWHERE) {
-            let next = &mut next[place as usize];
-            groups[*next as usize] = group as u32;
-            *next += 1;
-        }
-        Members { first, groups }
+    #[inline]
+    fn key(&self, group: &Group, first: u32) -> SumKey {
+        let reported = |report: Option<Report>| match (self.options.by, report) {
+            (By::Stack, Some(report)) => self.texts.stack_of[report.trace.0 as usize] + 1,
+            _ => 0,
+        };
+        let [once, again] = group.reports.map(reported);
+        SumKey { kind: kind_of(self.mode, group), numbers: [first, once, again] }
     }
 
-    fn of_record(&self, record: u32) -> &[u32] {
-        let at = record as usize;
-        &self.groups[self.first[at] as usize..self.first[at + 1] as usize]
+    #[inline]
+    fn add(&mut self, group: &Group) {
+        let Some(first) = self.first_number(group) else { return };
+        let mut moments = Moments::ZERO;
+        group.sizes.iter().for_each(|size| moments.add(&Weighed::estimated(size, self.probability)));
+        let waiting = Waiting { key: self.key(group, first), alloc: group.alloc, place: None, moments };
+        self.waiting.push(waiting);
+        if self.waiting.len() == TOGETHER {
+            self.add_waiting();
+        }
+    }
+
+    fn add_waiting(&mut self) {
+        for waiting in &mut self.waiting {
+            waiting.place = self.numbers.get(&waiting.key.packed()).copied();
+        }
+        let places = self.waiting.iter().filter_map(|waiting| waiting.place);
+        std::hint::black_box(places.fold(0, |seen, place| seen ^ self.moments[place as usize].counted[0]));
+        for waiting in self.waiting.drain(..) {
+            let place = waiting.place.unwrap_or_else(|| {
+                *self.numbers.entry(waiting.key.packed()).or_insert_with(|| {
+                    self.list.push(Sum { key: waiting.key, module: self.texts.module(waiting.alloc) });
+                    self.moments.push(Moments::ZERO);
+                    self.list.len() as u32 - 1
+                })
+            });
+            self.moments[place as usize].add_sums(&waiting.moments);
+        }
+    }
+}
+
+/// What is known of the records that are shown, besides their sums.
+struct Details {
+    /// The number in the list for each record, or [`NOT_SHOWN`].
+    numbers: Vec<u32>,
+    list: Vec<More>,
+    /// For each first number of a key: true if a record with it is shown.
+    is_first: Vec<bool>,
+}
+
+/// The number of a record that is not shown.
+const NOT_SHOWN: u32 = u32::MAX;
+
+impl Details {
+    fn new<'r>(sums: &Sums<'_>, records: impl Iterator<Item = &'r u32>) -> Details {
+        let mut details = Details { numbers: vec![NOT_SHOWN; sums.list.len()], list: Vec::new(), is_first: Vec::new() };
+        for &record in records {
+            details.numbers[record as usize] = details.list.len() as u32;
+            details.list.push(More::default());
+            let first = sums.list[record as usize].key.numbers[0] as usize;
+            if details.is_first.len() <= first {
+                details.is_first.resize(first + 1, false);
+            }
+            details.is_first[first] = true;
+        }
+        details
+    }
+
+    /// Returns what is known of the record that a group is in, if it is shown.
+    fn of_group(&mut self, sums: &Sums<'_>, group: &Group) -> Option<&mut More> {
+        let first = sums.first_number(group)?;
+        if !*self.is_first.get(first as usize)? {
+            return None;
+        }
+        let place = *sums.numbers.get(&sums.key(group, first).packed())?;
+        self.list.get_mut(*self.numbers.get(place as usize)? as usize)
     }
 }
 
@@ -427,56 +499,45 @@ impl Members {
 struct More {
     /// Usable sizes, and how many blocks there are of each.
     sizes: BTreeMap<u64, f64>,
-    types: Map<Option<NameId>, [f64; 2]>,
-    contexts: Map<Option<NameId>, [f64; 2]>,
+    types: BTreeMap<Option<NameId>, [f64; 2]>,
+    contexts: BTreeMap<Option<NameId>, [f64; 2]>,
     reporters: [Vec<NameId>; 2],
+    addresses: Vec<u64>,
 }
 
 impl More {
-    fn of<'log>(groups: impl Iterator<Item = &'log Group>, probability: Option<f64>) -> More {
-        let mut more = More::default();
-        for group in groups {
-            let mut added = [0.0; 2];
-            for size in &group.sizes {
-                let weighed = Weighed::estimated(size, probability);
-                *more.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighed.weight;
-                added[0] += weighed.weight * (weighed.requested + weighed.slop);
-                added[1] += weighed.weight;
-            }
-            for (shares, name) in [(&mut more.types, group.type_name), (&mut more.contexts, group.context)] {
-                let share = shares.entry(name).or_default();
-                *share = [share[0] + added[0], share[1] + added[1]];
-            }
-            for (names, report) in more.reporters.iter_mut().zip(group.reports) {
-                let reporter = report.and_then(|report| report.reporter);
-                names.extend(reporter.filter(|reporter| !names.contains(reporter)));
-            }
+    fn add(&mut self, group: &Group, probability: Option<f64>) {
+        let mut added = [0.0; 2];
+        for size in &group.sizes {
+            let weighed = Weighed::estimated(size, probability);
+            *self.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighed.weight;
+            added[0] += weighed.weight * (weighed.requested + weighed.slop);
+            added[1] += weighed.weight;
         }
-        more
+        for (shares, name) in [(&mut self.types, group.type_name), (&mut self.contexts, group.context)] {
+            let share = shares.entry(name).or_default();
+            *share = [share[0] + added[0], share[1] + added[1]];
+        }
+        for (names, report) in self.reporters.iter_mut().zip(group.reports) {
+            let reporter = report.and_then(|report| report.reporter);
+            names.extend(reporter.filter(|reporter| !names.contains(reporter)));
+        }
     }
 }
 
 impl Sum {
-    fn add(&mut self, group: &Group, probability: Option<f64>) {
-        for size in &group.sizes {
-            self.moments.add(&Weighed::estimated(size, probability));
-            self.sampled = self.sampled.saturating_add(size.count);
-        }
-    }
-
     fn record(
         &self,
+        moments: &Moments,
         more: More,
-        addresses: Vec<u64>,
         texts: &Texts,
         options: &Options,
         is_estimated: bool,
     ) -> (Key, Record) {
-        let moments = &self.moments;
         let total = moments.total(is_estimated);
         let [requested, slop, usable, blocks] = moments.whole(is_estimated);
         let text = |name: NameId| texts.names[name.0 as usize].clone();
-        let shares = |shares: Map<Option<NameId>, [f64; 2]>| -> Vec<Share> {
+        let shares = |shares: BTreeMap<Option<NameId>, [f64; 2]>| -> Vec<Share> {
             let share = |(name, [bytes, blocks]): (Option<NameId>, [f64; 2])| Share {
                 name: name.map(text),
                 bytes: whole(bytes),
@@ -485,20 +546,25 @@ impl Sum {
             sorted(shares.into_iter().map(share).collect())
         };
         let shown = |stack: u32| texts.shown(stack, options.filter_stacks_for_testing);
-        let stacks = self.stacks.into_iter().flatten().map(|stack| texts.stack(stack)).collect();
-        let reports = self.stacks[1..].iter().zip(&more.reporters).filter_map(|(stack, reporters)| {
+        let number = self.key.numbers.map(|number| number.checked_sub(1));
+        let (stacks, name) = if options.by == By::Stack {
+            (number, None)
+        } else {
+            ([None; 3], number[0].map(|name| text(NameId(name))))
+        };
+        let reports = stacks[1..].iter().zip(&more.reporters).filter_map(|(stack, reporters)| {
             let reporters = reporters.iter().copied().map(text).collect();
             Some(Reported { stack: shown((*stack)?), reporters })
         });
         let estimate = is_estimated.then_some(Estimate {
             bytes_error: total.bytes_error,
             blocks_error: total.blocks_error,
-            sampled_blocks: self.sampled,
+            sampled_blocks: moments.counted[2],
         });
-        let name = self.name.map(text);
+        let addresses = more.addresses;
         let record = Record {
             name: name.clone(),
-            alloc: self.stacks[0].map(shown).unwrap_or_default(),
+            alloc: stacks[0].map(shown).unwrap_or_default(),
             module: self.module.map(text),
             reports: reports.collect(),
             blocks,
@@ -512,6 +578,7 @@ impl Sum {
             // They vary: tests of the detector do not look at them.
             addresses: if options.filter_stacks_for_testing { vec![0xdada_dada; addresses.len()] } else { addresses },
         };
+        let stacks = stacks.into_iter().flatten().map(|stack| texts.stack(stack)).collect();
         (Key { name, stacks }, record)
     }
 }

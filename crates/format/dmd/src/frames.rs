@@ -24,16 +24,52 @@ impl<'a> Unresolved<'a> {
     }
 }
 
-impl Log {
+/// The texts of a log's frames, which can be replaced.
+pub trait FrameTexts {
+    /// Returns the log, or what it has besides stacks and blocks.
+    fn log(&self) -> &Log;
+
     /// Replaces the text of each frame by those of one or more frames, innermost first: functions that were inlined there.
     /// None leave it as it is.
-    pub fn map_frames(&mut self, mut resolve: impl FnMut(&str) -> Vec<String>) {
+    fn map_frames(&mut self, resolve: impl FnMut(&str) -> Vec<String>);
+
+    /// Takes functions that only pass something on off the beginning of each stack, with what is between them, but for what
+    /// would be left of nothing.
+    fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool);
+}
+
+impl FrameTexts for Log {
+    fn log(&self) -> &Log {
+        self
+    }
+
+    fn map_frames(&mut self, resolve: impl FnMut(&str) -> Vec<String>) {
+        let replaced = Replaced::new(self, resolve);
+        for trace in &mut self.traces {
+            *trace = replaced.frames(trace).collect();
+        }
+    }
+
+    fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
+        let leading = Leading::new(self, is_passing, is_between);
+        for trace in &mut self.traces {
+            trace.drain(..leading.count(trace));
+        }
+    }
+}
+
+/// The frames that stand for each of those that a log has had.
+pub(crate) struct Replaced(Vec<Vec<FrameId>>);
+
+impl Replaced {
+    /// Replaces the texts in the log; not the frames of stacks.
+    pub(crate) fn new(log: &mut Log, mut resolve: impl FnMut(&str) -> Vec<String>) -> Replaced {
         let mut texts: Vec<String> = Vec::new();
         let mut libraries: Vec<Option<NameId>> = Vec::new();
         let mut numbers: Map<(String, Option<NameId>), FrameId> = Map::default();
-        let mut replaced: Vec<Vec<FrameId>> = Vec::with_capacity(self.frames.len());
-        for (at, text) in self.frames.iter().enumerate() {
-            let library = self.libraries.get(at).copied().flatten();
+        let mut replaced: Vec<Vec<FrameId>> = Vec::with_capacity(log.frames.len());
+        for (at, text) in log.frames.iter().enumerate() {
+            let library = log.libraries.get(at).copied().flatten();
             let mut resolved = resolve(text);
             if resolved.is_empty() {
                 resolved.push(text.clone());
@@ -47,27 +83,41 @@ impl Log {
             });
             replaced.push(numbered.collect());
         }
-        for trace in &mut self.traces {
-            *trace = trace.iter().flat_map(|frame| &replaced[frame.0 as usize]).copied().collect();
-        }
-        (self.frames, self.libraries) = (texts, libraries);
+        (log.frames, log.libraries) = (texts, libraries);
+        Replaced(replaced)
     }
 
-    /// Takes functions that only pass something on off the beginning of each stack, with what is between them, but for what
-    /// would be left of nothing.
-    pub fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
-        let passing: Vec<bool> = self.frames.iter().map(|frame| is_passing(frame)).collect();
-        let between: Vec<bool> = self.frames.iter().map(|frame| is_between(frame)).collect();
-        for trace in &mut self.traces {
-            let is = |set: &[bool], frame: &FrameId| set[frame.0 as usize];
-            let leading = trace.iter().take_while(|frame| is(&passing, frame) || is(&between, frame)).count();
-            let last = trace[..leading].iter().rposition(|frame| is(&passing, frame));
-            if let Some(last) = last
-                && last + 1 < trace.len()
-            {
-                trace.drain(..=last);
-            }
+    /// Returns these replacements with their own frames replaced.
+    pub(crate) fn then(self, next: &Replaced) -> Replaced {
+        Replaced(self.0.iter().map(|frames| next.frames(frames).collect()).collect())
+    }
+
+    /// Returns a stack with these frames replaced.
+    pub(crate) fn frames(&self, trace: &[FrameId]) -> impl Iterator<Item = FrameId> {
+        trace.iter().flat_map(|frame| &self.0[frame.0 as usize]).copied()
+    }
+}
+
+/// Frames that are left out where stacks begin with them.
+pub(crate) struct Leading {
+    passing: Vec<bool>,
+    between: Vec<bool>,
+}
+
+impl Leading {
+    pub(crate) fn new(log: &Log, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) -> Leading {
+        Leading {
+            passing: log.frames.iter().map(|frame| is_passing(frame)).collect(),
+            between: log.frames.iter().map(|frame| is_between(frame)).collect(),
         }
+    }
+
+    /// Returns how many frames a stack is to lose.
+    pub(crate) fn count(&self, trace: &[FrameId]) -> usize {
+        let is = |set: &[bool], frame: &FrameId| set[frame.0 as usize];
+        let leading = trace.iter().take_while(|frame| is(&self.passing, frame) || is(&self.between, frame)).count();
+        let last = trace[..leading].iter().rposition(|frame| is(&self.passing, frame));
+        last.map(|last| last + 1).filter(|count| *count < trace.len()).unwrap_or(0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use crate::{Added, Analysis, By, Log, Mode, Options, Referrers, Sort, TextOptions};
+use crate::{Analysis, By, FrameTexts, Log, Mode, Options, Referrers, Sort, SpooledLog, Spooling, TextOptions};
 
 /// Reads the data as a log, and makes of it all that can be made. Panics if that does, or if what is made does not hold
 /// together.
@@ -21,7 +21,7 @@ pub fn log(data: &[u8]) {
         assert_eq!(text(&log), text(&again));
     }
     let merged = Log::read_merged(data).expect("it could be read");
-    for by in [By::Stack, By::Type, By::Module, By::Context] {
+    for by in [By::Stack, By::Type, By::Module, By::Context, By::Owner, By::Line, By::File, By::Function] {
         for (max_frames, sort, estimate) in [(1, Sort::Requested, None), (24, Sort::Blocks, Some(0.003))] {
             let options =
                 Options { max_frames, sort, estimate, by, ignore_alloc_fns: by == By::Type, ..Options::default() };
@@ -29,11 +29,11 @@ pub fn log(data: &[u8]) {
             assert_eq!(analysis.heap, Analysis::of(&merged, &options).heap);
             let texts = TextOptions { details: true, defects: true };
             let frames_max = if options.ignore_alloc_fns { usize::MAX } else { max_frames };
-            let by_frames =
-                Log::read_by_frames(Cursor::new(data), frames_max, Added::default()).expect("it could be read");
-            let by_frames = Analysis::of(&by_frames, &options);
+            let spooling = Spooling { memory_max: 0, open: &|| Ok(Box::new(Cursor::new(Vec::new()))) };
+            let mut spooled = SpooledLog::read(data, frames_max, spooling).expect("it could be read");
+            let spooled = Analysis::of_spooled(&mut spooled, &options).expect("memory does not fail");
             if !analysis.is_estimated {
-                assert_eq!(analysis.text("dmd", &texts), by_frames.text("dmd", &texts));
+                assert_eq!(analysis.text("dmd", &texts), spooled.text("dmd", &texts));
             }
             assert!(analysis.text("dmd", &texts).contains("Summary {"));
             assert!(analysis.to_json().is_object());

@@ -50,6 +50,10 @@ impl By {
             By::Type => "type",
             By::Module => "module",
             By::Context => "context",
+            By::Owner => "owner",
+            By::Line => "line",
+            By::File => "file",
+            By::Function => "function",
         }
     }
 }

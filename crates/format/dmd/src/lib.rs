@@ -8,10 +8,12 @@ mod advice;
 mod analysis;
 mod builder;
 mod digest;
+mod dump_stats;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash;
+mod heap;
 mod json;
 mod lexer;
 mod log;
@@ -19,6 +21,8 @@ mod read;
 mod referrers;
 pub mod request;
 mod scan;
+mod spool;
+mod spooled;
 mod stacks;
 mod text;
 mod write;
@@ -29,12 +33,15 @@ pub use analysis::{
     Share, Sort, Stack, Total, is_alloc_fn,
 };
 pub use builder::{Block, Builder};
-pub use frames::Unresolved;
+pub use dump_stats::DumpStats;
+pub use frames::{FrameTexts, Unresolved};
 pub use log::{
     About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
     Size, TraceId,
 };
-pub use read::{Added, Adder, Blocks, ReadError};
+pub use read::ReadError;
 pub use referrers::{Chains, Link, Referrers};
 pub use scan::{ClampStats, Overlap};
+pub use spool::{SpoolFile, Spooling};
+pub use spooled::SpooledLog;
 pub use text::{RECORDS_MAX, TextOptions};

@@ -1,5 +1,7 @@
 //! What a log holds.
 
+use crate::dump_stats::DumpStats;
+
 /// What a log is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -59,7 +61,8 @@ pub struct Log {
     /// Frames as they are shown, without a number: `function (file:line)`, `function[library +0xOFFSET]`, or
     /// `???[library +0xOFFSET]`. Offsets are those of return addresses in the file of the library.
     pub frames: Vec<String>,
-    /// The library that each frame is in, where its text has said so before it was [resolved](Log::map_frames).
+    /// The library that each frame is in, where its text has said so before it was
+    /// [resolved](crate::FrameTexts).
     pub libraries: Vec<Option<NameId>>,
     /// What types, contexts, reporters and libraries are called.
     pub names: Vec<String>,
@@ -183,6 +186,8 @@ pub struct About {
     pub pause_ns: u64,
     /// How blocks were chosen whose stacks were recorded; `None`: all were.
     pub sampling: Option<Sampling>,
+    /// The memory that the program needed for the log; `None`: that is not known.
+    pub dump: Option<DumpStats>,
     /// The files that frames are in.
     pub modules: Vec<Module>,
     /// What reporters did wrong.
@@ -194,8 +199,8 @@ pub struct About {
 impl About {
     /// Whether nothing is known: a log of somebody else's.
     pub fn is_nothing(&self) -> bool {
-        let About { program, pid, pause_ns, sampling, modules, defects, defects_count } = self;
-        let is_nobody = program.is_empty() && *pid == 0 && *pause_ns == 0 && sampling.is_none();
+        let About { program, pid, pause_ns, sampling, dump, modules, defects, defects_count } = self;
+        let is_nobody = program.is_empty() && *pid == 0 && *pause_ns == 0 && sampling.is_none() && dump.is_none();
         is_nobody && modules.is_empty() && defects.is_empty() && *defects_count == 0
     }
 }

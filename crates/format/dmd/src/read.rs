@@ -1,22 +1,20 @@
-//! Reading a log: blocks are added up as they come. A stream is gone through once; of a file the tables can be read first,
-//! though they come last, so that blocks are added up by what counts of their stacks.
+//! Reading a log. A stream is gone through once: its stacks and blocks go to a [`Sink`] as they come, because a log has
+//! its blocks before their stacks, and those before the texts of their frames.
 
 use std::fmt;
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
 
-use self::adder::Adding;
-pub use self::adder::{Added, Adder, Blocks};
-use self::keys::{Keys, Numbers, place};
-use crate::builder::Block;
+use self::keys::{Keys, Numbers};
+pub(crate) use self::keys::{place, short_key};
+use crate::builder::{Block, Groups};
+use crate::dump_stats::DumpStats;
 use crate::frames::Unresolved;
 use crate::hash::Map;
 use crate::lexer::Lexer;
 use crate::log::{Defect, DefectKind, FrameId, Log, Mode, Module, NameId, Report, Sampling, TraceId};
-use crate::stacks::Stacks;
 
-mod adder;
 mod keys;
 
 /// Why a log cannot be read.
@@ -42,6 +40,12 @@ impl fmt::Display for ReadError {
     }
 }
 
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> ReadError {
+        ReadError::Io(error)
+    }
+}
+
 impl std::error::Error for ReadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -63,7 +67,7 @@ impl Log {
     ///
     /// The stream fails, or is no such file.
     pub fn read(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, Added::new(false))
+        Log::read_as(input, u64::MAX, Groups::new(false))
     }
 
     /// The same, for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size become one. That takes a
@@ -73,26 +77,7 @@ impl Log {
     ///
     /// As [`Log::read`].
     pub fn read_merged(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, Added::new(true))
-    }
-
-    /// The same as [`Log::read_merged`], of a file, for analyses by no more than the first `frames_max` frames of each stack:
-    /// stacks that are the same in those become one. That is quicker, and memory is needed for what differs in this. Where
-    /// frames have yet to be resolved, all of them count; a packed file is read as a stream. It is quicker still with an `adder`
-    /// that adds in another thread, and simpler with `Added::default()`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Log::read`].
-    pub fn read_by_frames(mut input: impl Read + Seek, frames_max: usize, adder: impl Adder) -> Result<Log> {
-        let start = input.stream_position().map_err(ReadError::Io)?;
-        let mut magic = Vec::new();
-        (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
-        input.seek(SeekFrom::Start(start)).map_err(ReadError::Io)?;
-        if magic == PACKED {
-            return Log::read_merged(input);
-        }
-        Reader::new(input, u64::MAX, adder).read_parts(start, frames_max)
+        Log::read_as(input, u64::MAX, Groups::new(true))
     }
 
     /// The same as [`Log::read`], of a file whose text has about so many bytes at most when it is unpacked: it is looked
@@ -102,19 +87,86 @@ impl Log {
     ///
     /// As [`Log::read`], or it has more.
     pub fn read_at_most(input: impl Read, bytes_max: u64) -> Result<Log> {
-        Log::read_as(input, bytes_max, Added::new(false))
+        Log::read_as(input, bytes_max, Groups::new(false))
     }
 
-    fn read_as(mut input: impl Read, bytes_max: u64, adder: Added) -> Result<Log> {
-        let mut magic = Vec::new();
-        (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
-        let is_packed = magic == PACKED;
-        let input = Cursor::new(magic).chain(input);
-        if is_packed {
-            Reader::new(MultiGzDecoder::new(input), bytes_max, adder).read()
-        } else {
-            Reader::new(input, bytes_max, adder).read()
+    fn read_as(input: impl Read, bytes_max: u64, groups: Groups) -> Result<Log> {
+        let (mut log, sink, names) = read(input, bytes_max, InMemory { groups, known: Vec::new() })?;
+        for (block, group) in log.scanned.blocks.iter_mut().zip(sink.known) {
+            block.group = group;
         }
+        log.groups = sink.groups.finish();
+        for group in &mut log.groups {
+            (group.type_name, group.context) = (names.known(group.type_name), names.known(group.context));
+            for report in group.reports.iter_mut().flatten() {
+                report.reporter = names.known(report.reporter);
+            }
+        }
+        Ok(log)
+    }
+}
+
+/// The names that a log has. Programs that do not know them drop their table and keep the rest.
+pub(crate) struct Names(Numbers);
+
+impl Names {
+    /// Returns the name, if the log has it.
+    pub(crate) fn known(&self, name: Option<NameId>) -> Option<NameId> {
+        name.filter(|name| self.0.is_defined(name.0))
+    }
+}
+
+/// Takes the stacks and blocks of a log as they are read.
+pub(crate) trait Sink {
+    /// How many frames of each stack are wanted.
+    fn frames_max(&self) -> usize;
+
+    /// Takes a stack; of those with the same number the last one counts.
+    fn trace(&mut self, log: &mut Log, trace: TraceId, frames: &[FrameId]) -> io::Result<()>;
+
+    /// Takes a block; its address and contents, if they are known.
+    fn block(&mut self, log: &mut Log, block: &Block, scanned: Option<(u64, &[u64])>) -> io::Result<()>;
+}
+
+/// Adds blocks up in memory.
+struct InMemory {
+    groups: Groups,
+    /// The groups of the blocks whose addresses are known, in their order.
+    known: Vec<u32>,
+}
+
+impl Sink for InMemory {
+    fn frames_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn trace(&mut self, log: &mut Log, trace: TraceId, frames: &[FrameId]) -> io::Result<()> {
+        place(&mut log.traces, trace.0, frames.to_vec());
+        Ok(())
+    }
+
+    fn block(&mut self, log: &mut Log, block: &Block, scanned: Option<(u64, &[u64])>) -> io::Result<()> {
+        let group = self.groups.add(block);
+        if let Some((address, contents)) = scanned {
+            // Groups get their final numbers when all blocks have been added.
+            log.scanned.push(block, 0, address, contents);
+            self.known.push(group);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a log, plain or gzipped, of about so many bytes at most. Stacks and blocks go to the sink; each block's stack and each
+/// stack's frames are there.
+pub(crate) fn read<S: Sink>(mut input: impl Read, bytes_max: u64, sink: S) -> Result<(Log, S, Names)> {
+    let mut magic = Vec::new();
+    (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
+    let is_packed = magic == PACKED;
+    let input = Cursor::new(magic).chain(input);
+    if is_packed {
+        Reader::new(MultiGzDecoder::new(input), bytes_max, sink).read()
+    } else {
+        Reader::new(input, bytes_max, sink).read()
     }
 }
 
@@ -128,15 +180,23 @@ enum Part {
     Invocation,
     Frames,
     Names,
+    Modules,
     Traces,
     Blocks,
     About,
 }
 
 impl Part {
-    /// Each after what it refers to.
-    const ALL: [Part; 7] =
-        [Part::Version, Part::Invocation, Part::Frames, Part::Names, Part::Traces, Part::Blocks, Part::About];
+    const ALL: [Part; 8] = [
+        Part::Version,
+        Part::Invocation,
+        Part::Frames,
+        Part::Names,
+        Part::Modules,
+        Part::Traces,
+        Part::Blocks,
+        Part::About,
+    ];
     /// Those without which there is no log.
     const NEEDED: [Part; 5] = [Part::Version, Part::Invocation, Part::Blocks, Part::Traces, Part::Frames];
 
@@ -146,6 +206,7 @@ impl Part {
             Part::Invocation => "invocation",
             Part::Frames => "frameTable",
             Part::Names => "nameTable",
+            Part::Modules => "moduleTable",
             Part::Traces => "traceTable",
             Part::Blocks => "blockList",
             Part::About => "heapledger",
@@ -172,61 +233,27 @@ enum Member {
     Other,
 }
 
-struct Reader<R, A> {
+struct Reader<R, S> {
     lexer: Lexer<R>,
     log: Log,
-    adding: Adding<A>,
+    sink: S,
     keys: Keys,
     traces: Numbers,
     frames: Numbers,
     names: Numbers,
-    /// If those are one that are the same in their first frames.
-    merged: Option<Merged>,
+    /// The modules of frames, by the numbers of both.
+    modules: Vec<(u32, NameId)>,
 }
 
-/// Stacks that are the same in so many frames are one.
-struct Merged {
-    frames_max: usize,
-    stacks: Stacks,
-}
-
-impl<R: Read + Seek, A: Adder> Reader<R, A> {
-    /// Finds the parts of a file that begins at `start`, and reads each after what it refers to.
-    fn read_parts(mut self, start: u64, frames_max: usize) -> Result<Log> {
-        let mut places = Vec::new();
-        self.parts(|reader, part| {
-            places.push((part, reader.lexer.offset()));
-            reader.lexer.pass_over()
-        })?;
-        for wanted in Part::ALL {
-            let Some((_, offset)) = places.iter().find(|(part, _)| *part == wanted) else { continue };
-            if wanted == Part::Traces {
-                let is_resolved = self.log.frames.iter().all(|frame| Unresolved::parse(frame).is_none());
-                let frames_max = if is_resolved { frames_max } else { usize::MAX };
-                self.merged = Some(Merged { frames_max, stacks: Stacks::default() });
-            }
-            self.lexer.go_to(start, *offset)?;
-            self.part(wanted)?;
-            if let Some(Merged { stacks, .. }) = self.merged.take() {
-                self.log.traces = (0..stacks.count()).map(|stack| stacks.frames(stack).to_vec()).collect();
-                if self.frames.count() > self.log.frames.len() {
-                    return Err(self.lexer.wrong("a stack's frame is not in `frameTable`"));
-                }
-            }
-        }
-        self.whole()
-    }
-}
-
-impl<R: Read, A: Adder> Reader<R, A> {
-    fn new(input: R, bytes_max: u64, adder: A) -> Reader<R, A> {
+impl<R: Read, S: Sink> Reader<R, S> {
+    fn new(input: R, bytes_max: u64, sink: S) -> Reader<R, S> {
         let (keys, traces, frames, names) = <(Keys, Numbers, Numbers, Numbers)>::default();
-        let (lexer, adding) = (Lexer::new(input, bytes_max), Adding::new(adder));
-        Reader { lexer, log: Log::empty(Mode::Live), adding, keys, traces, frames, names, merged: None }
+        let (lexer, log, modules) = (Lexer::new(input, bytes_max), Log::empty(Mode::Live), Vec::new());
+        Reader { lexer, log, sink, keys, traces, frames, names, modules }
     }
 
-    fn read(mut self) -> Result<Log> {
-        self.parts(Reader::part)?;
+    fn read(mut self) -> Result<(Log, S, Names)> {
+        self.parts()?;
         self.whole()
     }
 
@@ -236,14 +263,15 @@ impl<R: Read, A: Adder> Reader<R, A> {
             Part::Invocation => self.invocation(),
             Part::Frames => self.frame_table(),
             Part::Names => self.name_table(),
+            Part::Modules => self.module_table(),
             Part::Traces => self.trace_table(),
             Part::Blocks => self.blocks(),
             Part::About => self.about(),
         }
     }
 
-    /// Goes through the file, and has `take` take each part from the lexer.
-    fn parts(&mut self, mut take: impl FnMut(&mut Self, Part) -> Result<()>) -> Result<()> {
+    /// Goes through the file.
+    fn parts(&mut self) -> Result<()> {
         let mut found: Vec<Part> = Vec::new();
         self.lexer.expect(b'{')?;
         let mut first = true;
@@ -257,7 +285,7 @@ impl<R: Read, A: Adder> Reader<R, A> {
                 return Err(self.lexer.wrong("the same part twice"));
             }
             found.push(part);
-            take(self, part)?;
+            self.part(part)?;
         }
         self.lexer.finish()?;
         match Part::NEEDED.iter().find(|part| !found.contains(part)) {
@@ -298,14 +326,12 @@ impl<R: Read, A: Adder> Reader<R, A> {
         self.lexer.expect(b'[')?;
         let (mut first, mut contents) = (true, Vec::new());
         while self.lexer.item(&mut first, b']')? {
-            let (block, is_known) = self.block(&mut contents)?;
-            self.adding.add(block, is_known);
+            self.block(&mut contents)?;
         }
         Ok(())
     }
 
-    /// Also whether its group is to be known.
-    fn block(&mut self, contents: &mut Vec<u64>) -> Result<(Block, bool)> {
+    fn block(&mut self, contents: &mut Vec<u64>) -> Result<()> {
         let (mut requested, mut slop, mut count, mut address) = (None, 0, 1, None);
         let (mut alloc, mut traces, mut reporters) = (None, [None; 2], [None; 2]);
         let (mut type_name, mut context) = (None, None);
@@ -365,11 +391,8 @@ impl<R: Read, A: Adder> Reader<R, A> {
             type_name,
             context,
         };
-        if let Some(address) = address {
-            // Its group is known when all blocks have been added.
-            self.log.scanned.push(&block, 0, address, contents);
-        }
-        Ok((block, address.is_some()))
+        let scanned = address.map(|address| (address, contents.as_slice()));
+        self.sink.block(&mut self.log, &block, scanned).map_err(ReadError::Io)
     }
 
     /// A list of which the first two count.
@@ -411,8 +434,7 @@ impl<R: Read, A: Adder> Reader<R, A> {
     }
 
     fn trace_key(&mut self) -> Result<TraceId> {
-        let span = self.lexer.string()?;
-        let key = self.keys.key(self.lexer.bytes(span));
+        let key = self.item_key()?;
         Ok(TraceId(self.traces.number(key)))
     }
 
@@ -424,13 +446,13 @@ impl<R: Read, A: Adder> Reader<R, A> {
         if self.lexer.null()? {
             return Ok(None);
         }
-        let span = self.lexer.string()?;
-        let key = self.keys.key(self.lexer.bytes(span));
+        let key = self.item_key()?;
         Ok(Some(NameId(self.names.number(key))))
     }
 
     fn trace_table(&mut self) -> Result<()> {
         self.lexer.expect(b'{')?;
+        let frames_max = self.sink.frames_max();
         let (mut first, mut frames) = (true, Vec::new());
         while let Some(key) = self.lexer.key(&mut first)? {
             let key = self.keys.key(self.lexer.bytes(key));
@@ -438,25 +460,26 @@ impl<R: Read, A: Adder> Reader<R, A> {
             self.lexer.expect(b'[')?;
             let mut first = true;
             while self.lexer.item(&mut first, b']')? {
-                let span = self.lexer.string()?;
-                let key = self.keys.key(self.lexer.bytes(span));
-                frames.push(FrameId(self.frames.number(key)));
+                let key = self.item_key()?;
+                if frames.len() < frames_max {
+                    frames.push(FrameId(self.frames.number(key)));
+                }
             }
-            let trace = match &mut self.merged {
-                None => {
-                    let trace = self.traces.number(key);
-                    place(&mut self.log.traces, trace, frames.clone());
-                    trace
-                }
-                Some(merged) => {
-                    let trace = merged.stacks.number(&frames[..frames.len().min(merged.frames_max)]);
-                    self.traces.set(key, trace);
-                    trace
-                }
-            };
+            let trace = self.traces.number(key);
+            self.sink.trace(&mut self.log, TraceId(trace), &frames).map_err(ReadError::Io)?;
             self.traces.define(trace);
         }
         Ok(())
+    }
+
+    /// A string that is the key of something.
+    #[inline]
+    fn item_key(&mut self) -> Result<u64> {
+        if let Some(key) = self.lexer.short_key() {
+            return Ok(key);
+        }
+        let span = self.lexer.string()?;
+        Ok(self.keys.key(self.lexer.bytes(span)))
     }
 
     fn frame_table(&mut self) -> Result<()> {
@@ -472,6 +495,14 @@ impl<R: Read, A: Adder> Reader<R, A> {
             let name = reader.names.number(key);
             place(&mut reader.log.names, name, text);
             reader.names.define(name);
+        })
+    }
+
+    fn module_table(&mut self) -> Result<()> {
+        self.texts(|reader, key, name| {
+            let frame = reader.frames.number(key);
+            let name = reader.names.number(reader.keys.key(name.as_bytes()));
+            reader.modules.push((frame, NameId(name)));
         })
     }
 
@@ -495,6 +526,7 @@ impl<R: Read, A: Adder> Reader<R, A> {
                 "pauseNs" => about.pause_ns = reader.lexer.integer()?,
                 "defectsCount" => about.defects_count = reader.lexer.integer()?,
                 "sampling" => reader.sampling()?,
+                "dump" => reader.dump()?,
                 "modules" => reader.list(Reader::module)?,
                 "defects" => reader.list(Reader::defect)?,
                 _ => reader.lexer.skip()?,
@@ -518,6 +550,19 @@ impl<R: Read, A: Adder> Reader<R, A> {
             reader.log.about.sampling = Some(Sampling { probability });
             Ok(())
         })
+    }
+
+    fn dump(&mut self) -> Result<()> {
+        let mut dump = DumpStats::default();
+        self.members(|reader, key| match dump.member(key) {
+            Some(bytes) => {
+                *bytes = reader.lexer.integer()?;
+                Ok(())
+            }
+            None => reader.lexer.skip(),
+        })?;
+        self.log.about.dump = Some(dump);
+        Ok(())
     }
 
     fn module(&mut self) -> Result<()> {
@@ -585,29 +630,17 @@ impl<R: Read, A: Adder> Reader<R, A> {
     }
 
     /// What blocks refer to must be there.
-    fn whole(self) -> Result<Log> {
-        let Reader { lexer, mut log, adding, traces, frames, names, .. } = self;
-        let Added { groups, known } = adding.finish();
-        for (block, group) in log.scanned.blocks.iter_mut().zip(known) {
-            block.group = group;
-        }
-        log.groups = groups.finish();
-        // Programs that do not know names drop their table and keep the rest.
-        let known = |name: Option<NameId>| name.filter(|name| names.is_defined(name.0));
-        for group in &mut log.groups {
-            (group.type_name, group.context) = (known(group.type_name), known(group.context));
-            for report in group.reports.iter_mut().flatten() {
-                report.reporter = known(report.reporter);
-            }
-        }
-        for defect in &mut log.about.defects {
-            defect.reporter = known(defect.reporter);
-        }
-        if !used_traces(&log).all(|trace| traces.is_defined(trace.0)) {
+    fn whole(self) -> Result<(Log, S, Names)> {
+        let Reader { lexer, mut log, sink, traces, frames, names, modules, .. } = self;
+        if !traces.are_all_defined() {
             return Err(lexer.wrong("a block's stack is not in `traceTable`"));
         }
-        if !log.traces.iter().flatten().all(|frame| frames.is_defined(frame.0)) {
-            return Err(lexer.wrong("a stack's frame is not in `frameTable`"));
+        if !frames.are_all_defined() {
+            return Err(lexer.wrong("a frame of a stack or of `moduleTable` is not in `frameTable`"));
+        }
+        let names = Names(names);
+        for defect in &mut log.about.defects {
+            defect.reporter = names.known(defect.reporter);
         }
         // Numbers were given to all that was named, also to what nobody has defined or uses.
         let mut numbers: Map<String, NameId> =
@@ -621,7 +654,11 @@ impl<R: Read, A: Adder> Reader<R, A> {
             });
             log.libraries.push(library);
         }
-        Ok(log)
+        for (frame, name) in modules {
+            let library = &mut log.libraries[frame as usize];
+            *library = library.or(names.known(Some(name)));
+        }
+        Ok((log, sink, names))
     }
 }
 
@@ -630,10 +667,4 @@ impl<R: Read, A: Adder> Reader<R, A> {
 fn without_number(text: &str) -> &str {
     let rest = text.char_indices().nth(3).map_or("", |(at, _)| &text[at..]);
     rest.strip_prefix(": ").unwrap_or(rest)
-}
-
-fn used_traces(log: &Log) -> impl Iterator<Item = TraceId> {
-    let reports = log.groups.iter().flat_map(|group| group.reports.iter().flatten());
-    let traces = log.groups.iter().filter_map(|group| group.alloc).chain(reports.map(|report| report.trace));
-    traces.chain(log.about.defects.iter().flat_map(|defect| [defect.trace, defect.alloc]).flatten())
 }

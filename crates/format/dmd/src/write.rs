@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::frames::Unresolved;
 use crate::log::{Defect, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 impl Log {
@@ -158,6 +159,10 @@ impl<W: Write> Writer<'_, W> {
             separator = ",\n  ";
         }
         self.output.write_all(b"\n }")?;
+        let modules = self.modules();
+        if !modules.is_empty() {
+            write!(self.output, ",\n \"moduleTable\": {{\n  {}\n }}", modules.join(",\n  "))?;
+        }
         if !self.keys.names_named.is_empty() {
             self.output.write_all(b",\n \"nameTable\": {")?;
             let mut separator = "\n  ";
@@ -175,6 +180,10 @@ impl<W: Write> Writer<'_, W> {
             if let Some(sampling) = about.sampling {
                 write!(self.output, ",\n  \"sampling\": {{\"probability\": {}}}", sampling.probability)?;
             }
+            if let Some(dump) = about.dump {
+                let members = dump.members().map(|(name, bytes)| format!("\"{name}\": {bytes}"));
+                write!(self.output, ",\n  \"dump\": {{{}}}", members.collect::<Vec<_>>().join(", "))?;
+            }
             let modules = about.modules.iter().map(|module| {
                 let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("{{\"path\": {}, \"buildId\": \"{build_id}\"}}", quoted(&module.path))
@@ -184,6 +193,19 @@ impl<W: Write> Writer<'_, W> {
             write!(self.output, ",\n  \"defectsCount\": {}\n }}", about.defects_count)?;
         }
         self.output.write_all(b"\n}\n")
+    }
+
+    /// Returns the modules of frames whose texts do not say them any more.
+    fn modules(&mut self) -> Vec<String> {
+        let mut members = Vec::new();
+        for at in 0..self.keys.frames_named.len() {
+            let frame = self.keys.frames_named[at];
+            let module = self.log.libraries.get(frame.0 as usize).copied().flatten();
+            if let Some(module) = module.filter(|_| Unresolved::parse(self.log.frame(frame)).is_none()) {
+                members.push(format!("\"{}\": \"{}\"", self.keys.frame(frame), self.keys.name(module)));
+            }
+        }
+        members
     }
 
     fn list(&mut self, name: &str, items: &[String]) -> io::Result<()> {

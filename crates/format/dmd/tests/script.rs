@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use heapledger_dmd::{
-    Added, Analysis, Block, Builder, Log, Mode, Options, ReadError, Report, Sort, TextOptions, TraceId,
+    Analysis, Block, Builder, Log, Mode, Options, Report, Sort, SpooledLog, Spooling, TextOptions, TraceId,
 };
 
 /// Numbers that look random and are the same each time.
@@ -175,23 +175,26 @@ impl Case {
 
     /// What we say, of the files, however they are read: without the line that echoes the command.
     fn ours(&self, files: &[PathBuf]) -> String {
-        let whole = self.ours_of(files, Log::read);
-        if !self.options.ignore_alloc_fns {
-            let by_frames =
-                self.ours_of(files, |file| Log::read_by_frames(file, self.options.max_frames, Added::default()));
-            assert_eq!(by_frames, whole, "{files:?}");
-        }
-        whole
-    }
-
-    fn ours_of(&self, files: &[PathBuf], read: impl Fn(File) -> Result<Log, ReadError>) -> String {
-        let logs: Vec<Log> = files.iter().map(|file| read(File::open(file).unwrap()).unwrap()).collect();
+        let logs: Vec<Log> = files.iter().map(|file| Log::read(File::open(file).unwrap()).unwrap()).collect();
         let analysis = match logs.as_slice() {
             [one] => Analysis::of(one, &self.options),
             [before, after] => Analysis::difference(before, after, &self.options).unwrap(),
             _ => unreachable!(),
         };
-        without_echo(&analysis.text("dmd.py", &TextOptions::default()))
+        let whole = without_echo(&analysis.text("dmd.py", &TextOptions::default()));
+        let frames_max = if self.options.ignore_alloc_fns { usize::MAX } else { self.options.max_frames };
+        for memory_max in [0, 1 << 20] {
+            let spooling = Spooling { memory_max, open: &|| Ok(Box::new(tempfile::tempfile()?)) };
+            let read = |file| SpooledLog::read(File::open(file).unwrap(), frames_max, spooling).unwrap();
+            let mut logs: Vec<SpooledLog<'_>> = files.iter().map(read).collect();
+            let analysis = match logs.as_mut_slice() {
+                [before, after] => Analysis::difference_spooled(before, after, &self.options).unwrap().unwrap(),
+                logs => Analysis::of_spooled(&mut logs[0], &self.options).unwrap(),
+            };
+            let text = without_echo(&analysis.text("dmd.py", &TextOptions::default()));
+            assert_eq!(text, whole, "{memory_max}: {files:?}");
+        }
+        whole
     }
 
     fn files(&self, directory: &Path) -> Vec<PathBuf> {

@@ -70,7 +70,7 @@ macro_rules! asset {
     };
 }
 
-const ASSETS: [Asset; 12] = [
+const ASSETS: [Asset; 13] = [
     asset!("page.css", "text/css; charset=utf-8"),
     asset!("dark.css", "text/css; charset=utf-8"),
     asset!("page.js", "text/javascript; charset=utf-8"),
@@ -81,6 +81,7 @@ const ASSETS: [Asset; 12] = [
     asset!("list.js", "text/javascript; charset=utf-8"),
     asset!("row.js", "text/javascript; charset=utf-8"),
     asset!("overview.js", "text/javascript; charset=utf-8"),
+    asset!("processes.js", "text/javascript; charset=utf-8"),
     asset!("server.js", "text/javascript; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
 ];

@@ -101,7 +101,17 @@ pub(crate) struct Shown<'a> {
     siblings: u32,
 }
 
-/// A row that is named: an ancestor, a process, a branch of the explicit tree.
+/// A process in the index of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Process<'a> {
+    row: usize,
+    name: &'a str,
+    /// Its explicit memory, if it has said that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<&'a str>,
+}
+
+/// A row that is named: an ancestor, a branch of the explicit tree.
 #[derive(Debug, Serialize)]
 pub(crate) struct Landmark<'a> {
     row: usize,
@@ -364,9 +374,15 @@ impl Rows {
         above
     }
 
-    /// The processes.
-    pub(crate) fn processes<'a>(&'a self, seen: &Seen) -> Vec<Landmark<'a>> {
-        self.processes.iter().filter_map(|&number| self.landmark(seen, number)).collect()
+    /// Returns the processes, in the order of their rows.
+    pub(crate) fn processes<'a>(&'a self, seen: &Seen) -> Vec<Process<'a>> {
+        let mut explicit = self.explicit.iter().copied().peekable();
+        let ends = self.processes.iter().skip(1).copied().chain([self.rows.len()]);
+        let process = |(&number, end): (&usize, usize)| {
+            let total = explicit.next_if(|&root| root < end).map(|root| self.rows[root].value.trim());
+            Some(Process { row: seen.row_of(number)?, name: &self.rows[number].name, total })
+        };
+        self.processes.iter().zip(ends).filter_map(process).collect()
     }
 
     /// Where explicit memory is.

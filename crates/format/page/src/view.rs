@@ -9,7 +9,7 @@ use heapledger_reports::about::{self, Filter, Page};
 use serde::{Deserialize, Serialize};
 
 use crate::handler::gone;
-use crate::rows::{Landmark, Overview, Rows, SEEN_MAX, Seen, Shown, key};
+use crate::rows::{Landmark, Overview, Process, Rows, SEEN_MAX, Seen, Shown, key};
 use crate::shelf::Shelf;
 
 /// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
@@ -92,17 +92,46 @@ impl View {
     fn page(&self, shelf: &Shelf<Reports>) -> Result<Page, Response> {
         let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
         let mut options = about::Options { verbose: self.verbose, ..about::Options::default() };
-        if !self.filter.is_empty() {
+        let Sought { process, path } = Sought::parse(&self.filter);
+        if !path.is_empty() {
             options.filter = Some(match self.is_regex {
-                true => Filter::pattern(&self.filter).map_err(|error| Response::text(422, error.to_string()))?,
-                false => Filter::text(self.filter.clone()),
+                true => Filter::pattern(path).map_err(|error| Response::text(422, error.to_string()))?,
+                false => Filter::text(path),
             });
         }
         let shown = get(self.measurement)?;
-        let Some(base) = self.base else { return Ok(Page::of(shown, &options)) };
-        let difference = heapledger_reports::Difference::between(get(base)?, shown);
-        let difference = difference.map_err(|error| Response::text(422, error.to_string()))?;
-        Ok(Page::of_difference(&difference, &options))
+        let mut page = match self.base {
+            None => Page::of(shown, &options),
+            Some(base) => {
+                let difference = heapledger_reports::Difference::between(get(base)?, shown);
+                let difference = difference.map_err(|error| Response::text(422, error.to_string()))?;
+                Page::of_difference(&difference, &options)
+            }
+        };
+        page.sections.retain(|section| section.process.contains(process));
+        Ok(page)
+    }
+}
+
+/// The two parts of a filter: `process:web js/`, or `process:"web (pid 12)" js/` where a name has
+/// spaces.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Sought<'a> {
+    /// A part of the names of the processes that are shown; empty: all are.
+    process: &'a str,
+    /// A part of paths, or a pattern for them.
+    path: &'a str,
+}
+
+impl<'a> Sought<'a> {
+    fn parse(filter: &'a str) -> Sought<'a> {
+        let Some(after) = filter.strip_prefix("process:") else { return Sought { process: "", path: filter } };
+        let (process, path) = match after.strip_prefix('"') {
+            // Without a second quotation mark the name is still being typed.
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => after.split_once(' ').unwrap_or((after, "")),
+        };
+        Sought { process, path: path.trim_start() }
     }
 }
 
@@ -134,7 +163,9 @@ impl Views {
             rows: Vec<Shown<'a>>,
             /// What the first of them is below.
             above: Vec<Landmark<'a>>,
-            processes: Vec<Landmark<'a>>,
+            processes: Vec<Process<'a>>,
+            /// The parts of the filter.
+            sought: Sought<'a>,
             overview: Vec<Overview<'a>>,
         }
         // What was kept of a measurement that is gone is gone with it.
@@ -152,6 +183,7 @@ impl Views {
             rows: rows.show(seen, &kept.toggled, wanted.from, wanted.count.min(COUNT_MAX)),
             above: rows.above(seen, wanted.from),
             processes: if is_first { rows.processes(seen) } else { Vec::new() },
+            sought: Sought::parse(&wanted.view.filter),
             overview: if is_first { rows.overview(seen) } else { Vec::new() },
         };
         serde_json::to_vec(&answer).map_err(|error| Response::text(500, error.to_string()))
@@ -173,5 +205,26 @@ impl Views {
         self.0.truncate(KEPT_MAX - 1);
         self.0.push_front(kept);
         Ok(&self.0[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sought;
+
+    #[test]
+    fn a_filter_names_processes_and_paths() {
+        for (filter, process, path) in [
+            ("", "", ""),
+            ("js/ a", "", "js/ a"),
+            ("process:", "", ""),
+            ("process:web", "web", ""),
+            ("process:web  js/ a", "web", "js/ a"),
+            ("process:\"web (pid 12)\" js/", "web (pid 12)", "js/"),
+            ("process:\"web (p", "web (p", ""),
+            ("my process:web", "", "my process:web"),
+        ] {
+            assert_eq!(Sought::parse(filter), Sought { process, path }, "{filter}");
+        }
     }
 }

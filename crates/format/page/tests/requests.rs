@@ -235,6 +235,63 @@ fn advice_on_what_is_reported_twice_is_among_the_rest_by_its_bytes() {
 }
 
 #[test]
+fn a_log_whose_reporters_were_not_asked_does_not_say_that_nobody_reports() {
+    let mut builder = Builder::new(Mode::DarkMatter);
+    let frame = builder.frame("a::Store::put (a.rs:1)");
+    let alloc = Some(builder.trace(&[frame]));
+    let (requested, slop, count, weight, variance) = (1000, 8, 1, 1.0, 0.0);
+    let (reports, type_name, context) = ([None; 2], None, None);
+    builder.add(&Block { requested, slop, count, weight, variance, alloc, reports, type_name, context });
+    let handler = handler();
+    handler.load_log("third", builder.finish());
+    for list in ["advice", "unreported"] {
+        let wanted = format!(r#"{{"log":3,"list":"{list}","from":0}}"#);
+        let (_, whole) = post(&handler, "record", wanted.as_bytes());
+        assert!(whole.contains("Register a reporter for a::Store, unless there is one"), "{whole}");
+        assert!(!whole.contains("obody reports"), "{whole}");
+    }
+}
+
+#[test]
+fn a_filter_can_be_about_processes() {
+    let handler = handler();
+    let report = |(process, path): (&str, &str)| Report {
+        process: process.into(),
+        path: path.into(),
+        stable_path: None,
+        kind: Kind::Heap,
+        unit: Unit::Bytes,
+        amount: 3 << 20,
+        description: "It.".into(),
+    };
+    let reports = [("web (pid 1)", "explicit/a"), ("web (pid 2)", "explicit/b/a"), ("gpu (pid 3)", "textures")];
+    handler.load("two", Reports { reports: reports.map(report).into(), has_usable_size: true });
+    let index = |filter: &str| -> Vec<(String, Option<String>)> {
+        let wanted = serde_json::json!({"measurement": 2, "count": 99, "filter": filter});
+        let (status, body) = post(&handler, "rows", wanted.to_string().as_bytes());
+        assert_eq!(status, 200, "{body}");
+        let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let processes = answer["processes"].as_array().unwrap().iter();
+        let seen = processes.map(|one| {
+            let row = &answer["rows"][one["row"].as_u64().unwrap() as usize];
+            assert_eq!((&row["kind"], &row["name"]), (&"process".into(), &one["name"]));
+            (text(&one["name"]).unwrap(), text(&one["total"]))
+        });
+        seen.collect()
+    };
+    let of = |name: &str, total: Option<&str>| (name.to_owned(), total.map(str::to_owned));
+    let (one, two) = (of("web (pid 1)", Some("3.00 MB")), of("web (pid 2)", Some("3.00 MB")));
+    let all = index("");
+    assert_eq!(all.len(), 3);
+    assert!(all.contains(&of("gpu (pid 3)", None)) && all.contains(&one) && all.contains(&two), "{all:?}");
+    assert_eq!(index("process:web"), [one, two.clone()]);
+    assert_eq!(index("process:\"web (pid 2)\""), std::slice::from_ref(&two));
+    assert_eq!(index("process:web b/"), [two]);
+    assert_eq!(index("process:gpu explicit"), []);
+}
+
+#[test]
 fn a_record_is_shown_whole() {
     let (status, body) = post(&handler(), "record", br#"{"log":1,"list":"twice","from":0}"#);
     assert_eq!(status, 200);

@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+mod read;
+
 use crate::calls::{Call, on_one_line};
 use crate::holds::Holds;
 use crate::profile::{Known, Profile};
+
+pub use read::{is_one, read};
 
 /// One figure of each stack.
 pub const HOLDS: Holds = Holds {

@@ -4,11 +4,30 @@
 use crate::{Event, EventKind, Profile, ReadError};
 
 /// The targets.
-pub const TARGETS: [fn(&[u8]); 8] = [chrome, dhat, firefox, gperftools, heaptrack, jemalloc, massif, pprof];
+pub const TARGETS: [fn(&[u8]); 12] = [
+    chrome,
+    collapsed,
+    dhat,
+    firefox,
+    gperftools,
+    heapprofile,
+    heaptimeline,
+    heaptrack,
+    jemalloc,
+    massif,
+    pprof,
+    speedscope,
+];
 
 /// Chrome's trace JSON, of either kind of heaps.
 pub fn chrome(data: &[u8]) {
     crate::chrome::read(data).iter().flatten().for_each(check);
+}
+
+/// Collapsed stacks.
+pub fn collapsed(data: &[u8]) {
+    crate::collapsed::is_one(data);
+    check_read(crate::collapsed::read(data));
 }
 
 /// DHAT's JSON.
@@ -27,6 +46,16 @@ pub fn firefox(data: &[u8]) {
 /// gperftools' text.
 pub fn gperftools(data: &[u8]) {
     check_read(crate::gperftools::read(data));
+}
+
+/// V8's sampled heaps.
+pub fn heapprofile(data: &[u8]) {
+    check_read(crate::heapprofile::read(data));
+}
+
+/// V8's snapshots with stacks.
+pub fn heaptimeline(data: &[u8]) {
+    check_read(crate::heaptimeline::read(data));
 }
 
 /// heaptrack's data, interpreted or raw.
@@ -51,6 +80,11 @@ pub fn massif(data: &[u8]) {
 /// pprof's messages.
 pub fn pprof(data: &[u8]) {
     check_read(crate::pprof::read(data));
+}
+
+/// Speedscope's JSON.
+pub fn speedscope(data: &[u8]) {
+    check_read(crate::speedscope::read(data));
 }
 
 fn check_read(read: Result<Profile, ReadError>) {
@@ -87,9 +121,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::TARGETS;
-    use crate::{chrome, dhat, firefox, gperftools, heaptrack, jemalloc, massif};
+    use crate::{
+        chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack, jemalloc, massif,
+        speedscope,
+    };
 
-    const FILES: [&str; 10] = [
+    const FILES: [&str; 15] = [
         "heap_v2/524288\n  t*: 3: 1048704 [0: 0]\n@ 0x1001 0x2001\n  t*: 1: 1048576 [0: 0]\n\nMAPPED_LIBRARIES:\n1000-1800 r-xp 0 08:01 1 /a\n",
         "heap profile: 3: 192 [5: 320] @ heap_v2/524288\n 2: 128 [4: 256] @ 0x10 0x20\nMAPPED_LIBRARIES:\n10-20 r-xp 0 0:0 1 /a\n",
         r#"{"dhatFileVersion":2,"mode":"heap","bklt":true,"tu":"ms","pps":[{"tb":10,"tbk":2,"gb":6,"fs":[1,2]}],"ftbl":["[root]","0x1: f (a.c:1)","m"]}"#,
@@ -113,6 +150,16 @@ mod tests {
             "stack":{"samples":{"schema":{"stack":0},"data":[[1]]}}}],[0,2,{"type":"Native allocation","size":-8,"memoryAddress":1,"threadId":7}]]},
             "frameTable":{"schema":{"location":0},"data":[[0],[1]]},"stackTable":{"schema":{"prefix":0,"frame":1},"data":[[null,0],[0,1]]},
             "stringTable":["(root)","0x11"]}]}"#,
+        "main;f;g 12\nmain;h 3\n",
+        r#"{"head":{"callFrame":{"functionName":"(root)"},"selfSize":0,"children":[{"callFrame":{"functionName":"f","url":"a.js",
+            "lineNumber":3},"selfSize":64,"children":[{"callFrame":{"functionName":""},"selfSize":8}]}]}}"#,
+        r#"{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"heapledger","shared":{"frames":[{"name":"f"}]},
+            "profiles":[{"type":"sampled","name":"bytes live","unit":"bytes","samples":[[0,0]],"weights":[9]}]}"#,
+        r#"{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"evented",
+            "name":"m","unit":"bytes","events":[{"type":"O","at":0,"frame":0},{"type":"C","at":9,"frame":0}]}]}"#,
+        r#"{"snapshot":{"meta":{"node_fields":["id","self_size","trace_node_id"],"trace_function_info_fields":["name","script_name","line"],
+            "trace_node_fields":["id","function_info_index","count","size","children"]}},"nodes":[1,40,0,3,16,3],
+            "trace_function_infos":[0,0,0,1,2,4],"trace_tree":[1,0,0,0,[2,1,0,0,[3,1,5,80,[]]]],"strings":["(root)","f","a.js"]}"#,
     ];
 
     /// Files with a few of their bytes, or of their words, changed.
@@ -158,6 +205,12 @@ mod tests {
         }
         for at in [8, 9] {
             assert!(firefox::read(FILES[at].as_bytes()).unwrap().1.len() >= 2);
+        }
+        assert_eq!(collapsed::read(FILES[10].as_bytes()).unwrap().samples.len(), 2);
+        assert_eq!(heapprofile::read(FILES[11].as_bytes()).unwrap().samples.len(), 2);
+        assert_eq!(heaptimeline::read(FILES[14].as_bytes()).unwrap().samples.len(), 2);
+        for at in [12, 13] {
+            assert_eq!(speedscope::read(FILES[at].as_bytes()).unwrap().samples.len(), 1);
         }
         assert!(massif::read(FILES[3].as_bytes()).is_ok() && dhat::read(FILES[2].as_bytes()).is_ok());
         assert!(gperftools::read(FILES[1].as_bytes()).is_ok() && jemalloc::read(FILES[0].as_bytes()).is_ok());

@@ -5,9 +5,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+mod read;
+
 use crate::calls::Call;
 use crate::holds::Holds;
 use crate::profile::Profile;
+
+pub use read::{is_one, read};
 
 /// One figure of each stack.
 pub const HOLDS: Holds = Holds { files: true, ..crate::collapsed::HOLDS };

@@ -5,7 +5,7 @@
 //! name to know whether it is compressed (`.gz`, `.zst`); what is written here is not.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 mod read;
 
@@ -41,12 +41,12 @@ const TICK_MS: u64 = 10;
 /// allocation is held back, by 10 ms at most, until its thread goes on, or until it would be missing in the peak. Of those that live
 /// longer than that, among other threads at work, readers see fewer.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct Writer<W: Write> {
     lines: Lines<W>,
     /// The latest event of each thread, if that was an allocation of a block that is live: its block.
-    latest: HashMap<Thread, Block>,
+    latest: Map<Thread, Block>,
     /// Allocations that are held back, with their place in the order.
-    held_back: HashMap<Block, (u64, Pair)>,
+    held_back: Map<Block, (u64, Pair)>,
     events: u64,
     /// Bytes live, those held back included.
     live: u64,
@@ -54,6 +54,8 @@ pub struct Writer<W> {
     peak: u64,
 }
 
+/// A table that is asked at every event.
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 /// Process and thread.
 type Thread = (usize, u32);
 /// Process and address.
@@ -65,8 +67,14 @@ impl<W: Write> Writer<W> {
     /// Writes into `out`. `peak`: the most bytes that will be live, or 0 if that is not known: then fewer allocations can be held
     /// back.
     pub fn new(out: W, peak: u64) -> Self {
-        let lines = Lines { out, tables: Tables::default(), has_begun: false, time_ms: 0, latest: None };
-        Writer { lines, latest: HashMap::new(), held_back: HashMap::new(), events: 0, live: 0, peak }
+        let lines = Lines {
+            out: BufWriter::with_capacity(BUFFER, out),
+            tables: Tables::default(),
+            has_begun: false,
+            time_ms: 0,
+            latest: None,
+        };
+        Writer { lines, latest: Map::default(), held_back: Map::default(), events: 0, live: 0, peak }
     }
 
     fn let_go(&mut self, profile: &Profile, block: Block) -> io::Result<()> {
@@ -138,8 +146,8 @@ impl<W: Write> EventWriter for Writer<W> {
 
 /// The file.
 #[derive(Debug)]
-struct Lines<W> {
-    out: W,
+struct Lines<W: Write> {
+    out: BufWriter<W>,
     tables: Tables,
     has_begun: bool,
     time_ms: u64,
@@ -167,27 +175,42 @@ impl<W: Write> Lines<W> {
     }
 
     fn allocation(&mut self, profile: &Profile, pair: Pair) -> io::Result<()> {
-        let number = self.tables.pair(&mut self.out, profile, pair, Again::No)?;
+        let number = self.tables.pair(&mut self.out, profile, pair, false)?;
         self.latest = Some(number);
-        writeln!(self.out, "+ {number:x}")
+        write_line(&mut self.out, b'+', [number.into()])
     }
 
     fn free(&mut self, profile: &Profile, pair: Pair, is_temporary: bool) -> io::Result<()> {
-        let mut number = self.tables.pair(&mut self.out, profile, pair, Again::No)?;
+        let mut number = self.tables.pair(&mut self.out, profile, pair, false)?;
         // Another block of the same size and stack was allocated just now, or another thread frees this one: the same number would
         // say that it is temporary.
         if self.latest.take() == Some(number) && !is_temporary {
-            number = self.tables.pair(&mut self.out, profile, pair, Again::Yes)?;
+            number = self.tables.pair(&mut self.out, profile, pair, true)?;
         }
-        writeln!(self.out, "- {number:x}")
+        write_line(&mut self.out, b'-', [number.into()])
     }
 }
 
-/// Whether a pair is wanted under another number than its first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Again {
-    No,
-    Yes,
+/// How much text is kept until it is written: most lines are of a few bytes, and there is one for
+/// each event.
+const BUFFER: usize = 64 << 10;
+
+/// Writes a line of numbers.
+#[inline]
+fn write_line<const N: usize>(out: &mut impl Write, kind: u8, numbers: [u64; N]) -> io::Result<()> {
+    // A space and sixteen digits for each of them.
+    let (mut line, mut length) = ([kind; 2 + 2 * 17], 1);
+    for number in numbers {
+        line[length] = b' ';
+        length += 1;
+        let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+        for at in (0..digits).rev() {
+            line[length] = b"0123456789abcdef"[(number >> (4 * at)) as usize & 15];
+            length += 1;
+        }
+    }
+    line[length] = b'\n';
+    out.write_all(&line[..=length])
 }
 
 /// What has a number already. Those of strings, places and stacks begin with 1; those of pairs with 0.
@@ -200,31 +223,33 @@ struct Tables {
     stacks: HashMap<(u32, u32), u32>,
     /// By index of the profile.
     samples: Vec<Option<u32>>,
-    pairs: HashMap<(u64, u32, Again), u32>,
+    pairs: Map<PairKey, u32>,
+    /// The second numbers of pairs that have one.
+    pairs_again: Map<PairKey, u32>,
 }
+
+/// The low and the high half of a size, and the number of a stack: an entry of the table, of which a
+/// file may have millions, takes 16 bytes.
+type PairKey = (u32, u32, u32);
 
 /// What stands for a stack of which nothing is known.
 const NO_PLACE: usize = usize::MAX;
 
 impl Tables {
-    fn pair(
-        &mut self,
-        out: &mut impl Write,
-        profile: &Profile,
-        (bytes, sample): Pair,
-        again: Again,
-    ) -> io::Result<u32> {
+    /// Returns the number of a pair; `again`: its second one, other than its first.
+    fn pair(&mut self, out: &mut impl Write, profile: &Profile, (bytes, sample): Pair, again: bool) -> io::Result<u32> {
         let stack = self.sample(out, profile, sample)?;
-        if let Some(&number) = self.pairs.get(&(bytes, stack, again)) {
+        let next = (self.pairs.len() + self.pairs_again.len()) as u32 + 1;
+        let numbers = if again { &mut self.pairs_again } else { &mut self.pairs };
+        let number = *numbers.entry((bytes as u32, (bytes >> 32) as u32, stack)).or_insert(next);
+        if number != next {
             return Ok(number);
         }
         // Readers take a free of number 0 for a temporary one if it follows another free: nothing has it.
-        if self.pairs.is_empty() {
-            writeln!(out, "a 0 {stack:x}")?;
+        if next == 1 {
+            write_line(out, b'a', [0, stack.into()])?;
         }
-        let number = self.pairs.len() as u32 + 1;
-        self.pairs.insert((bytes, stack, again), number);
-        writeln!(out, "a {bytes:x} {stack:x}")?;
+        write_line(out, b'a', [bytes, stack.into()])?;
         Ok(number)
     }
 
@@ -254,7 +279,7 @@ impl Tables {
         }
         let number = self.stacks.len() as u32 + 1;
         self.stacks.insert((place, outside), number);
-        writeln!(out, "t {place:x} {outside:x}")?;
+        write_line(out, b't', [place.into(), outside.into()])?;
         Ok(number)
     }
 

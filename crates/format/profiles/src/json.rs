@@ -1,8 +1,10 @@
-//! JSON that is read as a whole.
+//! JSON: read as a whole, or piece by piece.
 
 use serde::Deserialize;
 
 use crate::read_error::ReadError;
+
+pub(crate) mod tokens;
 
 /// The value in the file.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ReadError> {

@@ -11,6 +11,7 @@
 //! - [`heapprofile`]: Chrome's DevTools, Speedscope.
 //! - [`gperftools`]: google-pprof, `go tool pprof`.
 //! - [`massif`]: `ms_print`, massif-visualizer.
+//! - [`perfetto`]: <https://ui.perfetto.dev>, `trace_processor`.
 //! - `parquet`, with the feature of that name: DuckDB, pandas, and whatever else asks tables.
 //!
 //! Formats that have a place for each allocation and each free have an [`EventWriter`] in the place of `write`:
@@ -34,6 +35,7 @@ pub mod fuzzing;
 mod gather;
 pub mod gperftools;
 pub mod heapprofile;
+pub mod heaptimeline;
 pub mod heaptrack;
 mod holds;
 pub mod jemalloc;
@@ -43,6 +45,7 @@ pub mod massif;
 pub mod otlp;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod perfetto;
 pub mod pprof;
 mod profile;
 mod read_error;

@@ -176,7 +176,8 @@ pub struct Frame {
 pub struct Sample {
     /// Indices of its locations, the innermost first.
     pub locations: Vec<usize>,
-    /// What else is known of it: names and values. Ours are `type`, `context`, `task` and `heap`.
+    /// The rest that is known of it: names and values. Ours are `type`, `context`, `task`, `heap`
+    /// and `owner`.
     pub labels: Vec<(Cow<'static, str>, String)>,
     /// What it holds.
     pub amounts: Amounts,

@@ -5,9 +5,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+mod read;
+
 use crate::calls::Call;
 use crate::holds::Holds;
 use crate::profile::{Amounts, Figure, Known, Profile};
+
+pub use read::{is_one, read};
 
 /// All but maxima and lifetimes of single stacks.
 pub const HOLDS: Holds = Holds {

@@ -54,6 +54,9 @@ pub fn read_everything(file: &[u8]) {
     for place in names.iter().take(64) {
         assert_eq!(names.functions(place.module, place.offset), Some(place.functions));
     }
+    for extent in names.extents().filter(|extent| extent.size > 0).take(64) {
+        assert_eq!(names.extent(extent.module, extent.start), Some(extent));
+    }
     for module in recording.modules() {
         assert_eq!(recording.module(module.module), Some(module));
     }
@@ -262,6 +265,9 @@ pub fn sample() -> Vec<u8> {
     });
     chunks.extend(TimelineEncoder::encode(None, &samples, &mut compressor).expect("a timeline"));
     chunks.extend(NamesEncoder::encode(&sample_names(), &mut compressor).expect("names"));
+    let neighbours = [Some("start".into()), None];
+    let extents = [CodeExtent { module: ModuleId(1), start: 0x1000, size: 0x20, neighbours }];
+    chunks.extend(NamesEncoder::encode_extents(&extents, &mut compressor).expect("extents"));
     for chunk in &chunks {
         writer.push(chunk);
     }

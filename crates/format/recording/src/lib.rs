@@ -58,7 +58,7 @@ pub use messages::{
     ImageStart, Mapping, Module, NamedFunction, Pause, Place, ProcessCounts, Record, RunCosts, Sampling, Session,
     StackCounts, Text, Thread,
 };
-pub use names::{NamedPlace, Names, NamesEncoder};
+pub use names::{CodeExtent, NamedPlace, Names, NamesEncoder};
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SiteErrors, SitesEncoder};

@@ -427,12 +427,15 @@ pub struct StackCounts {
     /// Events without the stack that they should have: their threads had no ring of their own, because they were ending, or
     /// because a signal handler had interrupted the recorder.
     pub missing: u64,
+    /// Events whose stacks or contexts lack inner parts: the recorder had no more memory in the
+    /// program, or was to take no more.
+    pub folded: u64,
 }
 
 impl StackCounts {
     /// Adds those of another image or process.
     pub fn add(&mut self, other: &StackCounts) {
-        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing } = other;
+        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing, folded } = other;
         self.truncated = self.truncated.saturating_add(*truncated);
         self.dropped = self.dropped.saturating_add(*dropped);
         self.verified = self.verified.saturating_add(*verified);
@@ -440,6 +443,7 @@ impl StackCounts {
         self.unasked = self.unasked.saturating_add(*unasked);
         self.outlasting = self.outlasting.saturating_add(*outlasting);
         self.missing = self.missing.saturating_add(*missing);
+        self.folded = self.folded.saturating_add(*folded);
     }
 
     /// Whether stacks were compared, or were to be.

@@ -1,6 +1,10 @@
 //! The functions at places in modules, as they were found where the modules' files were.
 //!
-//! Contents of a chunk: columns of places, columns of the functions at these places, and the texts of the chunk, each once.
+//! Contents of a chunk: columns of places, columns of the functions at these places, columns of
+//! what code of functions is where, and the texts of the chunk, each once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
 use crate::error::{Damage, Error, Reason};
@@ -21,6 +25,19 @@ pub struct NamedPlace<'text> {
     pub functions: Vec<NamedFunction<'text>>,
 }
 
+/// Where the code of a function is in its module, by unwind information.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeExtent<'text> {
+    /// The module.
+    pub module: ModuleId,
+    /// Its first byte, as [nodes](crate::Node::offset) have it.
+    pub start: u64,
+    /// The number of its bytes.
+    pub size: u64,
+    /// If it has no name: the functions with a name that it comes after and before.
+    pub neighbours: [Option<Cow<'text, str>>; 2],
+}
+
 const PLACES: [Spec; 3] = [
     Spec { id: 1, codec: CODEC_DELTA },  // module
     Spec { id: 2, codec: CODEC_DELTA },  // offset
@@ -37,6 +54,15 @@ const FUNCTIONS: [Spec; 3] = [
 const TEXT_LENGTHS: u16 = 7;
 /// The texts, one behind the other, in UTF-8.
 const TEXTS: u16 = 8;
+
+const EXTENTS: [Spec; 5] = [
+    Spec { id: 9, codec: CODEC_DELTA },            // module
+    Spec { id: 10, codec: CODEC_DELTA },           // first byte
+    Spec { id: EXTENT_SIZE, codec: CODEC_VARINT }, // number of bytes
+    Spec { id: 12, codec: CODEC_VARINT },          // function before: a text, counted from 1; 0: none
+    Spec { id: 13, codec: CODEC_VARINT },          // function after, likewise
+];
+const EXTENT_SIZE: u16 = 11;
 
 /// Places in a chunk: few enough that not much is unpacked for one of them, enough that texts seldom repeat.
 const ROWS: usize = CHUNK_ROWS_MAX / 8;
@@ -58,7 +84,7 @@ impl NamesEncoder {
         while !rest.is_empty() {
             let mut rows = rest.len().min(ROWS);
             let contents = loop {
-                let contents = contents(&rest[..rows]);
+                let contents = contents(&rest[..rows], &[]);
                 if contents.len() <= CHUNK_RAW_MAX {
                     break contents;
                 }
@@ -73,35 +99,71 @@ impl NamesEncoder {
         }
         Ok(chunks)
     }
+
+    /// Returns chunks with the extents of functions, which come beside those with places. Extents
+    /// in ascending order of modules and addresses compress best.
+    ///
+    /// # Errors
+    ///
+    /// The names of a function's neighbours are larger than a chunk may be.
+    pub fn encode_extents(extents: &[CodeExtent<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+        // Readers that know no extents read a chunk without places.
+        let encode = |extents: &[CodeExtent<'_>]| {
+            compressor.encode_chunk(ChunkKind::Names, &ChunkHead::default(), &contents(&[], extents))
+        };
+        extents.chunks(ROWS).map(encode).collect()
+    }
 }
 
-fn contents(places: &[NamedPlace<'_>]) -> Vec<u8> {
-    let mut numbers = std::collections::HashMap::new();
-    let (mut lengths, mut texts) = (Vec::new(), Vec::new());
-    let mut number = |text: &str| -> u64 {
-        if let Some(&number) = numbers.get(text) {
-            return number;
-        }
-        let number = numbers.len() as u64;
-        numbers.insert(text.to_owned(), number);
-        varint::put(&mut lengths, text.len() as u64);
-        texts.extend_from_slice(text.as_bytes());
-        number
-    };
+/// The texts of a chunk, each once.
+#[derive(Default)]
+struct Texts<'a> {
+    numbers: HashMap<&'a str, u64>,
+    lengths: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Texts<'a> {
+    fn number(&mut self, text: &'a str) -> u64 {
+        let next = self.numbers.len() as u64;
+        *self.numbers.entry(text).or_insert_with(|| {
+            varint::put(&mut self.lengths, text.len() as u64);
+            self.bytes.extend_from_slice(text.as_bytes());
+            next
+        })
+    }
+
+    fn number_from_1(&mut self, text: Option<&'a str>) -> u64 {
+        text.map_or(0, |text| self.number(text) + 1)
+    }
+}
+
+fn contents(places: &[NamedPlace<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
+    let mut texts = Texts::default();
     let functions: Vec<[u64; 3]> = places
         .iter()
         .flat_map(|place| &place.functions)
         .map(|function| {
-            let name = number(&function.name);
-            let file = function.file.as_deref().map_or(0, |file| number(file) + 1);
+            let name = texts.number(&function.name);
+            let file = texts.number_from_1(function.file.as_deref());
             [name, file, u64::from(function.line)]
+        })
+        .collect();
+    let extents: Vec<[u64; 5]> = extents
+        .iter()
+        .map(|extent| {
+            let [after, before] = extent.neighbours.each_ref().map(|name| texts.number_from_1(name.as_deref()));
+            [extent.module.0.into(), extent.start, extent.size, after, before]
         })
         .collect();
     let rows = places.iter().map(|place| [place.module.0.into(), place.offset, place.functions.len() as u64]);
     let mut contents = columns::encode_table(PLACES, rows);
     contents.extend(columns::encode_table(FUNCTIONS, functions));
-    columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &lengths);
-    columns::put(&mut contents, TEXTS, CODEC_BYTES, &texts);
+    columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &texts.lengths);
+    columns::put(&mut contents, TEXTS, CODEC_BYTES, &texts.bytes);
+    if !extents.is_empty() {
+        contents.extend(columns::encode_table(EXTENTS, extents));
+    }
     contents
 }
 
@@ -112,11 +174,22 @@ pub struct Names {
     places: Vec<(ModuleId, u64, [u32; 2])>,
     /// The innermost of each place first: the number of the name, that of the file and one more, the line.
     functions: Vec<[u32; 3]>,
+    /// In ascending order of modules and first bytes.
+    extents: Vec<Extent>,
     texts: String,
     /// Where each text ends.
     ends: Vec<usize>,
     /// Where names are missing, and why.
     pub damage: Vec<Damage>,
+}
+
+/// A [`CodeExtent`]: its neighbours are numbers of texts, and one more.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    module: ModuleId,
+    start: u64,
+    size: u64,
+    neighbours: [u32; 2],
 }
 
 impl Names {
@@ -141,6 +214,25 @@ impl Names {
         self.places.iter().map(|&(module, offset, range)| NamedPlace { module, offset, functions: self.at(range) })
     }
 
+    /// Returns the function whose code is at an address of a module, if the recording tells.
+    pub fn extent(&self, module: ModuleId, offset: u64) -> Option<CodeExtent<'_>> {
+        let behind = self.extents.partition_point(|extent| (extent.module, extent.start) <= (module, offset));
+        let extent = self.extents.get(behind.checked_sub(1)?)?;
+        let is_inside = extent.module == module && offset - extent.start < extent.size;
+        is_inside.then(|| self.with_names(extent))
+    }
+
+    /// The extents of all functions that are known.
+    pub fn extents(&self) -> impl Iterator<Item = CodeExtent<'_>> {
+        self.extents.iter().map(|extent| self.with_names(extent))
+    }
+
+    fn with_names(&self, extent: &Extent) -> CodeExtent<'_> {
+        let name = |number: u32| Some(self.text(number.checked_sub(1)?).into());
+        let Extent { module, start, size, neighbours } = *extent;
+        CodeExtent { module, start, size, neighbours: neighbours.map(name) }
+    }
+
     fn at(&self, [start, end]: [u32; 2]) -> Vec<NamedFunction<'_>> {
         let functions = self.functions[start as usize..end as usize].iter();
         let function = |&[name, file, line]: &[u32; 3]| NamedFunction {
@@ -159,18 +251,21 @@ impl Names {
 
     /// Bytes of memory, about.
     pub(crate) fn memory(&self) -> usize {
-        self.places.len() * 24 + self.functions.len() * 12 + self.texts.len() + self.ends.len() * 8
+        let tables = self.places.len() * 24 + self.functions.len() * 12 + self.extents.len() * size_of::<Extent>();
+        tables + self.texts.len() + self.ends.len() * 8
     }
 
     /// Adds those of a chunk; none of them if it makes no sense.
     pub(crate) fn add(&mut self, contents: &[u8], rows: u32) -> Result<(), Reason> {
         let before = (self.places.len(), self.functions.len(), self.texts.len(), self.ends.len());
+        let extents = self.extents.len();
         let added = self.add_parts(contents, rows);
         if added.is_err() {
             self.places.truncate(before.0);
             self.functions.truncate(before.1);
             self.texts.truncate(before.2);
             self.ends.truncate(before.3);
+            self.extents.truncate(extents);
         }
         added
     }
@@ -194,6 +289,11 @@ impl Names {
             _ => Err(Reason::Invalid("a text that is not there")),
         };
 
+        let number_from_1 = |text: u64| match text.checked_sub(1) {
+            None => Ok(0),
+            Some(text) => number(text)?.checked_add(1).ok_or(Reason::Limit),
+        };
+
         let first_function = self.functions.len() as u64;
         let mut functions = 0_u64;
         columns::decode_table(contents, PLACES, rows, |[module, offset, count]| {
@@ -208,26 +308,47 @@ impl Names {
         })?;
         let functions = u32::try_from(functions).map_err(|_| Reason::Invalid("more functions than there can be"))?;
         columns::decode_table(contents, FUNCTIONS, functions, |[name, file, line]| {
-            let file = match file.checked_sub(1) {
-                None => 0,
-                Some(file) => number(file)?.checked_add(1).ok_or(Reason::Limit)?,
-            };
-            self.functions.push([number(name)?, file, u32::try_from(line).unwrap_or(0)]);
+            self.functions.push([number(name)?, number_from_1(file)?, u32::try_from(line).unwrap_or(0)]);
+            Ok(())
+        })?;
+
+        // As many as there are sizes. Files of earlier versions have none.
+        let Some(sizes) = columns::find_optional(contents, EXTENT_SIZE)? else { return Ok(()) };
+        let mut sizes = Varints::new(sizes.with_codec(CODEC_VARINT)?);
+        let mut extents = 0_u32;
+        while !sizes.is_empty() {
+            sizes.next().ok_or(columns::TOO_SHORT)?;
+            extents += 1;
+            if extents as usize > CHUNK_ROWS_MAX {
+                return Err(Reason::Limit);
+            }
+        }
+        columns::decode_table(contents, EXTENTS, extents, |[module, start, size, after, before]| {
+            let module = ModuleId(u32::try_from(module).map_err(|_| Reason::Invalid("a module"))?);
+            let neighbours = [number_from_1(after)?, number_from_1(before)?];
+            self.extents.push(Extent { module, start, size, neighbours });
             Ok(())
         })
     }
 
-    /// Brings the places in order; of several with the same names the last counts.
+    /// Brings places and extents in order; of several of the same place or beginning the last
+    /// counts.
     pub(crate) fn settle(&mut self) {
         self.places.sort_by_key(|&(module, offset, _)| (module, offset));
-        self.places.dedup_by(|later, earlier| {
-            let is_same = (later.0, later.1) == (earlier.0, earlier.1);
-            if is_same {
-                std::mem::swap(later, earlier);
-            }
-            is_same
-        });
+        keep_last(&mut self.places, |a, b| (a.0, a.1) == (b.0, b.1));
+        self.extents.sort_by_key(|extent| (extent.module, extent.start));
+        keep_last(&mut self.extents, |a, b| (a.module, a.start) == (b.module, b.start));
     }
+}
+
+fn keep_last<T>(rows: &mut Vec<T>, is_same: impl Fn(&T, &T) -> bool) {
+    rows.dedup_by(|later, earlier| {
+        let is_same = is_same(later, earlier);
+        if is_same {
+            std::mem::swap(later, earlier);
+        }
+        is_same
+    });
 }
 
 #[cfg(test)]
@@ -308,8 +429,51 @@ mod tests {
     }
 
     #[test]
+    fn extents_come_back() {
+        let mut extents: Vec<CodeExtent<'_>> = (0..9000_u64)
+            .map(|at| CodeExtent { module: ModuleId(1), start: at * 100, size: 60 + at % 9, ..CodeExtent::default() })
+            .collect();
+        extents[5].neighbours = [Some("f".into()), Some("g".into())];
+        extents[6].neighbours[1] = Some("f".into());
+        extents[7].start = u64::MAX - 1;
+        extents[7].size = u64::MAX;
+        extents.sort_by_key(|extent| extent.start);
+        let mut compressor = Compressor::new();
+        let places = [place(1, 5, vec![function("h", None, 0)])];
+        let mut chunks = NamesEncoder::encode(&places, &mut compressor).unwrap();
+        chunks.extend(NamesEncoder::encode_extents(&extents, &mut compressor).unwrap());
+        let file = file(&chunks);
+        let recording = Recording::open(&file).unwrap();
+        assert_eq!(recording.verify(), []);
+        let names = recording.names();
+        assert_eq!((names.iter().collect::<Vec<_>>(), names.damage.len()), (places.to_vec(), 0));
+        assert_eq!(names.extents().collect::<Vec<_>>(), extents);
+        let start = |module: u32, offset| names.extent(ModuleId(module), offset).map(|extent| extent.start);
+        for (offset, expected) in [(0, Some(0)), (559, Some(500)), (599, None), (u64::MAX, Some(u64::MAX - 1))] {
+            assert_eq!(start(1, offset), expected, "{offset}");
+        }
+        assert_eq!((start(0, 500), start(2, 500)), (None, None));
+    }
+
+    #[test]
+    fn extents_that_make_no_sense() {
+        let sound = contents(&[], &[CodeExtent { size: 7, ..CodeExtent::default() }]);
+        let mut names = Names::default();
+        names.add(&sound, 0).unwrap();
+        for rows in [[[1, 0, 1, 1, 0]; 1], [[u64::MAX, 0, 1, 0, 0]; 1], [[1, 0, 1, 0, u64::MAX]; 1]] {
+            let mut contents = contents(&[], &[]);
+            contents.extend(columns::encode_table(EXTENTS, rows));
+            assert!(names.add(&contents, 0).is_err(), "{rows:?}");
+        }
+        let mut short = contents(&[], &[]);
+        short.extend(columns::encode_table([EXTENTS[2]], [[5]]));
+        assert!(names.add(&short, 0).is_err());
+        assert_eq!(names.extents.len(), 1);
+    }
+
+    #[test]
     fn contents_that_make_no_sense() {
-        let sound = contents(&[place(1, 5, vec![function("f", Some("g"), 3)])]);
+        let sound = contents(&[place(1, 5, vec![function("f", Some("g"), 3)])], &[]);
         let mut names = Names::default();
         names.add(&sound, 1).unwrap();
         for rows in [0, 2] {

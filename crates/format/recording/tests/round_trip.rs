@@ -60,6 +60,7 @@ const FOOTER: Footer = Footer {
             unasked: 29,
             outlasting: 30,
             missing: 33,
+            folded: 36,
         },
         errors: None,
     },
@@ -98,7 +99,7 @@ fn stack() -> impl Strategy<Value = StackId> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 35).prop_map(|n| Counts {
+    prop::collection::vec(number(), 36).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -135,6 +136,7 @@ fn counts() -> impl Strategy<Value = Counts> {
             unasked: n[28],
             outlasting: n[29],
             missing: n[32],
+            folded: n[35],
         },
         errors: n[29].is_multiple_of(2).then_some(CountErrors {
             allocated: Live { bytes: Bytes(n[3]), blocks: Blocks(n[4]) },

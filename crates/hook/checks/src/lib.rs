@@ -52,6 +52,8 @@ pub enum Error {
     OutOfMemory,
     /// The hook table did not take them.
     Hooks(hooks::Error),
+    /// The system or the processor is another than x86-64 Linux.
+    Unsupported,
 }
 
 impl fmt::Display for Error {
@@ -60,6 +62,7 @@ impl fmt::Display for Error {
             Error::Running => out.write_str("the checks were not started: they run already"),
             Error::OutOfMemory => out.write_str("the checks were not started: the system gives no memory"),
             Error::Hooks(error) => write!(out, "the checks were not started: {error}"),
+            Error::Unsupported => out.write_str("the checks were not started: there are some on x86-64 Linux only"),
         }
     }
 }
@@ -110,6 +113,9 @@ pub unsafe fn start_in(table: *const Hooks) -> Result<(), Error> {
 }
 
 fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), Error> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(Error::Unsupported);
+    }
     let _guard = CONTROL.lock();
     if IS_RUNNING.load(Ordering::Relaxed) {
         return Err(Error::Running);

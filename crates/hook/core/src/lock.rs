@@ -8,6 +8,9 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
+/// The time after which a waiter looks again, unwoken.
+const WAIT_MILLISECONDS: u32 = 100;
+
 /// A lock that needs no initialisation beyond zeroed memory and no clean-up.
 ///
 /// It does not notice the death of its holder: in memory shared with other processes use [`Lock::try_lock`].
@@ -45,8 +48,9 @@ impl Lock {
             }
             core::hint::spin_loop();
         }
+        // A holder that finds itself in a sandbox wakes nobody: then the wait ends by itself.
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            sys::futex_wait(&self.0, CONTENDED, None);
+            sys::futex_wait(&self.0, CONTENDED, Some(WAIT_MILLISECONDS));
         }
         Guard(self)
     }

@@ -68,6 +68,8 @@ pub fn judge(head: &[u8]) -> Program<'_> {
     const EM_HOST: u16 = 62;
     #[cfg(target_arch = "aarch64")]
     const EM_HOST: u16 = 183;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    const EM_HOST: u16 = 0;
     const PT_INTERP: u32 = 3;
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or(&[]).trim_ascii();

@@ -6,6 +6,8 @@ use core::sync::atomic::AtomicU32;
 use crate::arch::{self, nr};
 use crate::{program, sandbox};
 
+pub mod mappings;
+
 /// A negated kernel error: `Errno(2)` is `ENOENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -49,8 +51,9 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
-    let answer = unsafe { call(nr::MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
-    check(answer).map(ptr::with_exposed_provenance_mut)
+    let start = check(unsafe { call(nr::MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) })?;
+    mappings::enter(start, length);
+    Ok(ptr::with_exposed_provenance_mut(start))
 }
 
 /// What lies on either side of the memory that [`map_guarded`] maps, and faults when touched.
@@ -89,6 +92,7 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
             call(nr::MADVISE, [start, length, MADV_HUGEPAGE, 0, 0, 0]);
         }
     }
+    mappings::enter(start, length);
     Ok(ptr::with_exposed_provenance_mut(start))
 }
 
@@ -98,6 +102,7 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
 ///
 /// [`map_guarded`] returned `start` for `length`, and nothing refers to the memory any more.
 pub unsafe fn unmap_guarded(start: *mut u8, length: usize) {
+    mappings::remove(start.expose_provenance());
     // SAFETY: the guards are the owner's too, by `map_guarded`.
     unsafe { call(nr::MUNMAP, [start.expose_provenance() - GUARD, length + 2 * GUARD, 0, 0, 0, 0]) };
 }
@@ -125,6 +130,7 @@ pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
 ///
 /// The range was mapped by [`map_private`] or [`map_shared`], and nothing refers to it any more.
 pub unsafe fn unmap(start: *mut u8, length: usize) {
+    mappings::remove(start.expose_provenance());
     // SAFETY: the caller owns the range and gives it up. The kernel's answer is ignored: the only failures are
     // unaligned ranges, which the two map functions never return.
     unsafe { call(nr::MUNMAP, [start as usize, length, 0, 0, 0, 0]) };

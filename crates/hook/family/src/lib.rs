@@ -10,6 +10,8 @@
 //!     unsafe { serve::set_bottom(heapledger_family::next_allocator(objects)) };
 //! }
 //! ```
+//!
+//! It also has a `heapledger_family_sandbox`: see [`sandbox`].
 #![no_std]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -20,6 +22,7 @@ mod arch;
 mod bottom;
 mod doors;
 pub mod namespaces;
+pub mod sandbox;
 mod thunks;
 
 use core::ffi::CStr;
@@ -88,6 +91,7 @@ pub fn initialise() {
     // the dynamic linker's lock of loading held. The look-ups below load and unload nothing.
     let objects = unsafe { next::Objects::at_start() };
     bottom::find_errno(&objects);
+    sandbox::look_up(&objects);
     heapledger_family_starts(&objects);
     way::watch(doors::open);
     IS_DONE.store(1, Ordering::Release);

@@ -33,6 +33,22 @@ pub struct LiveBlock {
 }
 
 impl LiveBlock {
+    /// A block of the main heap of which no more is known than its size and where it begins: 47 bits of an address.
+    pub const fn at(address: u64, size: Bytes) -> LiveBlock {
+        LiveBlock {
+            key: Key(Key(address).address()),
+            size,
+            rate: Rate::EXACT,
+            usable: size,
+            stack: StackId::ROOT,
+            serial: Serial(0),
+            stamp: TypeId::NONE,
+            thread: ThreadId(0),
+            time: Time(0),
+            backs: None,
+        }
+    }
+
     /// As [`Block::stands_for`].
     #[inline(always)]
     pub fn stands_for(&self) -> Blocks {

@@ -45,6 +45,7 @@
 pub mod mapped;
 
 mod arch;
+mod bars;
 mod books;
 mod contents;
 mod defects;
@@ -63,6 +64,7 @@ mod sites;
 mod snapshot;
 mod wide;
 
+pub use bars::{bar_of_blocks, bar_of_bytes};
 pub use books::{Counts, Freed};
 pub use contents::Read;
 pub use defects::{Defect, DefectKind};

@@ -45,8 +45,8 @@ impl Variance {
         Variance { bytes: blocks.wrapping_mul(size.wrapping_mul(size)), blocks }
     }
 
-    /// The standard errors: what estimates are off by, give or take. Of a normal distribution two thirds lie within one of
-    /// the truth, 95 of 100 within two.
+    /// The standard errors: what estimates are off by, give or take. Error bars are [wider](crate::bar_of_blocks)
+    /// than two of them where few blocks have been sampled.
     pub fn errors(self) -> (Bytes, Blocks) {
         let root = |variance: u128| u64::try_from(variance.isqrt()).unwrap_or(u64::MAX);
         (Bytes(root(self.bytes)), Blocks(root(self.blocks)))

@@ -11,7 +11,7 @@ use heapledger_record::{hook, observer, process, verify};
 use heapledger_thread::Library;
 use heapledger_unwind::modules;
 
-use crate::{environment, exec, libraries, sandbox, unseen};
+use crate::{environment, exec, libraries, unseen};
 
 unsafe extern "C" {
     /// Where the first thread's stack began: at the argument count (set by the dynamic linker).
@@ -32,7 +32,6 @@ fn look_up(objects: &Objects<'_>) {
 fn heapledger_family_starts(objects: &Objects<'_>) {
     exec::look_up(objects);
     look_up(objects);
-    sandbox::look_up(objects);
     // What is allocated from here on until all hooks are installed, by them or for them, is nobody's business.
     hooks::hold();
     // SAFETY: once; the functions are those of the next allocator.

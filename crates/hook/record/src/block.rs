@@ -1,6 +1,6 @@
 //! The thread block: everything the recorder keeps for a thread.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 
 use heapledger_core::sandbox;
 use heapledger_thread::{Block, GATE_UNATTACHED, Head, Pool};
@@ -51,6 +51,8 @@ pub(crate) struct Outlet {
     pub(crate) producer: MaybeUninit<Producer>,
     /// A node, module or text could not be announced: the event that refers to it must not be written.
     pub(crate) is_cut: bool,
+    /// Where the latest event is that lost a part of its stack, plus one.
+    folded_at: u64,
     /// Room for an extended event.
     pub(crate) words: [u64; WORDS_MAX],
 }
@@ -112,7 +114,24 @@ unsafe impl Block for ThreadBlock {
     }
 }
 
+impl Outlet {
+    /// Notes that the event that is being made loses a part of its stack. True if that is news.
+    pub(crate) fn note_folded(&mut self, position: u64) -> bool {
+        let at = position.wrapping_add(1);
+        core::mem::replace(&mut self.folded_at, at) != at
+    }
+
+    /// True if the event that is being made has lost a part of its stack.
+    pub(crate) fn is_folded(&self, position: u64) -> bool {
+        self.folded_at == position.wrapping_add(1)
+    }
+}
+
 impl ThreadBlock {
+    /// Bytes of memory that every block takes, beside what its walker remembers: what is before
+    /// that.
+    pub(crate) const BYTES_LEAST: u64 = (offset_of!(ThreadBlock, walker) as u64).next_multiple_of(4096);
+
     /// Obtains a ring where there is none, and says who writes to it from now on.
     #[cold]
     fn obtain_ring(&mut self) -> Result<(), Refusal> {
@@ -128,7 +147,6 @@ impl ThreadBlock {
             self.until_measured = 1;
         }
         if verify::is_wanted() {
-            verify::prepare();
             self.defects_counted = INSPECT_ALL;
         }
         process.report_memory();

@@ -18,6 +18,7 @@ use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
 use heapledger_unwind::context;
 use heapledger_unwind::modules::Module;
+use heapledger_unwind::nodes::NODE_LENGTH;
 use heapledger_unwind::walk::Defects;
 use heapledger_wire::event::{
     self, COMPACT_SIZE_END, Extended, Packed, ReallocOutcome, WORDS_MAX, Words, is_compact_address, units,
@@ -807,7 +808,8 @@ impl ThreadBlock {
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
-        if self.defects_counted == INSPECT_ALL {
+        let position = self.producer().position();
+        if self.defects_counted == INSPECT_ALL && !self.outlet.is_folded(position) {
             // The word below the guard is the return address of the call.
             verify::check(self, self.head.guard_word, id);
         }
@@ -946,6 +948,9 @@ impl Outlet {
     }
 }
 
+/// With as many nodes more, the tree takes a page more.
+const NODES_PER_PAGE: u64 = 4096 / NODE_LENGTH;
+
 /// Announces nodes and modules in the thread's ring.
 impl Sink for Outlet {
     #[inline(never)]
@@ -958,10 +963,23 @@ impl Sink for Outlet {
             let written = producer.write(process::page(), process::is_gone, &words);
             self.announced(written);
         }
-        if !self.is_cut {
-            verify::note_node(id, parent, kind, address);
+        if u64::from(id.0) % NODES_PER_PAGE == 0
+            && let Some(process) = Process::get()
+        {
+            process.report_memory();
         }
         !self.is_cut
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn folded(&mut self) {
+        let position = self.producer().position();
+        if self.note_folded(position)
+            && let Some(counters) = Process::get().and_then(Process::counters)
+        {
+            counters.stacks_folded.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[cold]

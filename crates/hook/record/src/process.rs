@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 use heapledger_thread::{self as thread, Library, Pool};
-use heapledger_unwind::{bounds, rules, tree};
+use heapledger_unwind::{bounds, rules, tree, walk};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
@@ -35,6 +35,12 @@ pub struct Process {
     blocks: Pool<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
 }
+
+/// Bytes of memory that the library takes in a process before it has recorded anything: its data,
+/// the page with the process's state, and the pages of the C library's symbol table and of the
+/// dynamic linker's data that are written. Measured by the kernel's figure for private pages
+/// (`Anonymous` in smaps) with glibc 2.36.
+const LIBRARY_BYTES: u64 = 96 << 10;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
@@ -222,7 +228,10 @@ impl Process {
             Asked { kind: RequestKind::Image, image: 0, fork: 0, node_base: 0 }
         } else {
             // SAFETY: in a fresh child there is one thread.
-            unsafe { tree::forget_grower() };
+            unsafe { tree::start_child() };
+            rules::start_child();
+            walk::start_child();
+            thread::start_child();
             Asked {
                 kind: RequestKind::Fork,
                 image: parent,
@@ -296,12 +305,18 @@ impl Process {
         &self.blocks
     }
 
-    /// Reports what the recorder has mapped in this process.
+    /// Reports what memory the recorder takes in this process, and keeps the stack tree within what
+    /// is left of the limit.
     pub(crate) fn report_memory(&self) {
         if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
             let of_sample = if samples() { addresses::BYTES } else { 0 };
-            let bytes = thread::bytes_mapped() + tree::bytes_mapped() + rules::CACHE_LENGTH as u64 + of_sample;
-            counters.private_bytes.store(bytes, Ordering::Relaxed);
+            let blocks = thread::blocks() * ThreadBlock::BYTES_LEAST + walk::bytes();
+            let others = LIBRARY_BYTES + blocks + rules::bytes() + of_sample;
+            counters.private_bytes.store(others + tree::bytes(), Ordering::Relaxed);
+            match page().target_memory.load(Ordering::Relaxed) {
+                0 => {}
+                limit => tree::limit(limit.saturating_sub(others)),
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 //! by the very frames that we come from, it is never asked about a stack that goes through libgcc_s.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sandbox, sys};
 use heapledger_unwind::walk::FRAMES_MAX;
@@ -41,8 +41,6 @@ static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 static UNWINDER: AtomicU64 = AtomicU64::new(0);
 /// The described stacks; 0 is none.
 static TOLD: [AtomicU32; TOLD_MAX] = [const { AtomicU32::new(0) }; TOLD_MAX];
-/// Whether nodes are noted.
-static IS_NOTING: AtomicBool = AtomicBool::new(false);
 
 /// What a thread needs to verify its stacks. Zeroed memory is valid.
 #[derive(Debug)]
@@ -69,19 +67,6 @@ pub fn is_wanted() -> bool {
 pub unsafe fn start(backtrace: Backtrace, unwinder: u64) {
     UNWINDER.store(unwinder, Ordering::Relaxed);
     BACKTRACE.store(backtrace as usize, Ordering::Release);
-}
-
-/// Before a thread's first capture: from now on nodes are noted.
-pub(crate) fn prepare() {
-    IS_NOTING.store(true, Ordering::Relaxed);
-}
-
-/// A node is being announced.
-#[inline(always)]
-pub(crate) fn note_node(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
-    if IS_NOTING.load(Ordering::Relaxed) {
-        nodes::note(id, parent, kind, address);
-    }
 }
 
 /// Compares a stack that was captured just now, of a call that returns to this address.
@@ -149,7 +134,7 @@ fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stac
 }
 
 /// The frames that lead from a node to the root, innermost first, as addresses to look up, and whether outer ones were
-/// cut off. `None`: there was no memory to note them.
+/// cut off. `None` if one is not there.
 fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static [u64], bool)> {
     let (mut at, mut length, mut is_cut) = (id, 0, false);
     while at != StackId::ROOT {

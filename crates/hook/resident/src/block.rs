@@ -9,12 +9,12 @@ use heapledger_core::sample::{Bernoulli, Poisson, Random, Rate};
 use heapledger_core::{NodeKind, StackId, ThreadId, arch, countdown};
 use heapledger_ledger::SharedPending;
 use heapledger_thread::{self as thread, Block, Current, GATE_UNATTACHED, Head, Pool};
+use heapledger_unwind::Sink;
 use heapledger_unwind::arch::Position;
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::tree::{self, Place};
 use heapledger_unwind::walk::Walker;
-use heapledger_unwind::{Sink, nodes};
 
 use crate::control::{self, Parts};
 use crate::overhead::{self, MEASURED_ONE_IN};
@@ -253,12 +253,11 @@ fn draw(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
     drawn
 }
 
-/// Keeps the nodes in the process.
+/// Announces nothing: who reads stacks back does so in the process.
 pub(crate) struct Nodes;
 
 impl Sink for Nodes {
-    fn node(&mut self, id: StackId, parent: StackId, kind: NodeKind, address: u64) -> bool {
-        nodes::note(id, parent, kind, address);
+    fn node(&mut self, _: StackId, _: StackId, _: NodeKind, _: u64) -> bool {
         true
     }
 
@@ -314,7 +313,7 @@ impl ThreadBlock {
     /// A stack that allocates in a heap of the user's.
     pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
         let heap = core::ptr::from_ref(name).expose_provenance() as u64;
-        tree::child(Place::of(stack), NodeKind::Heap, heap, &mut Nodes).id
+        tree::child(Place::of(stack), NodeKind::Heap, heap, &mut Nodes).id()
     }
 
     /// The site of a block, within the context that this thread is in now.

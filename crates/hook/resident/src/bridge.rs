@@ -1,5 +1,6 @@
 //! The ledger's end of the bridge: what the program's contexts and pools tell it, where no recorder does.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::ptr;
@@ -68,9 +69,17 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
 /// # Safety
 ///
 /// As in the bridge: the pool is one, and stays where it is.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
     naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {target}", target = sym pool_allocated_from)
+}
+
+/// The same, of no frame: no ledger runs.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
+    // SAFETY: passed on; no frame is looked at.
+    unsafe { pool_allocated_from(pool, address, size, 0, 0) };
 }
 
 unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
@@ -199,9 +208,17 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
 /// # Safety
 ///
 /// As in the bridge: the name is static.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
     naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
+}
+
+/// The same, of no frame: no ledger runs.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
+    // SAFETY: passed on; no frame is looked at.
+    unsafe { mark_from(block, marking, 0, 0) }
 }
 
 unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {

@@ -108,6 +108,8 @@ pub enum StartError {
     OutOfMemory,
     /// The hook table did not take it.
     Hooks(hooks::Error),
+    /// The system or the processor is another than x86-64 Linux.
+    Unsupported,
 }
 
 impl fmt::Display for StartError {
@@ -116,6 +118,7 @@ impl fmt::Display for StartError {
             StartError::Running => out.write_str("the ledger was not started: it runs already"),
             StartError::OutOfMemory => out.write_str("the ledger was not started: the system gives no memory"),
             StartError::Hooks(error) => write!(out, "the ledger was not started: {error}"),
+            StartError::Unsupported => out.write_str("the ledger was not started: there is one on x86-64 Linux only"),
         }
     }
 }
@@ -163,6 +166,9 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 ///
 /// See [`StartError`].
 pub fn start(options: Options) -> Result<(), StartError> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(StartError::Unsupported);
+    }
     let _guard = CONTROL.lock();
     if IS_RUNNING.load(Ordering::Relaxed) {
         return Err(StartError::Running);
@@ -362,7 +368,7 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     // SAFETY: a fresh child has one thread.
-    unsafe { tree::forget_grower() };
+    unsafe { tree::start_child() };
     // Blocks and pool are wiped: this thread's is found unattached.
     end_fork();
     // SAFETY: `before_fork` took the lock, in the thread that this one is a copy of.

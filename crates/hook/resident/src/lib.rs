@@ -18,6 +18,7 @@ pub mod overhead;
 
 mod block;
 mod bridge;
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "library_none.rs")]
 mod library;
 mod marks;
 mod observe;

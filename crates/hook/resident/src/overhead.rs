@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use heapledger_core::Bytes;
 use heapledger_core::arch::ticks;
 use heapledger_core::sys::monotonic_nanoseconds;
-use heapledger_unwind::{nodes, rules, tree};
+use heapledger_unwind::{rules, tree};
 
 use crate::LEDGER;
 
@@ -21,7 +21,7 @@ static BEGAN_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 pub struct Overhead {
     /// The register of live blocks and the totals.
     pub bytes_ledger: Bytes,
-    /// The stack tree.
+    /// The stack tree, as far as it has been touched.
     pub bytes_stacks: Bytes,
     /// Rules by which stacks are unwound.
     pub bytes_rules: Bytes,
@@ -54,7 +54,7 @@ pub fn overhead() -> Overhead {
     let nanoseconds = spent * u128::from(elapsed.1) / u128::from(elapsed.0.max(1));
     Overhead {
         bytes_ledger: LEDGER.bytes_mapped(),
-        bytes_stacks: Bytes(tree::bytes_mapped() + nodes::bytes_mapped()),
+        bytes_stacks: Bytes(tree::bytes()),
         bytes_rules: Bytes(if rules::cache().is_some() { rules::CACHE_LENGTH as u64 } else { 0 }),
         bytes_threads: Bytes(heapledger_thread::bytes_mapped()),
         bytes_filter: Bytes(crate::filter::LENGTH as u64),

@@ -65,6 +65,7 @@ pub unsafe trait Block: Sized + 'static {
 const WORD_TORN_DOWN: usize = 1;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
 /// What this thread's TLS word says.
 #[derive(Debug)]
@@ -176,9 +177,20 @@ fn new_block<B: Block>() -> Option<NonNull<B>> {
     let memory = sys::map_private(length).ok()?;
     sys::dont_dump(memory, length);
     BYTES.fetch_add(length as u64, Ordering::Relaxed);
+    BLOCKS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: just mapped; zeroed, a block is unattached, which is what a child must find.
     unsafe { sys::wipe_on_fork(memory, length) }.ok()?;
     NonNull::new(memory.cast())
+}
+
+/// The blocks that have taken memory in this process.
+pub fn blocks() -> u64 {
+    BLOCKS.load(Ordering::Relaxed)
+}
+
+/// Begins anew in a forked child, which finds all blocks zeroed.
+pub fn start_child() {
+    BLOCKS.store(0, Ordering::Relaxed);
 }
 
 /// Bytes mapped for blocks so far.

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
-const PAGE: u64 = 4096;
+use crate::PAGE;
+
 /// The most pages checked when a thread's own stack is looked for: 256 MiB.
 const OWN_PAGES_MAX: u64 = 1 << 16;
 /// The most pages of a foreign stack that one walk reads: 1 MiB.

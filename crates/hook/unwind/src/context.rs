@@ -63,12 +63,12 @@ impl Contexts {
             self.start_epoch(sink);
         }
         // SAFETY: the caller's contract.
-        let Place { id: context, .. } = unsafe { self.path(stack, depth, sink) };
-        if context == self.root.id {
+        let context = unsafe { self.path(stack, depth, sink) }.id();
+        if context == self.root.id() {
             return id;
         }
         if (self.stack, self.context) != (id, context) {
-            let leaf = tree::child(Place::of(id), NodeKind::Context, u64::from(context.0), sink).id;
+            let leaf = tree::child(Place::of(id), NodeKind::Context, u64::from(context.0), sink).id();
             (self.stack, self.context, self.leaf) = (id, context, leaf);
         }
         self.leaf

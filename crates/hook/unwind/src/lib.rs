@@ -25,6 +25,9 @@ pub mod walk;
 use heapledger_core::context::Name;
 use heapledger_core::{NodeKind, StackId};
 
+/// Bytes of a page of memory.
+const PAGE: u64 = 4096;
+
 /// Where new nodes and modules are announced. An announcement must be on its way to the reader when the call returns, or
 /// the call returns false: then it is as if the node or module had not been seen.
 pub trait Sink {
@@ -36,6 +39,9 @@ pub trait Sink {
     fn text(&mut self, name: &'static Name) {
         let _ = name;
     }
+    /// A node was not made, because the tree has come to its [limit](tree::limit), or there is no
+    /// memory: the stack or context loses its inner part. May be told more than once of one.
+    fn folded(&mut self) {}
     /// A module has been seen for the first time in this epoch.
     #[must_use]
     fn module(&mut self, module: &modules::Module<'_>) -> bool;

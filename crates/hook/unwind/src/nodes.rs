@@ -1,31 +1,43 @@
-//! The nodes of the stack tree as they were announced, kept in the process: for whoever reads stacks back.
+//! The nodes of the stack tree, by id: written once, and never moved.
 //!
-//! By id, in segments that are mapped as they are needed and stay. Lock-free.
+//! In segments that are mapped as they are needed and stay; ids are consecutive, so pages are
+//! touched in their order. Lock-free.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
 
-const SEGMENTS: usize = 1024;
+use crate::tree::Place;
+
+const SEGMENTS: usize = 1 << 12;
 const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
 type Segment = [Slot; SEGMENT_NODES];
 
 static SEGMENT: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
-static BYTES: AtomicU64 = AtomicU64::new(0);
+/// Attempts to map a segment that failed.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-/// Zeroed: not announced yet.
+/// An address has so many bits; its kind follows.
+const ADDRESS_BITS: u32 = 47;
+
+/// Zeroed: no node yet.
+#[derive(Debug)]
 #[repr(C)]
 struct Slot {
-    address: AtomicU64,
-    /// Parent 32 │ kind 8 │ … │ 1 at the top.
+    /// Address 47 │ kind. Not 0: no node has the address 0. Written last.
+    key: AtomicU64,
+    /// The parent's [`Place`]: its id 32 │ the hash of its path 32.
     rest: AtomicU64,
 }
+
+/// Bytes of a node here.
+pub const NODE_LENGTH: u64 = size_of::<Slot>() as u64;
 
 /// A node as it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is under.
+    /// The node that it is under.
     pub parent: StackId,
     /// What it stands for: a number of [`NodeKind`].
     pub kind: u8,
@@ -40,39 +52,104 @@ impl Node {
     }
 }
 
-/// Keeps a node. Without memory it stays unknown.
-#[cold]
-#[inline(never)]
-pub fn note(id: StackId, parent: StackId, kind: NodeKind, address: u64) {
-    let (segment, _) = place(id);
-    if segment.load(Ordering::Acquire).is_null() {
-        let Ok(memory) = sys::map_private(size_of::<Segment>()) else { return };
-        sys::dont_dump(memory, size_of::<Segment>());
-        if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // SAFETY: mapped just now; nobody else has its address.
-            unsafe { sys::unmap(memory, size_of::<Segment>()) };
-        } else {
-            BYTES.fetch_add(size_of::<Segment>() as u64, Ordering::Relaxed);
-        }
+/// The two words that make a node what it is: equal for equal nodes, and for no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    key: u64,
+    rest: u64,
+}
+
+impl Words {
+    /// Those of a child of `parent`.
+    #[inline(always)]
+    pub(crate) const fn new(parent: Place, kind: NodeKind, address: u64) -> Words {
+        Words { key: address | (kind as u64) << ADDRESS_BITS, rest: parent.packed() }
     }
-    if let Some(slot) = slot(id) {
-        slot.address.store(address, Ordering::Relaxed);
-        slot.rest.store(u64::from(parent.0) | (kind as u64) << 32 | 1 << 63, Ordering::Release);
+
+    /// A hash of the path from the root to this node, in the upper half: of the parent's, which is
+    /// `hash`, and the key.
+    #[inline(always)]
+    pub(crate) const fn path(self, hash: u64) -> u64 {
+        (hash ^ self.key).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-/// The node with this id, if it has been kept.
+/// Maps the first segment, if it is not there: [`is`] may be asked then. False when there is no
+/// memory.
+pub(crate) fn initialise() -> bool {
+    reserve(StackId::ROOT)
+}
+
+/// Makes room for a node; false when there is no memory.
+pub(crate) fn reserve(id: StackId) -> bool {
+    let (segment, _) = place(id);
+    if !segment.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    // Where there has been no memory it is not asked for each time.
+    let refused = REFUSED.load(Ordering::Relaxed);
+    if refused & 0xff != 0 {
+        REFUSED.store(refused.wrapping_add(1), Ordering::Relaxed);
+        return false;
+    }
+    let Ok(memory) = sys::map_private(size_of::<Segment>()) else {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        return false;
+    };
+    sys::dont_dump(memory, size_of::<Segment>());
+    if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // SAFETY: mapped just now; nobody else has its address.
+        unsafe { sys::unmap(memory, size_of::<Segment>()) };
+    }
+    true
+}
+
+/// Writes a node for which there is room, and which has been announced. Once for each id.
+pub(crate) fn write(id: StackId, words: Words) {
+    if let Some(slot) = slot(id) {
+        slot.rest.store(words.rest, Ordering::Relaxed);
+        slot.key.store(words.key, Ordering::Release);
+    }
+}
+
+/// True if the node with this id has these words.
+///
+/// # Safety
+///
+/// [`initialise`] has succeeded, and the id is 0, or one whose [`write`] happens before this.
+#[inline(always)]
+pub(crate) unsafe fn is(id: u32, words: Words) -> bool {
+    let (segment, index) = ((id as usize) / SEGMENT_NODES, (id as usize) % SEGMENT_NODES);
+    // SAFETY: by the caller's contract the id's node has been written or is the first; so the id is
+    // at most `MAX`, and its segment is one of `SEGMENTS`, mapped before. A segment is never
+    // unmapped; zeroes are valid atomics.
+    let slot = unsafe {
+        let segment = SEGMENT.get_unchecked(segment).load(Ordering::Relaxed);
+        &*segment.cast::<Slot>().add(index)
+    };
+    slot.key.load(Ordering::Relaxed) == words.key && slot.rest.load(Ordering::Relaxed) == words.rest
+}
+
+/// The node with this id, if there is one.
 pub fn get(id: StackId) -> Option<Node> {
     let slot = slot(id)?;
-    let rest = slot.rest.load(Ordering::Acquire);
-    let node =
-        Node { parent: StackId(rest as u32), kind: (rest >> 32) as u8, address: slot.address.load(Ordering::Relaxed) };
-    (rest != 0).then_some(node)
+    let key = slot.key.load(Ordering::Acquire);
+    let node = Node {
+        parent: StackId(slot.rest.load(Ordering::Relaxed) as u32),
+        kind: (key >> ADDRESS_BITS) as u8,
+        address: key & ((1 << ADDRESS_BITS) - 1),
+    };
+    (key != 0).then_some(node)
 }
 
-/// Bytes mapped so far.
-pub fn bytes_mapped() -> u64 {
-    BYTES.load(Ordering::Relaxed)
+/// The hash of the path to a node, as [`Words::path`] has it; `None` if the node has not been
+/// written.
+pub(crate) fn path(id: StackId) -> Option<u64> {
+    let slot = slot(id)?;
+    // Acquire: the rest was written before.
+    let key = slot.key.load(Ordering::Acquire);
+    let words = Words { key, rest: slot.rest.load(Ordering::Relaxed) };
+    (key != 0).then(|| words.path(words.rest >> 32))
 }
 
 fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {

@@ -9,10 +9,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, NativeEndian, UnwindSection};
 use heapledger_core::sys;
 
-use crate::Sink;
 use crate::arch::Rule;
-use crate::modules;
 use crate::row::Row;
+use crate::{PAGE, Sink, modules};
 
 const ENTRIES: usize = 1 << 16;
 /// Tells entries from the empty one, for any address that a program can have.
@@ -22,6 +21,10 @@ const PRESENT: u64 = u64::MAX << 31;
 pub const CACHE_LENGTH: usize = ENTRIES * 8;
 
 static CACHE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+
+/// Pages of the cache that have been written, a bit each.
+static WRITTEN: [AtomicU64; PAGES / 64] = [const { AtomicU64::new(0) }; PAGES / 64];
+const PAGES: usize = CACHE_LENGTH / PAGE as usize;
 
 /// Maps the cache. Idempotent; false when there is no memory.
 pub fn initialise() -> bool {
@@ -41,6 +44,7 @@ pub fn clear() {
         // Untouched pages stay untouched.
         let entry = cache.entry(index as u64);
         if entry.load(Ordering::Relaxed) != 0 {
+            note_written(index as u64);
             entry.store(0, Ordering::Relaxed);
         }
     }
@@ -93,6 +97,7 @@ pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let rule = evaluate(lookup, &module).unwrap_or(Rule::UNSUPPORTED);
     if let Some(cache) = cache() {
         let entry = cache.entry(return_address);
+        note_written(return_address);
         entry.store(mark(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
         // If the epoch has advanced meanwhile, the entry may be of a module that is gone: take it back.
         core::sync::atomic::fence(Ordering::SeqCst);
@@ -101,6 +106,24 @@ pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
         }
     }
     Some(rule)
+}
+
+/// Bytes of memory that the cache takes in this process: reading takes none.
+pub fn bytes() -> u64 {
+    WRITTEN.iter().map(|pages| u64::from(pages.load(Ordering::Relaxed).count_ones()) * PAGE).sum()
+}
+
+/// Begins anew in a forked child, which shares with its parent what it does not write.
+pub fn start_child() {
+    WRITTEN.iter().for_each(|pages| pages.store(0, Ordering::Relaxed));
+}
+
+/// An entry of this address is about to be written.
+fn note_written(return_address: u64) {
+    let page = return_address as usize % ENTRIES * 8 / PAGE as usize;
+    if let Some(pages) = WRITTEN.get(page / 64) {
+        pages.fetch_or(1 << (page % 64), Ordering::Relaxed);
+    }
 }
 
 #[inline(always)]

@@ -1,71 +1,116 @@
-//! The stack tree's interning table: (parent, address) → node id; shared by all threads, lock-free.
+//! The stack tree's interning: (parent, address) → node id; shared by all threads, lock-free.
 //!
-//! Each frame carries a hash of the whole path from the root, so the table loads of a stack's new frames do not depend
-//! on each other; parent and address are compared after, so a hit is exact. A slot is two words:
+//! The nodes themselves are in an array by id ([`nodes`]), where they stay. Found they are through
+//! a hash table with open addressing and linear probing, whose entries are ids, of 4 bytes with a
+//! tag of the hash, so that other nodes are passed over without being read. Each frame carries a
+//! hash of the whole path from the root, so the look-ups of a stack's new frames do not depend on
+//! each other; the node that an entry leads to is compared as a whole, so a hit is exact.
 //!
-//! ```text
-//! address 47 │ hash 17        parent 26 │ 1 │ hash 5     id 26 │ 1 │ hash 5
-//! ```
+//! A node is announced, then written, then entered. Nobody who looks it up meanwhile waits: he
+//! makes the same node again under another id. That is harmless, since readers merge equal nodes.
+//! So are the entries that are missed because the table is being replaced by one twice as large:
+//! the memory of the old one is given back at once, and its address space reads as zeroes, that is,
+//! as empty, to those who still look there. Where the thread that makes the larger one gets no
+//! processor, and others fill the table, their nodes have no entries until it is there.
 //!
-//! where the parts of the hash are of its lower bits, as many as the largest table needs.
-//!
-//! The first word is claimed by compare-and-swap, then the node is announced, then the second word is stored. Whoever
-//! meets a claimed slot without its second word passes on, and may make the same node again under another id: harmless,
-//! readers merge. The same goes for insertions that the table's growth overtakes. So nothing here ever waits.
+//! The table is between three sixteenths and three eighths full: so a node takes 27 to 38 bytes,
+//! and 48 at the most while the table is copied. With a [limit], or without memory, the tree stops
+//! growing: a stack then ends at the innermost frame that has a node.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::context::Name;
 use heapledger_core::lock::Lock;
-use heapledger_core::{NodeKind, StackId, sandbox, sys};
+use heapledger_core::{NodeKind, StackId, sys};
 
-use crate::Sink;
+use crate::nodes::{self, NODE_LENGTH, Words};
+use crate::{PAGE, Sink};
 
-const SLOTS_MIN: usize = 1 << 11;
-/// Bits of a path's hash that a slot's first word holds.
-const KEY_HASH_BITS: u32 = 17;
-/// The largest table: twice as many slots as there can be ids.
-const SLOTS_MAX: u64 = 1 << 27;
+const SLOTS_MIN: u64 = 1 << 11;
+/// Nodes that may be made without an entry while a larger table is made: 16 MiB of them.
+const UNENTERED_MAX: u64 = 1 << 20;
 
+/// A table; its entries follow in the same mapping. All of it reads as zeroes once a larger one has
+/// taken its place.
 #[derive(Debug)]
 #[repr(C)]
-struct Slot {
-    key: AtomicU64,
-    value: AtomicU64,
+struct Table {
+    /// The number of entries, a power of two, less one.
+    mask: AtomicU64,
 }
 
-/// A table; the slots follow in the same mapping.
-#[derive(Debug)]
-#[repr(C, align(16))]
-struct Table {
-    mask: u64,
-    length: usize,
-}
+/// Bytes of a table without its entries.
+const HEADER_LENGTH: u64 = size_of::<Table>() as u64;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 static GROWING: Lock = Lock::new();
-static BYTES: AtomicU64 = AtomicU64::new(0);
+/// The first id of this process's own: others are its parent's, from before a fork.
+static FIRST_ID: AtomicU32 = AtomicU32::new(0);
+/// True while the table is the parent's.
+static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+/// Attempts to map a larger table that failed.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+/// The most bytes that the tree may take.
+static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A place in the tree: a node and the hash of its path.
+/// A place in the tree: a node and a hash of its path, in the upper half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Place {
-    /// The node.
-    pub id: StackId,
-    /// Of the path from the root.
-    pub hash: u32,
-}
+#[repr(transparent)]
+pub struct Place(u64);
 
 impl Place {
     /// The empty stack.
-    pub const ROOT: Place = Place { id: StackId::ROOT, hash: 0x9e37_79b9 };
+    pub const ROOT: Place = Place(0x9e37_79b9 << 32);
 
     /// A node whose place is not at hand, as a parent: its children are found under it again, and nowhere else.
     #[inline(always)]
     pub const fn of(id: StackId) -> Place {
-        Place { id, hash: id.0.wrapping_mul(0x9e37_79b9) }
+        Place((id.0.wrapping_mul(0x9e37_79b9) as u64) << 32 | id.0 as u64)
+    }
+
+    /// The node.
+    #[inline(always)]
+    pub const fn id(self) -> StackId {
+        StackId(self.0 as u32)
+    }
+
+    #[inline(always)]
+    const fn new(id: u32, path: u64) -> Place {
+        Place(path & !0xffff_ffff | id as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn packed(self) -> u64 {
+        self.0
+    }
+
+    /// The hash of its path.
+    #[inline(always)]
+    pub(crate) const fn hash(self) -> u64 {
+        self.0 >> 32
+    }
+}
+
+/// An entry of the table: the node's id, and above it a tag, the uppermost bits of the hash of its
+/// path. 0: none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry(u32);
+
+impl Entry {
+    const fn new(id: StackId, path: u64) -> Entry {
+        Entry((path >> 32) as u32 & !StackId::MAX.0 | id.0)
+    }
+
+    const fn id(self) -> u32 {
+        self.0 & StackId::MAX.0
+    }
+
+    /// True if the tag is that of this path: 63 of 64 other nodes are told apart by it.
+    #[inline(always)]
+    const fn may_be(self, path: u64) -> bool {
+        (self.0 ^ (path >> 32) as u32) <= StackId::MAX.0
     }
 }
 
@@ -74,8 +119,8 @@ pub fn initialise() -> bool {
     if TABLE.load(Ordering::Acquire).is_null() {
         let _growing = GROWING.lock();
         if TABLE.load(Ordering::Acquire).is_null() {
-            let Some(table) = Table::map(SLOTS_MIN) else { return false };
-            TABLE.store(table, Ordering::Release);
+            let Some(table) = Table::map(SLOTS_MIN).filter(|_| nodes::initialise()) else { return false };
+            TABLE.store(ptr::from_ref(table).cast_mut(), Ordering::Release);
         }
     }
     true
@@ -86,19 +131,38 @@ pub fn next_id() -> StackId {
     StackId(NEXT_ID.load(Ordering::Relaxed).min(StackId::PROGRAM_END.0))
 }
 
-/// Bytes mapped for tables so far.
-pub fn bytes_mapped() -> u64 {
-    BYTES.load(Ordering::Relaxed)
+/// Bytes of memory that the tree takes in this process. What is shared with the parent since a fork
+/// is the parent's.
+pub fn bytes() -> u64 {
+    View::now().map_or(0, |View(table)| bytes_with(next_id().0, table.slots()))
 }
 
-/// After a fork: the thread that was growing the table, if any, is not in this process.
+fn bytes_with(next: u32, slots: u64) -> u64 {
+    let first = FIRST_ID.load(Ordering::Relaxed);
+    let (from, to) = (u64::from(first) * NODE_LENGTH / PAGE, (u64::from(next) * NODE_LENGTH).div_ceil(PAGE));
+    let table = Table::length(slots);
+    // Of an inherited table, each new entry copies a page at most.
+    let copied = u64::from(next.saturating_sub(first)) * PAGE;
+    (to - from.min(to)) * PAGE + if IS_INHERITED.load(Ordering::Relaxed) { table.min(copied) } else { table }
+}
+
+/// Sets the most bytes that the tree may take from now on: new frames beyond are left out. A table
+/// that is there already stays.
+pub fn limit(bytes: u64) {
+    LIMIT.store(bytes, Ordering::Relaxed);
+}
+
+/// Begins anew in a forked child: the thread that was growing the table, if any, is not in this
+/// process, and what is there is the parent's.
 ///
 /// # Safety
 ///
 /// This process has one thread.
-pub unsafe fn forget_grower() {
+pub unsafe fn start_child() {
     // SAFETY: with one thread nobody holds the lock or a reference to it; a free lock is all zeroes.
     unsafe { ptr::from_ref(&GROWING).cast_mut().write_volatile(Lock::new()) };
+    FIRST_ID.store(next_id().0, Ordering::Relaxed);
+    IS_INHERITED.store(true, Ordering::Relaxed);
 }
 
 /// The root of the stacks of a module epoch.
@@ -111,12 +175,20 @@ pub fn root(epoch: u32, sink: &mut dyn Sink) -> Place {
 /// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones. The same
 /// where the node could not be announced.
 pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
-    View::now().map_or(parent, |mut view| view.child(parent, kind, address, sink))
+    View::now().map_or(parent, |mut view| view.child(parent, parent.hash(), kind, address, sink).0)
 }
 
-/// The table as it is now, for several look-ups.
-#[derive(Debug)]
+/// The table as it is now, for several look-ups: of one stack, from the outside.
+#[derive(Clone, Copy, Debug)]
 pub struct View(&'static Table);
+
+/// A table with one entry, which is empty.
+#[repr(C)]
+struct Empty {
+    table: Table,
+    entry: AtomicU32,
+}
+static EMPTY: Empty = Empty { table: Table { mask: AtomicU64::new(0) }, entry: AtomicU32::new(0) };
 
 impl View {
     /// The current table, once there is one.
@@ -126,122 +198,197 @@ impl View {
         unsafe { TABLE.load(Ordering::Acquire).as_ref() }.map(View)
     }
 
-    /// See [`child`]. An address has 47 bits.
+    /// See [`child`]. Once a parent has been returned, so it is by all further calls: see
+    /// [`View::is_full`]. An address has 47 bits.
+    ///
+    /// `hash` is the parent's, and the child's is returned: from a place it would not be known before its id, and so the
+    /// loads of one frame would have to wait for those of the frame before.
     #[inline(always)]
-    pub fn child(&mut self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
-        let hash = mix(parent.hash, address ^ (kind as u64) << 47);
-        let (key, parent_half) = (key(address, hash), half(parent.id));
-        let first = u64::from(hash);
-        // Most are in the first slot; the rest of the search is out of line.
+    pub(crate) fn child(
+        &mut self,
+        parent: Place,
+        hash: u64,
+        kind: NodeKind,
+        address: u64,
+        sink: &mut dyn Sink,
+    ) -> (Place, u64) {
+        let words = Words::new(parent, kind, address);
+        let path = words.path(hash);
+        let first = path >> 32;
+        // Most are in the first entry; the rest of the search is out of line.
         for index in first..first + 2 {
-            let slot = self.0.slot(index);
-            if slot.key.load(Ordering::Acquire) == key {
-                let value = slot.value.load(Ordering::Relaxed);
-                if value as u32 & HALF_MASK == parent_half {
-                    return Place { id: id_of((value >> 32) as u32), hash };
-                }
+            let entry = Entry(self.0.entry(index).load(Ordering::Acquire));
+            // SAFETY: a table is mapped after the first segment of nodes, and entries are 0 or were
+            // stored, with release, after the nodes with their ids had been written.
+            if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
+                return (Place::new(entry.id(), path), first);
             }
         }
-        let place = insert(parent, kind, address, hash, sink);
-        if let Some(now) = View::now() {
-            *self = now;
-        }
-        place
+        let (place, view) = self.insert(parent, kind, address, sink);
+        *self = view;
+        (place, place.hash())
+    }
+
+    /// True if a child was not found and could not be made.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        ptr::eq(self.0, &EMPTY.table)
+    }
+
+    /// The view after it is returned, too: both in registers.
+    #[cold]
+    #[inline(never)]
+    fn insert(self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> (Place, View) {
+        let made = if self.is_full() { None } else { insert(parent, kind, address, sink) };
+        let view = View::now().filter(|_| made.is_some()).unwrap_or(View(&EMPTY.table));
+        (made.unwrap_or(parent), view)
     }
 }
 
-/// An id as halves of a slot's second word have it; never 0, as the word is before it is written.
-#[inline(always)]
-const fn half(id: StackId) -> u32 {
-    id.0 | 1 << 26
+impl Table {
+    /// Maps a table, and leaves it to the caller.
+    fn map(slots: u64) -> Option<&'static Table> {
+        let length = Table::length(slots) as usize;
+        let table = sys::map_private(length).ok()?.cast::<Table>();
+        sys::dont_dump(table.cast(), length);
+        // SAFETY: freshly mapped, page-aligned, larger than a `Table`, never unmapped; zeroes are
+        // valid.
+        let table = unsafe { &*table };
+        table.mask.store(slots - 1, Ordering::Relaxed);
+        Some(table)
+    }
+
+    /// Bytes of a table with so many entries: whole pages.
+    fn length(slots: u64) -> u64 {
+        (HEADER_LENGTH + slots * size_of::<AtomicU32>() as u64).next_multiple_of(PAGE)
+    }
+
+    /// Returns true if no other table has taken its place.
+    fn is_current(&self) -> bool {
+        ptr::eq(TABLE.load(Ordering::Acquire), self)
+    }
+
+    /// The number of entries; 1 of one that has been given back.
+    fn slots(&self) -> u64 {
+        self.mask.load(Ordering::Relaxed) + 1
+    }
+
+    #[inline(always)]
+    fn entry(&self, index: u64) -> &AtomicU32 {
+        let entries = ptr::from_ref(self).wrapping_add(1).cast::<AtomicU32>();
+        // SAFETY: `mask + 1` entries follow the header in the same memory (`map`, `Empty`), and
+        // stay mapped; zeroes are valid atomics. A mask that reads as zero is that of one entry.
+        unsafe { &*entries.wrapping_add((index & self.mask.load(Ordering::Relaxed)) as usize) }
+    }
+
+    /// Enters a node from this entry on. Where the table is full or gone nobody finds it.
+    fn enter(&self, from: u64, entry: Entry) {
+        for index in from..from + self.slots() {
+            let entered = self.entry(index).compare_exchange(0, entry.0, Ordering::Release, Ordering::Relaxed);
+            if entered.is_ok() {
+                return;
+            }
+        }
+    }
 }
 
-const HALF_MASK: u32 = (1 << 27) - 1;
-
-#[inline(always)]
-const fn id_of(half: u32) -> StackId {
-    StackId(half & StackId::MAX.0)
+/// Returns true if there is memory for one more node.
+fn has_memory(next: u32, table: &Table) -> bool {
+    let fits = bytes_with(next.saturating_add(1), table.slots()) <= LIMIT.load(Ordering::Relaxed);
+    next < StackId::PROGRAM_END.0 && fits && nodes::reserve(StackId(next))
 }
 
-#[inline(always)]
-fn mix(parent: u32, address: u64) -> u32 {
-    ((u64::from(parent).rotate_left(26) ^ address).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
-}
-
-/// Never 0 for a real frame: address 0 is no code.
-#[inline(always)]
-const fn key(address: u64, hash: u32) -> u64 {
-    address | (hash as u64) << 47
-}
-
-/// The second word: parent, id, and the bits of the hash that are not in the key.
-const fn value(parent: StackId, id: StackId, hash: u32) -> u64 {
-    let rest = (hash >> KEY_HASH_BITS) & 0x3ff;
-    let parent = half(parent) | (rest & 31) << 27;
-    let id = half(id) | rest >> 5 << 27;
-    parent as u64 | (id as u64) << 32
-}
-
-/// The hash of a slot's path, as far as tables need it.
-const fn hash_of(key: u64, value: u64) -> u64 {
-    key >> 47 | (value >> 27 & 31) << KEY_HASH_BITS | value >> 59 << (KEY_HASH_BITS + 5)
+/// Returns true if a table is so full that it is too slow.
+fn is_crowded(next: u32, table: &Table) -> bool {
+    u64::from(next) >= table.slots() / 4 * 3
 }
 
 #[cold]
 #[inline(never)]
-fn insert(parent: Place, kind: NodeKind, address: u64, hash: u32, sink: &mut dyn Sink) -> Place {
-    let table = TABLE.load(Ordering::Acquire);
-    if table.is_null() || NEXT_ID.load(Ordering::Relaxed) >= StackId::PROGRAM_END.0 {
-        return parent;
-    }
-    // SAFETY: tables are never unmapped.
-    let table = unsafe { &*table };
-    // In a sandbox it cannot grow.
-    if sandbox::is_entered() && u64::from(NEXT_ID.load(Ordering::Relaxed)) > table.mask / 8 * 7 {
-        return parent;
-    }
-    let key = key(address, hash);
-    let first = u64::from(hash);
-    let mut claimed = None;
-    for index in first..=first + table.mask {
-        let slot = table.slot(index);
-        let mut found = slot.key.load(Ordering::Acquire);
-        if found == 0 {
-            match slot.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    claimed = Some(slot);
-                    break;
-                }
-                Err(other) => found = other,
+fn insert(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<Place> {
+    insert_from(View::now()?, parent, kind, address, sink)
+}
+
+fn insert_from(mut view: View, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<Place> {
+    loop {
+        match attempt(view, parent, kind, address, sink) {
+            Insertion::Made(place) => return Some(place),
+            Insertion::Unannounced => return None,
+            Insertion::Replaced => view = View::now()?,
+            Insertion::NoRoom => {
+                sink.folded();
+                return None;
             }
         }
-        if found == key {
-            let value = slot.value.load(Ordering::Acquire);
-            if value as u32 & HALF_MASK == half(parent.id) {
-                return Place { id: id_of((value >> 32) as u32), hash };
-            }
+    }
+}
+
+/// The outcome of an attempt to find a node or to make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Insertion {
+    Made(Place),
+    /// Another table has taken the place of this one, which had no room.
+    Replaced,
+    /// There is no room for a node.
+    NoRoom,
+    /// The recorder could not be told.
+    Unannounced,
+}
+
+fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Insertion {
+    let words = Words::new(parent, kind, address);
+    let path = words.path(parent.hash());
+    let first = path >> 32;
+    let mut empty = None;
+    for index in first..first + table.slots() {
+        let entry = Entry(table.entry(index).load(Ordering::Acquire));
+        if entry == Entry(0) {
+            empty = Some(index);
+            break;
+        }
+        // SAFETY: as in `View::child`.
+        if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
+            return Insertion::Made(Place::new(entry.id(), path));
+        }
+    }
+    let next = NEXT_ID.load(Ordering::Relaxed);
+    if !has_memory(next, table) {
+        return Insertion::NoRoom;
+    }
+    if is_crowded(next, table) {
+        match grow(table) {
+            Growth::Done => return Insertion::Replaced,
+            // The thread that copies the table may get no processor for some time. Until then new
+            // nodes have no entries, and are made again; but not for ever, since it may have been
+            // killed.
+            Growth::Underway if u64::from(next) < table.slots() * 2 + UNENTERED_MAX => empty = None,
+            Growth::Underway | Growth::Refused => return Insertion::NoRoom,
         }
     }
     let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    if number >= StackId::PROGRAM_END.0 {
-        NEXT_ID.store(StackId::PROGRAM_END.0, Ordering::Relaxed);
-        return parent;
-    }
     let id = StackId(number);
+    // Others may have come in between.
+    if number >= StackId::PROGRAM_END.0 || !nodes::reserve(id) {
+        NEXT_ID.fetch_min(StackId::PROGRAM_END.0, Ordering::Relaxed);
+        return Insertion::NoRoom;
+    }
     if kind.has_text() {
         announce(address, sink);
     }
-    if !sink.node(id, parent.id, kind, address) {
-        // The slot stays without its second word: nobody else takes the id for a node.
-        return parent;
+    if !sink.node(id, parent.id(), kind, address) {
+        // There is no node with this id: it is made again, with another, by the next who needs it.
+        return Insertion::Unannounced;
     }
-    if let Some(slot) = claimed {
-        slot.value.store(value(parent.id, id, hash), Ordering::Release);
+    nodes::write(id, words);
+    // One that has been given back would take a page again.
+    if let Some(empty) = empty.filter(|_| table.is_current()) {
+        table.enter(empty, Entry::new(id, path));
     }
-    if u64::from(number) > table.mask / 2 {
+    // Where it could not grow, it is not tried each time.
+    if u64::from(number) > table.slots() / 8 * 3 && number & 15 == 0 {
         grow(table);
     }
-    Place { id, hash }
+    Insertion::Made(Place::new(number, path))
 }
 
 /// Tells of the name at an address, and of its category's before.
@@ -256,59 +403,76 @@ fn announce(address: u64, sink: &mut dyn Sink) {
     sink.text(name);
 }
 
-/// Makes a table four times as large. Old tables stay mapped, since readers may be in them: a third of the newest.
-#[cold]
-fn grow(old: &Table) {
-    let Some(_growing) = GROWING.try_lock() else { return };
-    if !ptr::eq(TABLE.load(Ordering::Acquire), old) || old.mask >= SLOTS_MAX - 1 {
-        return;
-    }
-    let Some(new) = Table::map((old.mask as usize + 1) * 4) else { return };
-    // SAFETY: just mapped, never unmapped.
-    let table = unsafe { &*new };
-    for index in 0..=old.mask {
-        let slot = old.slot(index);
-        let (key, value) = (slot.key.load(Ordering::Acquire), slot.value.load(Ordering::Acquire));
-        if value == 0 {
-            continue;
-        }
-        let mut index = hash_of(key, value);
-        while table.slot(index).key.load(Ordering::Relaxed) != 0 {
-            index += 1;
-        }
-        table.slot(index).key.store(key, Ordering::Relaxed);
-        table.slot(index).value.store(value, Ordering::Relaxed);
-    }
-    TABLE.store(new, Ordering::Release);
+/// The outcome of an attempt to make a larger table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// There is another table now.
+    Done,
+    /// Another thread makes one.
+    Underway,
+    /// There is no memory for it, or it may not be taken.
+    Refused,
 }
 
-impl Table {
-    fn map(slots: usize) -> Option<*mut Table> {
-        let length = size_of::<Table>() + slots * size_of::<Slot>();
-        let table = sys::map_private(length).ok()?.cast::<Table>();
-        sys::dont_dump(table.cast(), length);
-        // SAFETY: freshly mapped, page-aligned, larger than a `Table`, seen by nobody else yet.
-        unsafe { table.write(Table { mask: slots as u64 - 1, length }) };
-        BYTES.fetch_add(length as u64, Ordering::Relaxed);
-        Some(table)
+/// Makes a table at least twice as large.
+#[cold]
+fn grow(old: &'static Table) -> Growth {
+    if !old.is_current() {
+        return Growth::Done;
     }
-
-    #[inline(always)]
-    fn slot(&self, index: u64) -> &Slot {
-        let slots = ptr::from_ref(self).wrapping_add(1).cast::<Slot>();
-        // SAFETY: `mask + 1` slots follow the header in the same mapping (`map`), zeroed, which is valid for atomics.
-        unsafe { &*slots.wrapping_add((index & self.mask) as usize) }
+    let Some(_growing) = GROWING.try_lock() else { return Growth::Underway };
+    if !old.is_current() {
+        return Growth::Done;
     }
+    // Memory that was refused is not asked for each time.
+    let refused = REFUSED.load(Ordering::Relaxed);
+    if refused & 0xff != 0 {
+        REFUSED.store(refused.wrapping_add(1), Ordering::Relaxed);
+        return Growth::Refused;
+    }
+    let (next, slots) = (next_id().0, old.slots());
+    let fits = |larger| bytes_with(next, slots).saturating_add(Table::length(larger)) <= LIMIT.load(Ordering::Relaxed);
+    let mut larger = slots * 2;
+    // Others have made nodes meanwhile, on a busy machine many.
+    while u64::from(next) > larger / 8 * 3 && fits(larger * 2) {
+        larger *= 2;
+    }
+    if !fits(larger) {
+        return Growth::Refused;
+    }
+    let Some(new) = Table::map(larger) else {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        return Growth::Refused;
+    };
+    // In the order of the nodes, not of the table: so they are read as they lie in memory.
+    for id in (1..next_id().0).map(StackId) {
+        if let Some(path) = nodes::path(id) {
+            new.enter(path >> 32, Entry::new(id, path));
+        }
+    }
+    TABLE.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+    IS_INHERITED.store(false, Ordering::Relaxed);
+    // SAFETY: a private mapping of whole pages, ours, all of it atomics. Readers that are still
+    // there find zeroes, which are empty entries; what they enter is found by nobody.
+    unsafe { sys::discard(ptr::from_ref(old).cast_mut().cast(), Table::length(slots) as usize) };
+    Growth::Done
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::sync::Mutex;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::vec::Vec;
 
     use super::*;
     use crate::modules::Module;
+
+    /// One test at a time: there is one tree, and while another thread replaces its table a new
+    /// node may be lost to those who look for it.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// Keeps what was announced.
     #[derive(Default)]
@@ -322,6 +486,19 @@ mod tests {
 
         fn module(&mut self, _: &Module<'_>) -> bool {
             true
+        }
+    }
+
+    /// An entry gives back its id, and is looked at for one of 64 hashes.
+    #[test]
+    fn entries_are_told_apart_by_their_tags() {
+        for id in [1, 77, StackId::PROGRAM_END.0, StackId::MAX.0].map(StackId) {
+            for tag in 0..64_u64 {
+                let entry = Entry::new(id, tag << 58 | 0x3ff_ffff << 32);
+                assert_eq!(entry.id(), id.0);
+                let fitting: Vec<u64> = (0..64).filter(|other| entry.may_be(other << 58)).collect();
+                assert_eq!(fitting, [tag]);
+            }
         }
     }
 
@@ -339,12 +516,50 @@ mod tests {
             }
         }
         const ADDRESS: u64 = 0x7fff_1234_5678;
+        let _alone = alone();
         assert!(initialise());
         assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), Place::ROOT);
         let mut announced = Announced::default();
         let place = child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut announced);
-        assert_eq!(announced.0, [(place.id.0, 0, ADDRESS)]);
+        assert_eq!(announced.0, [(place.id().0, 0, ADDRESS)]);
         assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), place);
+    }
+
+    /// As it is for a thread that gets no processor between the two.
+    #[test]
+    fn a_table_that_is_replaced_meanwhile_is_not_a_full_one() {
+        let _alone = alone();
+        assert!(initialise());
+        let old = View::now().unwrap();
+        for address in 1 << 40.. {
+            child(Place::ROOT, NodeKind::Frame, address, &mut Announced::default());
+            if !ptr::eq(View::now().unwrap().0, old.0) {
+                break;
+            }
+        }
+        let mut announced = Announced::default();
+        let made = insert_from(old, Place::ROOT, NodeKind::Frame, 0x7fff_8765_4321, &mut announced).unwrap();
+        assert_eq!(announced.0, [(made.id().0, 0, 0x7fff_8765_4321)]);
+    }
+
+    /// As it is while the thread that makes a larger table gets no processor: nodes have no entries
+    /// then, and the next table has room for all.
+    #[test]
+    fn a_table_that_others_fill_while_it_grows_is_not_a_full_one() {
+        let _alone = alone();
+        assert!(initialise());
+        let growing = GROWING.lock();
+        let (table, mut announced) = (View::now().unwrap().0, Announced::default());
+        let mut make = |addresses: core::ops::Range<u64>| {
+            for address in addresses {
+                assert_ne!(child(Place::ROOT, NodeKind::Frame, address, &mut announced), Place::ROOT, "{address}");
+            }
+        };
+        make(1 << 41..(1 << 41) + table.slots() * 2);
+        drop(growing);
+        make(1 << 42..(1 << 42) + 1);
+        let now = View::now().unwrap().0;
+        assert!(!is_crowded(next_id().0, now), "{} of {}", next_id().0, now.slots());
     }
 
     /// Paths from the root, interned by several threads at once, through several growths: every id given out leads back
@@ -353,6 +568,7 @@ mod tests {
     fn ids_lead_back_to_their_paths() {
         const THREADS: u64 = 4;
         const PATHS: u64 = if cfg!(miri) { 50 } else { 20_000 };
+        let _alone = alone();
         assert!(initialise());
         let all = Mutex::new((Announced::default(), Vec::new()));
         std::thread::scope(|scope| {
@@ -369,7 +585,7 @@ mod tests {
                         let leaf = path
                             .iter()
                             .fold(Place::ROOT, |at, &address| child(at, NodeKind::Frame, address, &mut announced));
-                        given.push((leaf.id.0, path));
+                        given.push((leaf.id().0, path));
                     }
                     let mut all = all.lock().unwrap();
                     all.0.0.extend(announced.0);

@@ -11,6 +11,7 @@
 
 use core::hint::select_unpredictable;
 use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::{NodeKind, StackId};
 
@@ -18,7 +19,7 @@ use crate::arch::{Exit, Position, Rule, Saved, leave};
 use crate::bounds::OwnStack;
 use crate::rules;
 use crate::tree::{self, Place, View};
-use crate::{Sink, bounds, modules};
+use crate::{PAGE, Sink, bounds, modules};
 
 /// Frames remembered, and the most a stack can have.
 pub const FRAMES_MAX: usize = 1024;
@@ -28,6 +29,22 @@ pub const FRAMES_KEPT: usize = 768;
 
 /// When a cut stack has fewer frames than this left, it is walked anew.
 pub const FRAMES_FEWEST: usize = 256;
+
+/// Bytes of memory that walkers take in this process.
+static BYTES: AtomicU64 = AtomicU64::new(0);
+/// Frames whose memory is counted in one go.
+const FRAMES_COUNTED: usize = 128;
+
+/// Bytes of memory that the walkers of this process take: of what they could remember, what they
+/// have.
+pub fn bytes() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+/// Begins anew in a forked child, which finds all walkers zeroed.
+pub fn start_child() {
+    BYTES.store(0, Ordering::Relaxed);
+}
 
 /// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
 /// pointer.
@@ -98,6 +115,9 @@ pub struct Walker {
     /// Only of frames up to this index rbp may be needed.
     bases_length: usize,
     checks_length: usize,
+    /// Frames whose memory has been counted, and those whose bases have.
+    frames_counted: usize,
+    bases_counted: usize,
     /// The module epoch they belong to, plus one: 0 is none.
     epoch: u32,
     /// Whether outer frames of the remembered stack were cut off.
@@ -248,7 +268,8 @@ impl Walker {
             // SAFETY: as before.
             return_address = unsafe { stack.read(slot) };
         };
-        if kept + new > FRAMES_MAX || (self.is_cut && kept > 0 && kept + new < FRAMES_FEWEST) {
+        let is_too_deep = kept + new > self.frames_counted && !self.count_frames(kept + new);
+        if is_too_deep || (self.is_cut && kept > 0 && kept + new < FRAMES_FEWEST) {
             return self.walk_anew(start, kept, new, sink);
         }
         self.is_cut &= kept > 0;
@@ -263,7 +284,7 @@ impl Walker {
             // The frames of another stack cannot be checked later: the stack may be gone.
             self.forget();
         } else if !PLAIN && passing > 0 {
-            self.length = (kept + new).saturating_sub(passing);
+            self.length = self.length.min((kept + new).saturating_sub(passing));
             self.bases_length = self.bases_length.min(self.length);
         }
         id
@@ -401,6 +422,28 @@ impl Walker {
             }
         }
         self.bases_length = kept + new;
+        if self.bases_length > self.bases_counted {
+            // What is to be checked takes a page or two more, of whichever depth.
+            let first = if self.bases_counted == 0 { 2 * PAGE } else { 0 };
+            let counted = self.bases_length.next_multiple_of(FRAMES_COUNTED);
+            let bases = (counted - self.bases_counted) * size_of::<Base>();
+            BYTES.fetch_add(first + bases as u64, Ordering::Relaxed);
+            self.bases_counted = counted;
+        }
+    }
+
+    /// Counts the memory for stacks of this depth. False if there is none: they are too deep.
+    #[cold]
+    #[inline(never)]
+    fn count_frames(&mut self, depth: usize) -> bool {
+        if depth > FRAMES_MAX {
+            return false;
+        }
+        let counted = depth.next_multiple_of(FRAMES_COUNTED);
+        let bytes = (counted - self.frames_counted) * (size_of::<Frame>() + size_of::<Step>());
+        BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.frames_counted = counted;
+        true
     }
 
     fn add_check(&mut self, check: Check) {
@@ -414,15 +457,30 @@ impl Walker {
     /// Remembers the new frames inside of the first `kept`, under this place, and gives each its node.
     #[inline(always)]
     fn append(&mut self, mut place: Place, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
-        let (steps, room) = (self.steps.get(..new), self.frames.get_mut(kept + 1..));
-        let (Some(steps), Some(room), Some(mut tree)) = (steps, room, View::now()) else { return StackId::ROOT };
-        for (step, to) in steps.iter().rev().zip(room) {
-            let Position { slot, return_address, .. } = step.from;
-            place = tree.child(place, NodeKind::Frame, return_address.wrapping_sub(1), sink);
-            *to = Frame { slot, return_address, place };
+        let Some(mut tree) = View::now() else { return StackId::ROOT };
+        let length = kept + new;
+        let mut hash = place.hash();
+        for step in (0..new).rev() {
+            let Position { slot, return_address, .. } = self.step(step).from;
+            (place, hash) = tree.child(place, hash, NodeKind::Frame, return_address.wrapping_sub(1), sink);
+            self.set_frame(length - step, Frame { slot, return_address, place });
         }
-        self.length = kept + new;
-        place.id
+        self.length = length;
+        if tree.is_full() {
+            self.fold(kept, place);
+        }
+        place.id()
+    }
+
+    /// The tree did not take all new frames: those that have no node of their own are not
+    /// remembered, so that each stack that loses them is told of.
+    #[cold]
+    #[inline(never)]
+    fn fold(&mut self, kept: usize, place: Place) {
+        while self.length > kept && self.frame(self.length - 1).place == place {
+            self.length -= 1;
+        }
+        self.bases_length = self.bases_length.min(self.length);
     }
 
     #[cold]
@@ -455,6 +513,13 @@ impl Walker {
         debug_assert!(index <= FRAMES_MAX);
         // SAFETY: callers pass indices up to `length`, which is at most `FRAMES_MAX`.
         unsafe { self.frames.get_unchecked(index) }
+    }
+
+    #[inline(always)]
+    fn set_frame(&mut self, index: usize, frame: Frame) {
+        debug_assert!(index <= FRAMES_MAX);
+        // SAFETY: the walk has checked that it has at most `FRAMES_MAX` frames.
+        unsafe { *self.frames.get_unchecked_mut(index) = frame };
     }
 
     #[inline(always)]

@@ -122,7 +122,7 @@ proptest! {
                 Step::Forget(thread) => memories[thread].forget(),
                 Step::Unload => modules::advance_epoch(),
                 Step::Take(number, thread) => {
-                    let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id;
+                    let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id();
                     // SAFETY: as above; all names are static.
                     let leaf = unsafe { memories[thread].leaf(stack.get(), id, announced) };
                     let kept = &model[..model.len().min(context::DEPTH_MAX)];

@@ -48,10 +48,10 @@ proptest! {
             let mut place = Place::ROOT;
             for (depth, &address) in path.iter().enumerate() {
                 place = tree::child(place, NodeKind::Frame, address, state);
-                let known = state.model.insert(path[..=depth].to_vec(), place.id);
-                prop_assert!(known.is_none_or(|known| known == place.id), "two ids for one path");
+                let known = state.model.insert(path[..=depth].to_vec(), place.id());
+                prop_assert!(known.is_none_or(|known| known == place.id()), "two ids for one path");
             }
-            let (mut id, mut back) = (place.id, Vec::new());
+            let (mut id, mut back) = (place.id(), Vec::new());
             while id != StackId::ROOT {
                 let (parent, address) = state.nodes[&id];
                 back.push(address);

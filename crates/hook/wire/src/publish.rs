@@ -44,6 +44,11 @@ impl Producer {
         &self.ring
     }
 
+    /// The position at which the next event is written.
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
     /// Marks the start of an event: from here on a stamp may be taken.
     #[inline(always)]
     pub fn begin(&self) {

@@ -80,6 +80,9 @@ pub struct SessionPage {
     pub stall_milliseconds: AtomicU32,
     /// The processor's ticks when threads stopped waiting; 0 while they do wait.
     pub stalled_at: AtomicU64,
+    /// The most bytes of its own memory that the recorder may take in each process; 0: as many as
+    /// it needs. Fixed for the session.
+    pub target_memory: AtomicU64,
 }
 
 impl SessionPage {
@@ -259,7 +262,7 @@ pub const IN_OTHER_NETWORK: u32 = 1 << 31;
 #[derive(Debug)]
 #[repr(C)]
 pub struct ImageCounters {
-    /// Bytes of private memory the recorder has mapped in the program.
+    /// Bytes of private memory that the recorder takes in the program: those that are resident.
     pub private_bytes: AtomicU64,
     /// Events lost because a signal handler interrupted the recorder and the common ring was taken.
     pub lost_nested: AtomicU64,
@@ -281,6 +284,8 @@ pub struct ImageCounters {
     pub stacks_outlasting: AtomicU64,
     /// Events that should have a stack, and have none: the thread could not use a ring of its own.
     pub stacks_missing: AtomicU64,
+    /// Events whose stacks or contexts end at an outer frame, because the stack tree takes no more.
+    pub stacks_folded: AtomicU64,
     /// Forked children that could not introduce themselves.
     pub children_unreached: AtomicU32,
     /// The first of them, as their pid namespaces number them, with [`IN_OTHER_NETWORK`].

@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
@@ -48,7 +48,8 @@ fn session() -> SessionPage {
         heartbeat: AtomicU32::new(0),
         heartbeat_of_broker: AtomicU32::new(0),
         stall_milliseconds: AtomicU32::new(0),
-        stalled_at: std::sync::atomic::AtomicU64::new(0),
+        target_memory: AtomicU64::new(0),
+        stalled_at: AtomicU64::new(0),
     }
 }
 

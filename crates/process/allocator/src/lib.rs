@@ -1,13 +1,14 @@
 //! The global allocator of a Rust program as something that [hooks](heapledger_core::hooks) can watch and replace.
 //!
 //! [`Allocator`] passes every call on to the allocator that it wraps. With nothing installed that is all it does, after
-//! one load and one branch. So it does, after a few instructions more, with calls that an observer which samples lets pass.
+//! one comparison and one branch. So it does, after a few instructions more, with calls that an observer which samples lets pass.
 //! Else it goes through the hook table: the replacements, if the wrapped allocator is the system's, and the observers.
+//!
+//! On everything else than x86-64 Linux all calls are passed on.
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("Heapledger runs on x86-64 Linux only");
-
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "frame_none.rs")]
 mod frame;
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "settle_none.rs")]
 mod settle;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -244,7 +245,8 @@ impl<A: GlobalAlloc> Allocator<A> {
         if !way::is_settled() {
             settle::settle(self);
         }
-        if self.is_system { serve::functions() } else { None }
+        let is_served = cfg!(all(target_arch = "x86_64", target_os = "linux")) && self.is_system;
+        if is_served { serve::functions() } else { None }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -36,6 +37,8 @@ extern "C" fn constructor() {
 
 /// Whether there is to be a report.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
+/// Whether it was printed before the end.
+static IS_EARLY: AtomicBool = AtomicBool::new(false);
 /// Standard error, for the end: programs close theirs before, to see whether all was written.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(2);
 
@@ -55,16 +58,41 @@ extern "C" fn destructor() {
     if !IS_WANTED.load(Ordering::Relaxed) {
         return;
     }
-    let _untracked = untracked::enter();
     let ledger = Ledger::get();
     let has_run = ledger.is_running();
     // What is printed is not what printing allocates.
     ledger.stop();
+    print(has_run);
+}
+
+/// Prints the report while that is still allowed: the program is about to enter a sandbox.
+pub(crate) fn report_early() {
+    if IS_WANTED.swap(false, Ordering::Relaxed) {
+        IS_EARLY.store(true, Ordering::Relaxed);
+        print(Ledger::get().is_running());
+    }
+}
+
+/// Prints another report at the end: the program was not let into the sandbox.
+pub(crate) fn report_later() {
+    IS_WANTED.fetch_or(IS_EARLY.swap(false, Ordering::Relaxed), Ordering::Relaxed);
+}
+
+fn print(has_run: bool) {
+    let _untracked = untracked::enter();
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    // SAFETY: ours, or the program's standard error, which nobody uses after us.
-    let mut to = unsafe { File::from_raw_fd(DESCRIPTOR.load(Ordering::Relaxed)) };
+    // SAFETY: ours, or the program's standard error; it is not closed here.
+    let mut to = unsafe { ManuallyDrop::new(File::from_raw_fd(DESCRIPTOR.load(Ordering::Relaxed))) };
+    let to = &mut *to;
     // Whoever reads it may be gone.
-    let _ = if has_run { report(ledger, &wanted, &mut to) } else { writeln!(to, "heapledger: no ledger was kept") };
+    let _ = if IS_EARLY.load(Ordering::Relaxed) {
+        writeln!(to, "heapledger: the program enters a sandbox, where nothing can be printed: until here")
+            .and_then(|()| report(Ledger::get(), &wanted, to))
+    } else if has_run {
+        report(Ledger::get(), &wanted, to)
+    } else {
+        writeln!(to, "heapledger: no ledger was kept")
+    };
 }
 
 fn report(ledger: Ledger, wanted: &str, to: &mut impl Write) -> io::Result<()> {

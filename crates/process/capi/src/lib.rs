@@ -7,8 +7,10 @@
 
 #[cfg(any(feature = "page", feature = "profile"))]
 mod address;
+mod allocations;
 mod calls;
 mod dmd;
+mod dumps;
 mod environment;
 mod misuses;
 #[cfg(feature = "page")]
@@ -16,6 +18,7 @@ mod page;
 #[cfg(feature = "profile")]
 mod profile;
 mod reports;
+mod sandbox;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, serve};

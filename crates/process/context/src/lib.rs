@@ -4,10 +4,11 @@ mod context;
 mod future;
 mod interner;
 #[doc(hidden)]
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "quiet_none.rs")]
 pub mod quiet;
 mod scope;
 mod stack;
-#[cfg(not(miri))]
+#[cfg(all(not(miri), target_arch = "x86_64", target_os = "linux"))]
 mod storage;
 #[cfg(feature = "tracing")]
 pub mod tracing;

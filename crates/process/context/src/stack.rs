@@ -6,6 +6,7 @@ use std::ptr;
 use heapledger_core::bridge;
 use heapledger_core::context::Stack;
 
+#[cfg(all(not(miri), target_arch = "x86_64", target_os = "linux"))]
 use crate::storage;
 
 thread_local! {
@@ -33,7 +34,7 @@ pub(crate) fn known() -> Option<*mut Stack> {
 #[inline(never)]
 fn bind() -> *mut Stack {
     let mut stack = own();
-    if cfg!(miri) {
+    if cfg!(any(miri, not(all(target_arch = "x86_64", target_os = "linux")))) {
         // Nobody observes, and whether anybody does is found out in assembly.
         BOUND.set(stack);
         return stack;
@@ -49,13 +50,17 @@ fn bind() -> *mut Stack {
 }
 
 /// Returns a stack of this part of the program, for the calling thread.
-#[cfg(not(miri))]
+#[cfg(all(not(miri), target_arch = "x86_64", target_os = "linux"))]
 fn own() -> *mut Stack {
     storage::take()
 }
 
-/// Under Miri, which knows no system calls, a thread's memory is the allocator's.
-#[cfg(miri)]
+/// Where there are no system calls of ours, under Miri too, no hook keeps its address: it goes with the thread.
+#[cfg(not(all(not(miri), target_arch = "x86_64", target_os = "linux")))]
 fn own() -> *mut Stack {
-    Box::leak(Box::new(heapledger_core::context::StackCell::new())).get()
+    use heapledger_core::context::StackCell;
+    thread_local! {
+        static OWN: StackCell = const { StackCell::new() };
+    }
+    OWN.with(StackCell::get)
 }

@@ -178,6 +178,13 @@ pub fn reporter(path: TokenStream, item: TokenStream) -> TokenStream {
     reporter::expand(path.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
+/// The attribute `reporter` of systems where nobody collects: the function is left out.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn no_reporter(_: TokenStream, _: TokenStream) -> TokenStream {
+    TokenStream::new()
+}
+
 /// Implements `HeapSize`: what all fields own together.
 ///
 /// ```

@@ -14,8 +14,8 @@ extern "C" fn begin() {
         let _ = between::MAKE_DUMP.set(made::answer);
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
             profiling::note(true);
-            // Other providers are told when they are registered; this one need not wait for anybody.
-            malloc::start_ledger();
+            // Providers are told when they are registered.
+            malloc::set_heap_profiling(true);
         }
     });
 }

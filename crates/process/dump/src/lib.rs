@@ -51,15 +51,18 @@ mod inbox;
 mod kernel;
 mod made;
 mod malloc;
+mod names;
 mod overhead;
 mod process;
 mod profiling;
 mod provider;
+mod register;
 mod registry;
 mod reports;
 mod schedule;
 mod session;
 
+pub use heapledger_ledger::{Enumerate, LiveBlock};
 pub use heapledger_profiles::Amount;
 pub use heapledger_profiles::chrome::{
     AllocatorDump, Attribute, Cut, Edge, Guid, Heap, HeapFormat, Kind, Level, ProcessDump, Region, Totals, UNKNOWN_TYPE,
@@ -67,10 +70,11 @@ pub use heapledger_profiles::chrome::{
 pub use inbox::Inbox;
 pub use made::{GlobalDump, Options, dump};
 pub use malloc::MALLOC_OBJECTS;
-pub use overhead::Overhead;
+pub use overhead::{Cost, Overhead};
 pub use process::Failure;
 pub use profiling::{is_heap_profiling, set_heap_profiling};
 pub use provider::{DumpArgs, Failed, Provider, ProviderOptions};
+pub use register::{AllocationContext, AllocationRegister, heap_of};
 pub use registry::{Registration, register, register_with};
 pub use schedule::{InvalidSchedule, Schedule, Trigger};
 pub use session::{Config, Peak, Session, StartError, Summary};

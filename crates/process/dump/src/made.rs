@@ -23,7 +23,8 @@ pub struct Options {
     pub children: bool,
     /// How long each provider, and each reporter, may take.
     pub provider_deadline: Duration,
-    /// How long all of it may take.
+    /// How long all of it may take. Functions of heaps whose names have not been looked up by then are called by their
+    /// addresses.
     pub deadline: Duration,
 }
 

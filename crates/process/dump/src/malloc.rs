@@ -1,16 +1,19 @@
-//! The allocator itself, and the heap that the ledger knows.
+//! The allocator itself, and the heap that the ledger knows: what is in every dump without anybody's doing.
+//!
+//! Nothing here waits for code of the program's, so it is asked in place, without a deadline.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use heapledger_inspect::{Frame, Ledger, Options, Snapshot, SnapshotOptions, Stack};
+use heapledger_core::sys;
+use heapledger_inspect::{Ledger, Options, Snapshot, SnapshotOptions, Stack};
 use heapledger_profiles::Amount;
 use heapledger_profiles::chrome::{Heap, Level, ProcessDump};
-use heapledger_report::between::{Figures, untracked};
+use heapledger_report::between::Figures;
 
-use crate::overhead::Overhead;
-use crate::provider::{DumpArgs, Failed, Provider, ProviderOptions};
-use crate::registry::Entry;
+use crate::names::{self, Names};
+use crate::overhead::{Cost, Overhead};
 
 /// The allocator dump of all blocks that the program has: what other allocator dumps are [parts of](ProcessDump::suballocate)
 /// whose memory is allocated.
@@ -19,79 +22,57 @@ pub const MALLOC_OBJECTS: &str = "malloc/allocated_objects";
 const MALLOC: &str = "malloc";
 const FREE: &str = "malloc/metadata_fragmentation_caches";
 
-/// The provider that is always there.
-pub(crate) fn entry() -> Arc<Entry> {
-    let background = [MALLOC, MALLOC_OBJECTS, FREE].map(str::to_owned).to_vec();
-    let options = ProviderOptions { background, ..ProviderOptions::default() };
-    Entry::new("Malloc".to_owned(), Box::new(Malloc::default()), options)
-}
+/// True if the ledger runs because heaps are profiled.
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Starts the ledger, and says whether it did not run. Where it cannot be started there are the allocator's own figures.
-pub(crate) fn start_ledger() -> bool {
-    Ledger::start(Options::EXACT).is_ok()
-}
-
-#[derive(Default)]
-struct Malloc {
-    /// The ledger, by us.
-    has_started: bool,
-    functions: Functions,
-}
-
-impl Provider for Malloc {
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
-        // It is a provider like any other, but for that.
-        untracked::scope(|| self.dump_heap(args, dump))
-    }
-
-    fn heap_profiling_enabled(&mut self, is_enabled: bool) {
-        if is_enabled {
-            self.has_started = start_ledger() || self.has_started;
-        } else if std::mem::take(&mut self.has_started) {
-            Ledger::get().stop();
+/// Starts the ledger, if it does not run; or stops it, if it was started here. Where it cannot be started there are the
+/// allocator's own figures.
+pub(crate) fn set_heap_profiling(is_enabled: bool) {
+    if is_enabled {
+        if Ledger::start(Options::EXACT).is_ok() {
+            HAS_STARTED.store(true, Ordering::Relaxed);
         }
+    } else if HAS_STARTED.swap(false, Ordering::Relaxed) {
+        Ledger::get().stop();
     }
 }
 
-impl Malloc {
-    fn dump_heap(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
-        let ledger = Ledger::get();
-        // Before anything is allocated for the sake of the answer.
-        let figures = Figures::now();
-        let is_running = ledger.is_running();
-        let snapshot = if is_running && args.level == Level::Detailed {
-            Some(ledger.snapshot(&SnapshotOptions::default()).map_err(|error| error.to_string())?)
-        } else {
-            None
-        };
-        let totals = snapshot.as_ref().map(Snapshot::totals).or_else(|| is_running.then(|| ledger.totals()));
-        let known = totals.map(|totals| Figures { allocated: totals.bytes_live.0, mapped: totals.bytes_live.0 });
-        let Some(Figures { allocated, mapped }) = figures.or(known) else { return Ok(()) };
-        dump.allocator(MALLOC).set_size(mapped).set_scalar("virtual_size", "bytes", mapped);
-        let objects = dump.allocator(MALLOC_OBJECTS).set_size(allocated);
-        if let Some(totals) = totals {
-            objects.set_scalar("shim_allocated_objects_size", "bytes", totals.bytes_live.0);
-            objects.set_scalar("shim_allocated_objects_count", "objects", totals.blocks_live.0);
-        }
-        if let Some(free) = mapped.checked_sub(allocated).filter(|&free| free > 0) {
-            dump.allocator(FREE).set_size(free);
-        }
-        if let Some(snapshot) = snapshot {
-            for (allocator, heap) in heaps(snapshot, &mut self.functions) {
-                if allocator != MALLOC {
-                    let total = heap.total();
-                    dump.allocator(&allocator).set_size(total.bytes).set_object_count(total.blocks);
-                }
-                dump.add_heap(&allocator, heap);
-            }
-            overhead(ledger).dump_into(MALLOC, dump);
-        }
-        Ok(())
+/// Adds the allocator's figures, and takes what is live for [`Live::add_heaps`] if the dump is a detailed one.
+///
+/// # Errors
+///
+/// When there is no memory for a copy of the ledger. The figures are in the dump nevertheless.
+pub(crate) fn dump(level: Level, dump: &mut ProcessDump) -> Result<Option<Live>, String> {
+    let ledger = Ledger::get();
+    // Before anything is allocated for the sake of the answer.
+    let figures = Figures::now();
+    let is_running = ledger.is_running();
+    let snapshot = (is_running && level == Level::Detailed).then(|| ledger.snapshot(&SnapshotOptions::default()));
+    let snapshot = snapshot.transpose().map_err(|error| error.to_string());
+    let of_snapshot = snapshot.as_ref().ok().and_then(|snapshot| snapshot.as_ref().map(Snapshot::totals));
+    let totals = of_snapshot.or_else(|| is_running.then(|| ledger.totals()));
+    let known = totals.map(|totals| Figures { allocated: totals.bytes_live.0, mapped: totals.bytes_live.0 });
+    let Some(Figures { allocated, mapped }) = figures.or(known) else { return Ok(None) };
+    dump.allocator(MALLOC).set_size(mapped).set_scalar("virtual_size", "bytes", mapped);
+    let objects = dump.allocator(MALLOC_OBJECTS).set_size(allocated);
+    if let Some(totals) = totals {
+        objects.set_scalar("shim_allocated_objects_size", "bytes", totals.bytes_live.0);
+        objects.set_scalar("shim_allocated_objects_count", "objects", totals.blocks_live.0);
     }
+    if let Some(free) = mapped.checked_sub(allocated).filter(|&free| free > 0) {
+        dump.allocator(FREE).set_size(free);
+    }
+    let Some(snapshot) = snapshot? else { return Ok(None) };
+    let live = Live::new(snapshot);
+    for (allocator, total) in live.heaps() {
+        dump.allocator(&allocator).set_size(total.bytes).set_object_count(total.blocks);
+    }
+    add_overhead(ledger, dump);
+    Ok(Some(live))
 }
 
-/// Mapped, all of it.
-fn overhead(ledger: Ledger) -> Overhead {
+/// Adds what the ledger itself has mapped, by purpose, and how much of that is resident.
+fn add_overhead(ledger: Ledger, dump: &mut ProcessDump) {
     let of_ledger = ledger.overhead();
     let mut overhead = Overhead::default();
     for (purpose, bytes) in [
@@ -101,87 +82,56 @@ fn overhead(ledger: Ledger) -> Overhead {
         ("threads", of_ledger.bytes_threads),
         ("filter", of_ledger.bytes_filter),
     ] {
-        overhead.add(purpose, 1, 0, bytes.0);
+        overhead.add(purpose, Cost { count: 1, bytes_mapped: bytes.0, ..Cost::default() });
     }
-    overhead
+    overhead.dump_into(MALLOC, dump);
+    let resident = sys::mappings::bytes_resident();
+    dump.allocator("tracing/heap_profiler_malloc").set_scalar("resident_size", "bytes", resident);
 }
 
-/// What is live, by allocator: that of the program, and the heaps that it has declared. The ledger is not held any more.
-fn heaps(snapshot: Snapshot, functions: &mut Functions) -> BTreeMap<String, Heap> {
-    let mut groups: HashMap<(Stack, Option<&'static str>), Amount> = HashMap::new();
-    for block in snapshot.blocks() {
-        let amount = groups.entry((block.stack, block.type_name())).or_default();
-        amount.blocks += block.stands_for.0;
-        amount.bytes += block.stands_for.0 * block.size.0;
+/// What is live, by stack and type. The ledger is not held any more.
+pub(crate) struct Live(HashMap<(Stack, Option<&'static str>), Amount>);
+
+impl Live {
+    fn new(snapshot: Snapshot) -> Live {
+        let mut groups: HashMap<_, Amount> = HashMap::new();
+        for block in snapshot.blocks() {
+            let amount = groups.entry((block.stack, block.type_name())).or_default();
+            amount.blocks += block.stands_for.0;
+            amount.bytes += block.stands_for.0 * block.size.0;
+        }
+        Live(groups)
     }
-    drop(snapshot);
-    let mut heaps = BTreeMap::from([(MALLOC.to_owned(), Heap::default())]);
-    for ((stack, type_name), amount) in groups {
-        // A name of one part: what is below it would be taken for a part of it.
-        let allocator = stack.heap().map_or_else(|| MALLOC.to_owned(), |heap| heap.replace('/', "\\"));
-        heaps.entry(allocator).or_default().add(functions.frames(stack), type_name, amount);
-    }
-    heaps
-}
 
-/// The functions at places that have been looked up, kept from dump to dump. Memory of ours, not the program's.
-#[derive(Default)]
-struct Functions(HashMap<u64, Arc<[Function]>>);
-
-struct Function {
-    name: Arc<str>,
-    /// Of what is between the program and its allocator.
-    is_allocators: bool,
-}
-
-/// Places that are kept.
-const PLACES_MAX: usize = 1 << 18;
-
-impl Functions {
-    /// The scopes of the context, then the functions, both from the outermost; without the allocator's own.
-    fn frames(&mut self, stack: Stack) -> Vec<Arc<str>> {
-        let mut names: Vec<Arc<str>> = Vec::new();
-        let mut is_own = true;
-        for frame in stack.frames() {
-            for function in self.at(frame) {
-                is_own = is_own && function.is_allocators;
-                if !is_own {
-                    names.push(Arc::clone(&function.name));
-                }
+    /// How much the heaps hold that the program has declared.
+    fn heaps(&self) -> BTreeMap<String, Amount> {
+        let mut heaps: BTreeMap<String, Amount> = BTreeMap::new();
+        for ((stack, _), amount) in &self.0 {
+            if let Some(heap) = heap_of(*stack) {
+                let sum = heaps.entry(heap).or_default();
+                (sum.blocks, sum.bytes) = (sum.blocks + amount.blocks, sum.bytes + amount.bytes);
             }
         }
-        names.extend(stack.context().map(|scope| scope.to_string().into()));
-        names.reverse();
-        names
+        heaps
     }
 
-    /// The functions at a place, the innermost first.
-    fn at(&mut self, frame: Frame) -> &[Function] {
-        if self.0.len() >= PLACES_MAX {
-            self.0.clear();
+    /// Adds a heap for the program's allocator, and one for each that it has declared. Functions that have not been looked
+    /// up by `end` are called by their addresses.
+    pub(crate) fn add_heaps(self, end: Instant, dump: &mut ProcessDump) {
+        let stacks = self.0.keys().map(|(stack, _)| *stack);
+        names::look_up(stacks.flat_map(Stack::frames).collect(), end);
+        let names = Names::known();
+        let mut heaps = BTreeMap::from([(MALLOC.to_owned(), Heap::default())]);
+        for ((stack, type_name), amount) in self.0 {
+            let allocator = heap_of(stack).unwrap_or_else(|| MALLOC.to_owned());
+            heaps.entry(allocator).or_default().add(names.frames(stack), type_name, amount);
         }
-        self.0.entry(frame.address).or_insert_with(|| look_up(frame))
+        heaps.into_iter().for_each(|(allocator, heap)| dump.add_heap(&allocator, heap));
     }
 }
 
-fn unnamed(frame: Frame) -> Function {
-    Function { name: format!("pc:{:x}", frame.address).into(), is_allocators: false }
-}
-
-#[cfg(feature = "symbols")]
-fn look_up(frame: Frame) -> Arc<[Function]> {
-    let symbols = frame.symbols();
-    if symbols.iter().all(|symbol| symbol.function.is_none()) {
-        return [unnamed(frame)].into();
-    }
-    let named = symbols.into_iter().map(|symbol| {
-        let is_allocators = symbol.is_allocator();
-        Function { name: symbol.function.unwrap_or_else(|| "??".to_owned()).into(), is_allocators }
-    });
-    named.collect()
-}
-
-#[cfg(not(feature = "symbols"))]
-fn look_up(frame: Frame) -> Arc<[Function]> {
-    [unnamed(frame)].into()
+/// The heap that a stack's blocks are of, if it is none of the allocator's.
+fn heap_of(stack: Stack) -> Option<String> {
+    // A name of one part: what is below it would be taken for a part of it.
+    stack.heap().map(|heap| heap.replace('/', "\\"))
 }

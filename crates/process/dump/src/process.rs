@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::sys::monotonic_nanoseconds;
 use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
+use heapledger_report::between::untracked;
 use heapledger_report::{Options as ReportOptions, between};
 
 use crate::provider::DumpArgs;
 use crate::registry::{self, Entry};
-use crate::{kernel, reports};
+use crate::{kernel, malloc, reports};
 
 /// A provider, or a process, that is not in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,10 @@ pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure
     let _turn = between::DUMPING.wait();
     let mut dump = begin(args.level);
     let mut failures = Vec::new();
+    let live = untracked::scope(|| malloc::dump(args.level, &mut dump)).unwrap_or_else(|reason| {
+        failures.push(Failure { name: "the heap of malloc".to_owned(), reason, is_disabled: false });
+        None
+    });
     for entry in registry::entries() {
         entry.tell();
         if entry.is_for(args.level) {
@@ -65,18 +70,21 @@ pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure
     if args.level == Level::Detailed {
         dump.regions = kernel::regions();
     }
+    if let Some(live) = live {
+        untracked::scope(|| live.add_heaps(end, &mut dump));
+    }
     (dump, failures)
 }
 
-/// What the providers alone say, but for that of `malloc`.
+/// What the providers alone say.
 pub(crate) fn of_providers(level: Level) -> ProcessDump {
     let _turn = between::DUMPING.wait();
     let mut dump = begin(level);
     let args = DumpArgs::new(level, Kind::Summary, Guid::default());
     let each = ReportOptions::default().reporter_deadline / 2;
     let end = Instant::now() + each;
-    for entry in registry::entries().iter().skip(1) {
-        let _ = ask(entry, &args, &mut dump, each, end);
+    for entry in registry::entries() {
+        let _ = ask(&entry, &args, &mut dump, each, end);
     }
     dump
 }

@@ -11,7 +11,6 @@ use heapledger_profiles::chrome::{Level, ProcessDump};
 use heapledger_report::between::{self, untracked};
 
 use crate::inbox::{Task, abandon_memory_infra, in_memory_infra};
-use crate::malloc;
 use crate::profiling;
 use crate::provider::{DumpArgs, Provider, ProviderOptions};
 
@@ -82,14 +81,13 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// In the order of registration; `None` before the first look.
-static ENTRIES: Mutex<Option<Vec<Arc<Entry>>>> = Mutex::new(None);
+/// In the order of registration.
+static ENTRIES: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
 
 /// Does something with the list. Nobody forks meanwhile.
 fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
     let _guard = between::dumps();
-    let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-    change(entries.get_or_insert_with(|| vec![malloc::entry()]))
+    change(&mut ENTRIES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn remove(entry: &Arc<Entry>) {
@@ -99,7 +97,7 @@ fn remove(entry: &Arc<Entry>) {
     drop(removed);
 }
 
-/// All providers, that of `malloc` first.
+/// All providers.
 pub(crate) fn entries() -> Vec<Arc<Entry>> {
     with(|entries| entries.clone())
 }

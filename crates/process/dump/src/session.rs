@@ -33,10 +33,10 @@ pub struct Config {
     pub heaps: HeapFormat,
     /// Dumps have the descendants of this process that [listen](heapledger_report::listen), too.
     pub children: bool,
-    /// How long each provider, and each reporter, may take. The first detailed dump with heaps looks up the names of functions:
-    /// of a program with much debug information that takes seconds, and a heap that is late is in no dump.
+    /// How long each provider, and each reporter, may take.
     pub provider_deadline: Duration,
-    /// How long a dump may take.
+    /// How long a dump may take. Functions of heaps whose names have not been looked up by then, which takes seconds the first
+    /// time in a program with much debug information, are called by their addresses.
     pub deadline: Duration,
 }
 

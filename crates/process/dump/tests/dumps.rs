@@ -89,6 +89,52 @@ fn three_failures_in_a_row_are_too_many() {
     assert!(!registration.is_disabled());
 }
 
+/// The total of the heap of `malloc`, and what the ledger has as a whole.
+fn heap_of_malloc(dump: &GlobalDump) -> (u64, Option<u64>) {
+    let (_, heap) = dump.own().heaps().find(|(allocator, _)| *allocator == "malloc").unwrap();
+    let objects = dump.own().allocators().find(|allocator| allocator.name == dump::MALLOC_OBJECTS).unwrap();
+    (heap.total().bytes, objects.scalar("shim_allocated_objects_size"))
+}
+
+#[test]
+fn malloc_and_its_heap_are_in_a_dump_however_late_it_is() {
+    let _alone = alone();
+    dump::set_heap_profiling(true);
+    let kept = vec![vec![1_u8; 1000]; 100];
+    for _ in 0..5 {
+        let made = |level| {
+            let (provider_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
+            dump::dump(&Options { level, provider_deadline, deadline, ..Options::default() })
+        };
+        assert!(has(&made(Level::Light), "malloc"));
+        let late = made(Level::Detailed);
+        assert_eq!(late.failures, []);
+        let (of_heap, of_ledger) = heap_of_malloc(&late);
+        assert!(of_heap >= 100_000 && Some(of_heap) == of_ledger, "{of_heap} {of_ledger:?}");
+    }
+    dump::set_heap_profiling(false);
+    drop(kept);
+}
+
+#[test]
+fn what_the_ledger_has_resident_is_a_part_of_what_it_has_mapped() {
+    let _alone = alone();
+    dump::set_heap_profiling(true);
+    let kept: Vec<_> = (0..50_000_u64).map(Box::new).collect();
+    let dump = made(Level::Detailed);
+    dump::set_heap_profiling(false);
+    let part = |name: &str, scalar: &str| {
+        let part = dump.own().allocators().find(|dump| dump.name == name);
+        part.and_then(|part| part.scalar(scalar)).unwrap_or_else(|| panic!("{name} has no {scalar}"))
+    };
+    let resident = part("tracing/heap_profiler_malloc", "resident_size");
+    let parts = ["register", "stacks", "rules", "threads", "filter"];
+    let mapped = parts.map(|name| part(&format!("tracing/heap_profiler_malloc/{name}"), "virtual_size"));
+    // An entry of the register has some 80 bytes.
+    assert!(resident > 50 * kept.len() as u64, "{resident}");
+    assert!(resident < mapped.iter().sum(), "{resident} {mapped:?}");
+}
+
 #[test]
 fn providers_have_their_threads() {
     let _alone = alone();

@@ -3,63 +3,42 @@
 //! for heaps as viewers have them from 2017 on. Prints what the trace has to hold; `.ci/trace-viewer TRACE` prints what a viewer finds
 //! in it.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heapledger::dump::{
-    self, Amount, Config, DumpArgs, Failed, Heap, HeapFormat, Level, Overhead, ProcessDump, Provider, Schedule, Session,
+    self, AllocationContext, AllocationRegister, Config, DumpArgs, Enumerate, Failed, HeapFormat, Level, Overhead,
+    ProcessDump, Provider, Schedule, Session,
 };
-use heapledger::{Allocator, Context, context};
+use heapledger::{Allocator, context};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
-
-/// What blocks are grouped by.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct AllocationContext {
-    scopes: Context,
-    type_name: &'static str,
-}
-
-/// The live blocks, by address.
-type Register = HashMap<usize, (u64, AllocationContext)>;
 
 /// An allocator: it cuts its blocks from one piece of memory, and never uses any twice.
 struct Foo {
     memory: Vec<u8>,
     used: usize,
     /// `None` until heaps are profiled: nothing is kept, then.
-    register: Mutex<Option<Register>>,
+    register: Option<Arc<AllocationRegister>>,
 }
 
 impl Foo {
-    fn register(&self) -> MutexGuard<'_, Option<Register>> {
-        self.register.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn allocate<T>(&mut self) -> Option<usize> {
+    fn allocate<T>(&mut self) -> Option<u64> {
         let at = self.used.next_multiple_of(align_of::<T>());
         self.used = Some(at + size_of::<T>()).filter(|&end| end <= self.memory.len())?;
-        let address = self.memory.as_ptr().addr() + at;
-        self.insert_allocation(address, size_of::<T>() as u64, std::any::type_name::<T>());
+        let address = (self.memory.as_ptr().addr() + at) as u64;
+        if let Some(register) = &self.register {
+            let type_name = Some(std::any::type_name::<T>());
+            let context = AllocationContext { type_name, ..AllocationContext::current() };
+            register.insert(address, size_of::<T>() as u64, &context);
+        }
         Some(address)
     }
 
-    fn free(&mut self, address: usize) {
-        self.remove_allocation(address);
-    }
-
-    fn insert_allocation(&self, address: usize, size: u64, type_name: &'static str) {
-        let context = AllocationContext { scopes: Context::current(), type_name };
-        if let Some(register) = self.register().as_mut() {
-            register.insert(address, (size, context));
-        }
-    }
-
-    fn remove_allocation(&self, address: usize) {
-        if let Some(register) = self.register().as_mut() {
-            register.remove(&address);
+    fn free(&mut self, address: u64) {
+        if let Some(register) = &self.register {
+            register.remove(address);
         }
     }
 }
@@ -68,9 +47,8 @@ struct FooDumpProvider(Arc<Mutex<Foo>>);
 
 impl Provider for FooDumpProvider {
     fn heap_profiling_enabled(&mut self, is_enabled: bool) {
-        let allocator = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // From now on it hears of every allocation and every free.
-        *allocator.register() = is_enabled.then(Register::new);
+        lock(&self.0).register = is_enabled.then(Arc::default);
     }
 
     fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
@@ -79,27 +57,14 @@ impl Provider for FooDumpProvider {
         let memory = dump.allocator("foo_allocator").set_size(allocator.memory.len() as u64).guid;
         dump.suballocate(memory, dump::MALLOC_OBJECTS);
         dump.allocator("foo_allocator/allocated_objects").set_size(allocator.used as u64);
+        let register = allocator.register.clone();
+        drop(allocator);
 
-        // The heap, in detailed dumps only.
-        if args.level == Level::Detailed {
+        // The heap, in detailed dumps only. The register needs no lock of the allocator's.
+        if let Some(register) = register.filter(|_| args.level == Level::Detailed) {
+            dump.add_heap("foo_allocator", register.heap());
             let mut overhead = Overhead::default();
-            let mut by_context: HashMap<AllocationContext, Amount> = HashMap::new();
-            if let Some(register) = allocator.register().as_ref() {
-                // Under the lock blocks are grouped, and that is all.
-                for (size, context) in register.values() {
-                    let amount = by_context.entry(context.clone()).or_default();
-                    amount.blocks += 1;
-                    amount.bytes += size;
-                }
-                let entry = size_of::<(usize, (u64, AllocationContext))>() + 1;
-                overhead.add("AllocationRegister", register.len() as u64, (register.capacity() * entry) as u64, 0);
-            }
-            drop(allocator);
-            let mut heap = Heap::default();
-            for (context, amount) in by_context {
-                heap.add(context.scopes.scopes(), Some(context.type_name), amount);
-            }
-            dump.add_heap("foo_allocator", heap);
+            overhead.add("AllocationRegister", register.cost());
             overhead.dump_into("foo_allocator", dump);
         }
         Ok(())
@@ -112,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let heaps = if is_aggregated { HeapFormat::Aggregated } else { HeapFormat::default() };
     // As early as possible: what was allocated before is in no heap.
     dump::set_heap_profiling(true);
-    let allocator = Foo { memory: vec![0; 1 << 20], used: 0, register: Mutex::new(None) };
+    let allocator = Foo { memory: vec![0; 1 << 20], used: 0, register: None };
     let allocator = Arc::new(Mutex::new(allocator));
     // It is told at once that heaps are profiled.
     let _registration = dump::register("Foo", FooDumpProvider(Arc::clone(&allocator)));
@@ -133,7 +98,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Draws something.
-fn render(allocator: &Mutex<Foo>, widgets: usize) -> Result<Vec<usize>, &'static str> {
+fn render(allocator: &Mutex<Foo>, widgets: usize) -> Result<Vec<u64>, &'static str> {
     let _scope = context!("render");
     let mut kept = Vec::new();
     for widget in 0..widgets {
@@ -150,7 +115,7 @@ fn render(allocator: &Mutex<Foo>, widgets: usize) -> Result<Vec<usize>, &'static
 }
 
 fn live(allocator: &Mutex<Foo>) -> u64 {
-    lock(allocator).register().as_ref().map_or(0, |register| register.values().map(|(size, _)| size).sum())
+    lock(allocator).register.as_ref().map_or(0, |register| register.held().1.0)
 }
 
 fn lock(allocator: &Mutex<Foo>) -> MutexGuard<'_, Foo> {

@@ -2,7 +2,7 @@
 //!
 //! The program gets a ledger of its own, which it can start, stop and ask while it runs. It has the same rules as the
 //! recordings of `heapledger record`, and works where that cannot: in static programs, and with allocators of the
-//! program's own. Linux on x86-64, with glibc or musl.
+//! program's own. Linux on x86-64, with glibc or musl; [elsewhere](#elsewhere) programs with it compile, and are not observed.
 //!
 //! # First steps
 //!
@@ -228,6 +228,13 @@
 //! interrupted the ledger itself, the answer is empty, or [`PrintError::Interrupted`]. A forked child goes on with a
 //! ledger of its own, in which the parent's blocks are live, as they are in its memory.
 //!
+//! # Elsewhere
+//!
+//! On other systems and processors macros, derives and [`Allocator`] compile to nothing that can be observed: the allocator passes calls
+//! on, stamps are the expressions they are given, pools have no listener, and [`Ledger::start`] answers
+//! [`StartError::Unsupported`]. [`HeapSize`] works, with computed sizes. On systems other than Linux the modules `reports`, `dump`,
+//! `serve` and `profile` are not there, whatever features are on; the attribute `reporter` removes its function.
+//!
 //! # What it does not see
 //!
 //! Blocks allocated before the start; what C libraries in the program allocate by `malloc` themselves (`heapledger record`
@@ -245,10 +252,12 @@ pub use heapledger_context::{__entry, __private};
 pub use heapledger_context::{Category, Context, IgnoreGuard, InContext, ScopeGuard, WithContext};
 pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
-#[cfg(feature = "reports")]
+#[cfg(all(feature = "reports", not(target_os = "linux")))]
+pub use heapledger_derive::no_reporter as reporter;
+#[cfg(all(feature = "reports", target_os = "linux"))]
 pub use heapledger_derive::reporter;
 pub use heapledger_derive::{HeapSize, Sizes, in_context, stamped};
-#[cfg(feature = "dump")]
+#[cfg(all(feature = "dump", target_os = "linux"))]
 #[doc(inline)]
 pub use heapledger_dump as dump;
 #[cfg(all(doctest, feature = "dump"))]
@@ -257,19 +266,19 @@ pub use heapledger_dump as guide_to_dumps;
 pub use heapledger_inspect::*;
 pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize, Sizes};
 pub use heapledger_pool::Pool;
-#[cfg(feature = "profile")]
+#[cfg(all(feature = "profile", target_os = "linux"))]
 #[doc(inline)]
 pub use heapledger_profile as profile;
-#[cfg(feature = "reports")]
+#[cfg(all(feature = "reports", target_os = "linux"))]
 #[doc(inline)]
 pub use heapledger_report as reports;
 #[cfg(all(doctest, feature = "reports"))]
 #[doc = include_str!("../../../../docs/reporters.md")]
 pub use heapledger_report as guide;
-#[cfg(feature = "reports")]
+#[cfg(all(feature = "reports", target_os = "linux"))]
 #[doc(hidden)]
 pub use heapledger_report::__reporter;
-#[cfg(feature = "serve")]
+#[cfg(all(feature = "serve", target_os = "linux"))]
 #[doc(inline)]
 pub use heapledger_serve as serve;
 pub use heapledger_stamp::{OwnsBlocks, stamp};

@@ -169,14 +169,26 @@ fn reported(log: &Log, reporter: Option<&str>) -> (u64, u64) {
     sizes.fold((0, 0), |(blocks, bytes), size| (blocks + size.count, bytes + size.count * (size.requested + size.slop)))
 }
 
+/// Named in the program itself, functions have their whole paths.
+#[cfg(feature = "symbols")]
+fn is_named(mut log: Log, stack: heapledger_dmd::TraceId) {
+    dark_matter::name_frames(&mut log);
+    let frames: Vec<&str> = log.trace(stack).iter().map(|frame| log.frame(*frame)).collect();
+    assert!(frames.iter().any(|frame| frame.starts_with("reporters::forget (")), "{frames:?}");
+    assert!(frames.iter().any(|frame| frame.starts_with("reporters::main (")), "{frames:?}");
+}
+
+#[inline(never)]
+fn forget() -> Vec<Vec<u8>> {
+    let _scope = heapledger::context!("forgetting");
+    (0..300).map(|_| heapledger::stamp!(black_box(Vec::with_capacity(5000)))).collect()
+}
+
 fn a_log_is_of_the_heap_that_reporters_saw() {
     assert_eq!(dump(&Default::default()).unwrap_err(), Error::NotRunning);
     let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
     fill(20_000);
-    let forgotten: Vec<Vec<u8>> = {
-        let _scope = heapledger::context!("forgetting");
-        (0..300).map(|_| heapledger::stamp!(black_box(Vec::with_capacity(5000)))).collect()
-    };
+    let forgotten = forget();
     let live = |size| ledger.blocks().filter(|block| block.usable.0 >= size).count() as u64;
     let store: Bytes = STORE.lock().unwrap().heap_size(&mut Meter::new());
     let counted = reports::register("explicit/counted", |collector: &mut Collector| {
@@ -191,6 +203,8 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     assert!((301..320).contains(&blocks) && (1_500_000..1_600_000).contains(&bytes), "{blocks} {bytes}");
     assert_eq!(live(5000), 301 + 1);
     assert!(log.about.pause_ns > 0);
+    let took = log.about.dump.unwrap();
+    assert!(took.register > 0 && took.stacks > 0 && took.copy > 0, "{took:?}");
     const OWN: &str = "explicit/heapledger/reporters";
     let name = |name: NameId| &*log.names[name.0 as usize];
     // Apart from what there was before the ledger: somebody counts, and marks nothing.
@@ -212,6 +226,8 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     assert!(text.starts_with(&format!("???[{here} +0x")), "{text}");
     let module = log.about.modules.iter().find(|module| module.path == here).unwrap();
     assert!(!module.build_id.is_empty());
+    #[cfg(feature = "symbols")]
+    is_named(log.clone(), group.alloc.unwrap());
     drop(forgotten);
 
     // Without asking anybody: the marks are those of the last time.

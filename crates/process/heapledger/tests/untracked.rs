@@ -9,7 +9,7 @@ use std::task::{self, Poll, Waker};
 use std::thread;
 
 use heapledger::dump::{
-    self, Amount, Config, DumpArgs, Failed, Guid, Heap, Level, Overhead, ProcessDump, Provider, Schedule, Session,
+    self, Amount, Config, Cost, DumpArgs, Failed, Guid, Heap, Level, Overhead, ProcessDump, Provider, Schedule, Session,
 };
 use heapledger::reports::dark_matter::{self, Mode};
 use heapledger::reports::{self, Collector, Options};
@@ -46,7 +46,7 @@ impl Provider for Own {
             heap.add(frames, Some("Vec"), Amount { blocks: 1, bytes: 100 });
             dump.add_heap("own/kept", heap);
             let mut overhead = Overhead::default();
-            overhead.add("Register", 1, 64, 4096);
+            overhead.add("Register", Cost { count: 1, bytes_allocated: 64, bytes_mapped: 4096, bytes_resident: 4096 });
             overhead.dump_into("own", dump);
         }
         Ok(())

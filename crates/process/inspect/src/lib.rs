@@ -8,20 +8,28 @@ mod census;
 mod checks;
 mod defects;
 #[doc(hidden)]
+#[cfg(target_os = "linux")]
 pub mod elf;
 mod error;
+#[cfg(target_os = "linux")]
 mod forks;
+#[cfg(feature = "symbols")]
+mod functions;
 mod loaded;
 mod maps;
 mod print;
 mod reported;
+mod sandbox;
 mod site;
 mod snapshot;
 mod stack;
 mod stamp;
+mod symbol_tables;
 #[cfg(feature = "symbols")]
 mod symbols;
 mod table;
+#[cfg(test)]
+mod testing;
 mod totals;
 
 use std::fmt;
@@ -35,12 +43,15 @@ pub use census::{DynamicType, VtableCensus};
 pub use checks::{Call, Checks, ChecksError, Misuse, MisuseKind};
 pub use defects::{Defect, DefectKind};
 pub use error::StandardError;
+#[cfg(feature = "symbols")]
+pub use functions::FunctionNames;
 pub use heapledger_resident::SnapshotError;
 pub use heapledger_resident::control::{Losses, Options, STACK_PROBABILITY, Stacks, StartError};
 pub use heapledger_resident::overhead::Overhead;
 pub use loaded::{Module, Modules, Segment};
 pub use print::PrintError;
 pub use reported::{Held, Mark, Marked, Reported};
+pub use sandbox::enter_sandbox;
 pub use site::{Order, Site};
 pub use snapshot::{FreedBlocks, Snapshot, SnapshotOptions};
 pub use stack::{Frame, Scope, Stack};

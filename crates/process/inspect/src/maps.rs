@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::ops::Range;
 
+use crate::symbol_tables::{self, ElfFile};
+
 /// Bytes of a file that is looked into for symbols.
 const FILE_MAX: u64 = 1 << 30;
 
@@ -89,51 +91,15 @@ impl VtableSymbols {
 
 /// The vtables of an ELF file.
 fn read(path: &str) -> Option<Vtables> {
-    const SYMBOLS: [u32; 2] = [2, 11];
     let is_small = fs::metadata(path).ok()?.len() <= FILE_MAX;
-    let bytes = is_small.then(|| fs::read(path).ok())??;
-    let number = |start: usize, field: usize, size: usize| -> Option<u64> {
-        let at = start.checked_add(field)?;
-        let mut word = [0; 8];
-        word[..size].copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
-        Some(u64::from_le_bytes(word))
-    };
-    // ELF of 64 bits, little-endian.
-    (bytes.get(..6)? == b"\x7fELF\x02\x01").then_some(())?;
-    let header = |field: usize, size: usize| usize::try_from(number(0, field, size)?).ok();
-    let (segments, segments_count) = (header(32, 8)?, header(56, 2)?);
-    let (sections, sections_count) = (header(40, 8)?, header(60, 2)?);
-    let section = |index: usize| sections.checked_add(index.checked_mul(64)?);
-    let in_file = |address: u64| {
-        (0..segments_count).find_map(|index| {
-            let at = segments.checked_add(index * 56)?;
-            let (offset, start, size) = (number(at, 8, 8)?, number(at, 16, 8)?, number(at, 32, 8)?);
-            let is_loaded = number(at, 0, 4)? == 1;
-            (is_loaded && address.wrapping_sub(start) < size).then(|| (address - start).wrapping_add(offset))
-        })
-    };
+    let file = is_small.then(|| ElfFile::open(path).ok())??;
     let mut found = Vtables::new();
-    for index in 0..sections_count {
-        let at = section(index)?;
-        if !SYMBOLS.contains(&(number(at, 4, 4)? as u32)) {
-            continue;
-        }
-        let (start, size) = (number(at, 24, 8)?, number(at, 32, 8)?);
-        let names = section(number(at, 40, 4)? as usize)?;
-        let names = usize::try_from(number(names, 24, 8)?).ok()?;
-        let symbols = bytes.get(usize::try_from(start).ok()?..)?;
-        let symbols = &symbols[..symbols.len().min(usize::try_from(size).ok()?)];
-        for symbol in symbols.chunks_exact(24) {
-            let field = |range: Range<usize>| {
-                let mut word = [0; 8];
-                word[..range.len()].copy_from_slice(&symbol[range]);
-                u64::from_le_bytes(word)
-            };
-            let name = bytes.get(names.saturating_add(field(0..4) as usize)..).unwrap_or_default();
+    for table in file.tables(&[symbol_tables::ALL, symbol_tables::DYNAMIC], FILE_MAX).ok()? {
+        for symbol in table.symbols(symbol_tables::OBJECT) {
+            let name = symbol_tables::name(&table.names, symbol.name).unwrap_or_default();
             let Some(name) = name.strip_prefix(b"_ZTV") else { continue };
-            let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-            if let (Ok(name), Some(offset)) = (std::str::from_utf8(&name[..end]), in_file(field(8..16))) {
-                found.insert(offset, (field(16..24), name.to_owned()));
+            if let (Ok(name), Some(offset)) = (std::str::from_utf8(name), file.offset_of(symbol.address)) {
+                found.insert(offset, (symbol.length, name.to_owned()));
             }
         }
     }
@@ -168,16 +134,7 @@ mod tests {
     #[test]
     fn a_damaged_file_has_no_symbols() {
         let scratch = std::env::temp_dir().join(format!("heapledger-modules-{}", std::process::id()));
-        let whole = fs::read("/proc/self/exe").unwrap();
-        let mut random = 0x1234_5678_9abc_def1_u64;
-        for _ in 0..40 {
-            let mut bytes = whole[..whole.len().min(4096)].to_vec();
-            for _ in 0..40 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                bytes[6 + random as usize % 120] = (random >> 32) as u8;
-            }
+        for bytes in crate::testing::damaged_programs() {
             fs::write(&scratch, bytes).unwrap();
             let _ = read(scratch.to_str().unwrap());
         }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write};
+#[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd};
 
 use heapledger_core::print::Printer;
@@ -42,6 +43,13 @@ impl From<fmt::Error> for PrintError {
         PrintError::Write
     }
 }
+
+/// What has a descriptor; where there are none, anything, and nothing is printed.
+#[cfg(not(unix))]
+pub trait AsFd {}
+
+#[cfg(not(unix))]
+impl<T> AsFd for T {}
 
 /// Frames of a stack that are printed.
 const FRAMES_MAX: usize = 32;
@@ -111,10 +119,10 @@ impl Ledger {
                 writeln!(
                     out,
                     "{} bytes live in {} blocks, {} bytes allocated in {} blocks, at",
-                    Estimated(site.bytes_live.0, site.live_standard_error.bytes.0),
-                    Estimated(site.blocks_live.0, site.live_standard_error.blocks.0),
-                    Estimated(site.bytes_allocated.0, site.allocated_standard_error.bytes.0),
-                    Estimated(site.allocations.0, site.allocated_standard_error.blocks.0)
+                    Estimated::bytes(site.bytes_live, site.live_standard_error),
+                    Estimated::blocks(site.blocks_live, site.live_standard_error),
+                    Estimated::bytes(site.bytes_allocated, site.allocated_standard_error),
+                    Estimated::blocks(site.allocations, site.allocated_standard_error)
                 )?;
                 print_stack(out, site.stack)?;
             }
@@ -134,7 +142,16 @@ impl Ledger {
     }
 }
 
+#[cfg(not(unix))]
+fn print(_: impl AsFd, _: impl FnOnce(&mut Printer) -> Result<(), PrintError>) -> Result<(), PrintError> {
+    Ok(())
+}
+
+#[cfg(unix)]
 fn print(to: impl AsFd, write: impl FnOnce(&mut Printer) -> Result<(), PrintError>) -> Result<(), PrintError> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(());
+    }
     let mut out = Printer::new(to.as_fd().as_raw_fd());
     let written = write(&mut out);
     if out.finish() { written } else { Err(PrintError::Write) }

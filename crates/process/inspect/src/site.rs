@@ -85,10 +85,10 @@ impl fmt::Display for Site {
         writeln!(
             out,
             "{} bytes live in {} blocks, {} bytes allocated in {} blocks, {} of them temporary, at",
-            Estimated(self.bytes_live.0, self.live_standard_error.bytes.0),
-            Estimated(self.blocks_live.0, self.live_standard_error.blocks.0),
-            Estimated(self.bytes_allocated.0, self.allocated_standard_error.bytes.0),
-            Estimated(self.allocations.0, self.allocated_standard_error.blocks.0),
+            Estimated::bytes(self.bytes_live, self.live_standard_error),
+            Estimated::blocks(self.blocks_live, self.live_standard_error),
+            Estimated::bytes(self.bytes_allocated, self.allocated_standard_error),
+            Estimated::blocks(self.allocations, self.allocated_standard_error),
             self.temporaries.0
         )?;
         self.stack.fmt(out)

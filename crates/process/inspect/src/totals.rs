@@ -80,11 +80,11 @@ impl Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let amount = |bytes: Bytes, blocks: Blocks, error: StandardError| {
-            (Estimated(bytes.0, error.bytes.0), Estimated(blocks.0, error.blocks.0))
+            (Estimated::bytes(bytes, error), Estimated::blocks(blocks, error))
         };
         let (bytes, blocks) = amount(self.bytes_live, self.blocks_live, self.live_standard_error);
         writeln!(out, "live      {bytes} bytes in {blocks} blocks")?;
-        writeln!(out, "peak      {} bytes", Estimated(self.bytes_live_max.0, self.peak_standard_error.bytes.0))?;
+        writeln!(out, "peak      {} bytes", Estimated::bytes(self.bytes_live_max, self.peak_standard_error))?;
         let (bytes, blocks) = amount(self.bytes_allocated, self.allocations, self.allocated_standard_error);
         writeln!(out, "allocated {bytes} bytes in {blocks} blocks")?;
         let about = if self.is_estimate { "about " } else { "" };

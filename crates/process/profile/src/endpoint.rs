@@ -99,7 +99,7 @@ impl Endpoint {
     fn index(&self) -> Response {
         let state = crate::state();
         let what = match (state.is_on, state.sample_every) {
-            (true, Some(mean)) => format!("on, one sample point in {} bytes (± two standard errors)", mean.0),
+            (true, Some(mean)) => format!("on, one sample point in {} bytes (with 95 % error bars)", mean.0),
             (true, None) => "on, every allocation".to_owned(),
             (false, _) => "off".to_owned(),
         };

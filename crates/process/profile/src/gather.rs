@@ -199,7 +199,7 @@ fn comments() -> Vec<String> {
     let mut comments = vec![
         match state.sample_every {
             Some(mean) => format!(
-                "heapledger: a sample, one sample point in {} bytes; amounts are estimates, ± two standard errors",
+                "heapledger: a sample, one sample point in {} bytes; amounts are estimates, with 95 % error bars",
                 mean.0
             ),
             None => "heapledger: every allocation".to_owned(),

@@ -59,7 +59,7 @@ fn connect_to(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
     // The first byte is 0: the name is abstract.
     let room = address.sun_path.get_mut(1..1 + name.len()).ok_or(io::ErrorKind::InvalidInput)?;
     for (to, &from) in room.iter_mut().zip(name) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
     // SAFETY: an address of that length, which is within the structure.

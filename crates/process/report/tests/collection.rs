@@ -16,6 +16,12 @@ fn alone() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// On a busy machine it takes seconds to print the stack of a panic.
+fn patient() -> Options {
+    let (reporter_deadline, deadline) = (Duration::from_secs(300), Duration::from_secs(600));
+    Options { reporter_deadline, deadline, ..Options::default() }
+}
+
 fn find<'r>(reports: &'r Reports, path: &str) -> Option<&'r Report> {
     reports.reports.iter().find(|report| &*report.path == path)
 }
@@ -44,7 +50,7 @@ fn every_kind_and_unit() {
         collector.percentage("/cache-ratio", 12.345, "How well.");
         collector.report("/cache-odd", Kind::Other, Unit::Count, -1, "Less than nothing.");
     });
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     let seen = |path: &str| find(&reports, path).map(|report| (report.kind, report.unit, report.amount));
     let (_, unit, values) = seen("explicit/cache/values").unwrap();
     assert_eq!(unit, Unit::Bytes);
@@ -67,7 +73,7 @@ fn every_kind_and_unit() {
 fn what_the_system_says_comes_first() {
     let _alone = alone();
     let _last = register("last", |collector: &mut Collector| collector.count("", 1, "The last."));
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     let at = |path: &str| reports.reports.iter().position(|report| &*report.path == path);
     let bytes = |path: &str| amount(&reports, path).unwrap();
     assert!(at("resident") < at("last") && at("resident").is_some());
@@ -84,11 +90,11 @@ fn variable_and_private_parts() {
         let path = format_args!("{}/{}", private("/etc/hosts"), variable(17));
         collector.count(path, 1, format_args!("Of {}.", private("somebody")));
     });
-    let open = collect(&Options::default());
+    let open = collect(&patient());
     let report = find(&open, r"files (pid=9)/\etc\hosts/17").unwrap();
     assert_eq!(report.stable_path.as_deref(), Some(r"files (pid=NNN)/\etc\hosts/NNN"));
     assert_eq!(&*report.description, "Of somebody.");
-    let anonymous = collect(&Options { anonymous: true, ..Options::default() });
+    let anonymous = collect(&Options { anonymous: true, ..patient() });
     let report = find(&anonymous, "files (pid=9)/<anonymized>/17").unwrap();
     assert_eq!(report.stable_path.as_deref(), Some("files (pid=NNN)/<anonymized>/NNN"));
     assert_eq!(&*report.description, "Of <anonymized>.");
@@ -110,14 +116,14 @@ fn strong_ones_live_weak_ones_die() {
     let held = Arc::downgrade(&strong);
     let registration = register_strong("strong", strong);
     register_weak("weak", &weak).keep();
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     assert_eq!((amount(&reports, "strong"), amount(&reports, "weak")), (Some(1), Some(2)));
     drop(weak);
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     assert_eq!((amount(&reports, "strong"), amount(&reports, "weak")), (Some(1), None));
     registration.unregister();
     assert!(held.upgrade().is_none());
-    assert_eq!(amount(&collect(&Options::default()), "strong"), None);
+    assert_eq!(amount(&collect(&patient()), "strong"), None);
 }
 
 #[test]
@@ -130,7 +136,7 @@ fn one_that_panics_does_not_hinder_the_others() {
     });
     let _c = register("c", |collector: &mut Collector| collector.count("", 3, "After."));
     for _ in 0..2 {
-        let reports = collect(&Options::default());
+        let reports = collect(&patient());
         assert_eq!((amount(&reports, "a"), amount(&reports, "c")), (Some(1), Some(3)));
         assert_eq!(amount(&reports, "explicit/b/half"), Some(5));
         assert_eq!(
@@ -209,7 +215,6 @@ fn asynchronous_ones_are_waited_for_together() {
             })
         })
         .collect();
-    let _never = register_async("never", std::mem::forget);
     let _dies = register_async("dies", |pending| {
         let thread = thread::spawn(move || {
             let _pending = pending;
@@ -217,26 +222,30 @@ fn asynchronous_ones_are_waited_for_together() {
         });
         assert!(thread.join().is_err());
     });
-    let begun = Instant::now();
-    let reports = collect(&Options { reporter_deadline: Duration::from_secs(5), ..Options::default() });
-    // One after the other, the reporter that never answers alone would be waited for as often as there are others.
-    assert!(begun.elapsed() < Duration::from_secs(40));
+    let reports = collect(&patient());
     for number in 0..8 {
         assert_eq!(amount(&reports, &format!("later-{number}/first")), Some(1));
         assert_eq!(amount(&reports, &format!("later-{number}/second")), Some(2));
     }
-    assert!(reason(&reports, "never").contains("it had not answered after"), "{}", reason(&reports, "never"));
     assert!(reason(&reports, "dies").contains("it panicked in another thread"), "{}", reason(&reports, "dies"));
+
+    let _never = register_async("never", std::mem::forget);
+    let begun = Instant::now();
+    let reports = collect(&Options { reporter_deadline: Duration::from_secs(5), ..Options::default() });
+    // One after the other, the reporter that never answers alone would be waited for as often as
+    // there are others.
+    assert!(begun.elapsed() < Duration::from_secs(40));
+    assert!(reason(&reports, "never").contains("it had not answered after"), "{}", reason(&reports, "never"));
 }
 
 #[test]
 fn a_reporter_cannot_collect() {
     let _alone = alone();
     let _inner = register("inner", |collector: &mut Collector| {
-        let reports = collect(&Options::default());
+        let reports = collect(&patient());
         collector.count("", reports.reports.len() as u64, "What it got.");
     });
-    assert_eq!(amount(&collect(&Options::default()), "inner"), Some(0));
+    assert_eq!(amount(&collect(&patient()), "inner"), Some(0));
 }
 
 #[test]
@@ -252,7 +261,7 @@ fn unregistering_waits_for_a_call() {
             *ended.lock().unwrap() = true;
         }
     });
-    let collection = thread::spawn(|| collect(&Options::default()));
+    let collection = thread::spawn(|| collect(&patient()));
     has_begun.recv().unwrap();
     registration.unregister();
     assert!(*ended.lock().unwrap());
@@ -270,7 +279,7 @@ fn what_cannot_be_shown_is_left_out_and_named() {
         collector.count("/mixed/b", 5, "In another unit.");
     });
     let _unnamed = register("", |collector: &mut Collector| collector.count("", 1, "It has no path."));
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     let reports = Reports::parse(&reports.to_gzip()).unwrap();
     assert_eq!((amount(&reports, "explicit/wrong/right"), amount(&reports, "mixed/a")), (Some(5), Some(5)));
     assert_eq!(amount(&reports, "(no path)"), Some(1));
@@ -286,7 +295,7 @@ fn what_cannot_be_shown_is_left_out_and_named() {
 #[test]
 fn it_reports_itself() {
     let _alone = alone();
-    let own = || amount(&collect(&Options::default()), "explicit/heapledger/reporters").unwrap();
+    let own = || amount(&collect(&patient()), "explicit/heapledger/reporters").unwrap();
     let before = own();
     let state = [1_u8; 1000];
     let registrations: Vec<_> = (0..10)
@@ -313,7 +322,7 @@ heapledger_report::__reporter!("early", early);
 #[test]
 fn static_ones_are_there_from_the_beginning() {
     let _alone = alone();
-    assert_eq!(amount(&collect(&Options::default()), "early"), Some(42));
+    assert_eq!(amount(&collect(&patient()), "early"), Some(42));
 }
 
 #[test]
@@ -343,7 +352,7 @@ fn every_thread_has_its_stack() {
     gate.wait();
     // As another mapping would be that is right above a stack.
     let above = std::hint::black_box(vec![1_u8; 64 << 20]);
-    let reports = collect(&Options::default());
+    let reports = collect(&patient());
     let stack = |name: &str| {
         let of = |report: &&Report| report.path.starts_with(&format!("explicit/threads/stacks/{name} (tid="));
         let report = reports.reports.iter().find(of).unwrap();
@@ -383,7 +392,7 @@ fn a_hundred_thousand_reports() {
     };
     for _ in 0..3 {
         let begun = spent();
-        let reports = collect(&Options::default());
+        let reports = collect(&patient());
         let took = spent() - begun;
         assert!(reports.reports.len() > 100_000);
         let file = reports.to_gzip();

@@ -86,7 +86,9 @@ fn reason(reports: &Reports, name: &str) -> String {
 #[test]
 fn reporters_come_and_go_with_their_library() {
     let path = plugin();
-    let all = || collect(&Options::default());
+    // On a busy machine it takes seconds to print the stack of a panic.
+    let (reporter_deadline, deadline) = (Duration::from_secs(300), Duration::from_secs(600));
+    let all = || collect(&Options { reporter_deadline, deadline, ..Options::default() });
     let _own = register("of-the-program", |collector: &mut Collector| collector.count("", 1, "One."));
     assert_eq!(amount(&all(), "explicit/plugin/tables"), None);
     for round in 0..3 {

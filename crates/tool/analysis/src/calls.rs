@@ -64,7 +64,7 @@ impl CallTree {
         let mut tree = CallTree { nodes: vec![CallNode::new(None, None, false)] };
         let mut ids: HashMap<(CallId, FunctionId), CallId> = HashMap::new();
         for site in &profile.sites {
-            let frames = names.layers(&profile.stacks, site.stack, layers, direction);
+            let frames = names.layers(&profile.stacks, site, layers, direction);
             let mut at = CallId::ROOT;
             tree.node_mut(at).amount += site.amount;
             for frame in frames {

@@ -6,8 +6,9 @@ use heapledger_recording::{Node, Recording, TextId};
 
 use crate::calls::Direction;
 use crate::names::{Frame, Names};
+use crate::profile::Site;
+use crate::rank::{Key, RankBy, group};
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
-use crate::types::TypeBy;
 
 /// The texts of a recording: equal ones are one.
 #[derive(Debug)]
@@ -38,10 +39,11 @@ pub enum Layer {
     Stack,
     /// The scopes of the context.
     Context,
-    /// The heap.
-    Heap,
-    /// The type of the blocks.
-    Type,
+    /// The group that the stack is in: its owner, its heap, the type of its blocks.
+    Group(RankBy),
+    /// The part that the stack is one of, in a [profile by parts](crate::Profile::load_apart);
+    /// nothing in another.
+    Part,
 }
 
 impl Stacks {
@@ -90,17 +92,14 @@ impl Names<'_, '_> {
 
     /// What a stack is in these layers, as if all were frames: each from the outermost to the innermost, or the other
     /// way round. Never empty, unless no layer is asked for.
-    pub fn layers(&mut self, stacks: &Stacks, stack: NodeId, layers: &[Layer], direction: Direction) -> Vec<Frame> {
-        let mut all = Vec::new();
+    pub fn layers(&mut self, stacks: &Stacks, site: &Site, layers: &[Layer], direction: Direction) -> Vec<Frame> {
+        let (stack, mut all) = (site.stack, Vec::new());
         for layer in layers {
             let mut frames = match layer {
                 Layer::Stack => self.useful_frames(stacks, stack),
                 Layer::Context => self.context_frames(stacks, stacks.context(stack)),
-                Layer::Heap => {
-                    let heap = self.heap(stacks.heap(stack));
-                    vec![self.label(&heap)]
-                }
-                Layer::Type => vec![self.type_of(stacks, stack, TypeBy::Block).1],
+                Layer::Part => site.part.map(Frame::named).into_iter().collect(),
+                Layer::Group(by) => vec![self.group_frame(stacks, stack, *by)],
             };
             if direction == Direction::TopDown {
                 frames.reverse();
@@ -108,6 +107,18 @@ impl Names<'_, '_> {
             all.append(&mut frames);
         }
         all
+    }
+
+    /// Returns the group of a stack, as it stands where there could be a function.
+    fn group_frame(&mut self, stacks: &Stacks, stack: NodeId, by: RankBy) -> Frame {
+        match group(self, stacks, stack, by) {
+            (Key::Line(function) | Key::File(function), _) => Frame::named(function),
+            (Key::Module(module), _) => {
+                let path = self.module_path(module);
+                self.label(if path.is_empty() { "(unknown module)" } else { &path })
+            }
+            (_, frame) => frame,
+        }
     }
 
     /// The scopes of a context from the innermost to the outermost.

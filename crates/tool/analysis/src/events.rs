@@ -37,8 +37,11 @@ pub(crate) fn events_in(recording: &Recording<'_>, images: &[ImageId]) -> u64 {
     images.iter().flat_map(|&image| recording.event_chunks(image)).map(|chunk| u64::from(chunk.head().rows)).sum()
 }
 
+/// A table that is asked at every event.
+pub(crate) type EventMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
 /// What a table takes in bytes, the one of twice the size that takes its place when it is full included.
-pub(crate) fn bytes_of<K, V>(table: &HashMap<K, V>) -> u64 {
+pub(crate) fn bytes_of<K, V, S>(table: &HashMap<K, V, S>) -> u64 {
     // Seven of eight places are used, and each has a control byte.
     let places = table.capacity() as u64 * 8 / 7;
     places * (size_of::<(K, V)>() as u64 + 1) * 3

@@ -1,6 +1,6 @@
 //! What happened to each block, one event after another.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
@@ -8,7 +8,7 @@ use heapledger_recording::{Damage, ImageId, Recording, Time};
 
 use crate::amount::Amount;
 use crate::error::Error;
-use crate::events::expect_events;
+use crate::events::{EventMap, expect_events};
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
 use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
@@ -99,7 +99,7 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
         names,
         merged: MergedStacks::new(recording),
         sieve,
-        numbers: HashMap::new(),
+        numbers: EventMap::default(),
         nodes: Vec::new(),
         moves_from: None,
         interrupted: HashSet::new(),
@@ -141,7 +141,7 @@ struct Teller<'n, 'r, 'a, 'f, N, E> {
     merged: MergedStacks<'r, 'a>,
     sieve: Sieve<'f>,
     /// What the replay counts under, in the place of stacks.
-    numbers: HashMap<NodeId, StackId>,
+    numbers: EventMap<NodeId, StackId>,
     nodes: Vec<NodeId>,
     /// What a block is counted under that is put down to another stack: it stays there.
     moves_from: Option<StackId>,

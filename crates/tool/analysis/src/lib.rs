@@ -36,6 +36,7 @@
 mod advice;
 mod allocators;
 mod amount;
+mod births;
 mod breakdown;
 mod calls;
 mod contexts;

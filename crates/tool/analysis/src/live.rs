@@ -1,17 +1,17 @@
 //! What is live at a moment, block by block.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
-use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
-use heapledger_recording::{Damage, ImageId, Time};
+use heapledger_core::{Blocks, Bytes, Serial, ThreadId};
+use heapledger_recording::{Damage, ImageId, Recording, Time};
 
 use crate::amount::Amount;
+use crate::births::births;
 use crate::error::Error;
 use crate::events::expect_events;
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
-use crate::replay::{Origin, Progress, ReplayedBlock, Span, replay};
+use crate::replay::{Origin, Progress, Replayed, ReplayedBlock, Span, replay};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
@@ -56,14 +56,10 @@ pub struct LiveBlocks {
     pub damage: Vec<Damage>,
 }
 
-/// What a block is counted under, instead of a stack.
-const OUTSIDE: StackId = StackId(0);
-const LEFT_OUT: StackId = StackId(1);
-const STACKS_FIRST: u32 = 2;
-
-/// The blocks of a selection that are live at its moment; of [`Moment::Total`], at the end. A replay of all events up to
-/// then, and for the peak another one to find it. Memory: some 150 bytes for each block that
-/// is live at once.
+/// The blocks of a selection that are live at its moment; of [`Moment::Total`], at the end. A replay
+/// from the last checkpoints before then, and the events in which these blocks were allocated. For
+/// the peak of several images, which is nowhere in the recording, two replays from the beginning.
+/// Memory: some 100 bytes for each block that is live at once.
 pub fn live_blocks(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -74,61 +70,135 @@ pub fn live_blocks(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
-    let is_at_peak = selection.moment == Moment::Peak;
-    let mut rounds = Rounds::new(progress, filter, is_at_peak);
+    let mut rounds = Rounds::new(progress, filter, selection.moment == Moment::Peak);
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
-    let mut merged = MergedStacks::new(recording);
-    let mut found = LiveBlocks::default();
-
-    let mut span = Span { until: selection.moment.time(), wants_blocks: true, ..Span::default() };
-    let mut peak = None;
-    if is_at_peak {
-        let all = |_: Origin| OUTSIDE;
-        let replayed =
-            rounds.round(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
-        span.stop_at = Some(replayed.live.bytes_live_max);
-        peak = Some(Time(replayed.live.bytes_live_max_time.0));
-        found.damage = replayed.damage;
+    let mut held = Held { recording, images: &images, memory_max, blocks: Vec::new(), damage: Vec::new() };
+    match selection.moment {
+        Moment::At(time) => held.at(time, &mut rounds)?,
+        Moment::End | Moment::Total => held.at_end(&mut rounds)?,
+        Moment::Peak => held.at_peak(&mut rounds)?,
     }
 
-    let mut numbers: HashMap<NodeId, StackId> = HashMap::new();
-    let mut nodes: Vec<NodeId> = Vec::new();
-    let group = |origin: Origin| match sieve.verdict(names, &mut merged, &origin) {
-        Verdict::Outside => OUTSIDE,
-        Verdict::LeftOut => LEFT_OUT,
-        Verdict::Selected(node) => *numbers.entry(node).or_insert_with(|| {
-            nodes.push(node);
-            StackId(STACKS_FIRST + nodes.len() as u32 - 1)
-        }),
-    };
-    let replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, group, progress))?;
-    found.damage.extend(replayed.damage);
-    found.damage.extend(sieve.damage());
-
-    let last = last_images(recording);
-    for image in replayed.images {
-        let is_live = if span.until.is_some() || is_at_peak { !image.ended } else { last.contains(&image.image) };
-        if !is_live {
-            continue;
-        }
-        let end = recording.image_end(image.image).map(|end| end.time).or(recording.footer().map(|footer| footer.time));
-        let at = span.until.or(peak).or(end).unwrap_or_default();
-        for ReplayedBlock { serial, size, stands_for, group, call, .. } in image.blocks {
-            let one = Amount::of_block(size, stands_for);
-            match group {
-                OUTSIDE => {}
-                LEFT_OUT => found.left_out += one,
-                StackId(number) => {
-                    found.whole += one;
-                    let stack = nodes[(number - STACKS_FIRST) as usize];
-                    found.blocks.push(LiveBlock { image: image.image, serial, size, stands_for, call, at, stack });
+    let mut merged = MergedStacks::new(recording);
+    let mut found = LiveBlocks { damage: held.damage, ..LiveBlocks::default() };
+    for (image, at, mut blocks) in held.blocks {
+        blocks.sort_unstable_by_key(|block| block.serial);
+        let serials: Vec<Serial> = blocks.iter().map(|block| block.serial).collect();
+        let calls = births(recording, image, &serials, &mut found.damage)?;
+        for (block, call) in blocks.into_iter().zip(calls) {
+            let ReplayedBlock { serial, size, rate, stands_for, group: stack, .. } = block;
+            let origin = Origin { image, serial, call, size, rate, stack };
+            match sieve.verdict(names, &mut merged, &origin) {
+                Verdict::Outside => {}
+                Verdict::LeftOut => found.left_out += origin.amount(),
+                Verdict::Selected(stack) => {
+                    found.whole += origin.amount();
+                    found.blocks.push(LiveBlock { image, serial, size, stands_for, call, at, stack });
                 }
             }
         }
     }
+    found.damage.extend(sieve.damage());
     found.blocks.sort_unstable_by_key(|block| (Reverse(block.size), block.image, block.serial));
     found.damage.append(&mut merged.damage);
     found.damage = each_once(found.damage);
     found.stacks = merged.stacks;
     Ok(found)
+}
+
+/// What images hold at a moment, counted under its stacks.
+struct Held<'i, 'r> {
+    recording: &'r Recording<'r>,
+    images: &'i [ImageId],
+    memory_max: Bytes,
+    /// With the moment of each image.
+    blocks: Vec<(ImageId, Time, Vec<ReplayedBlock>)>,
+    damage: Vec<Damage>,
+}
+
+impl Held<'_, '_> {
+    fn at(&mut self, time: Time, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+        let span = Span { from: Some(time), until: Some(time), wants_blocks: true, ..Span::default() };
+        let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+        self.take(replayed, time);
+        Ok(())
+    }
+
+    /// Each process has its own end, so each last image is replayed alone.
+    fn at_end(&mut self, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+        let last = last_images(self.recording);
+        let images: Vec<ImageId> = self.images.iter().copied().filter(|image| last.contains(image)).collect();
+        let of = images.len() as u64;
+        rounds.round(|progress| {
+            for (image, done) in images.into_iter().zip(0..) {
+                let end = self.recording.image_end(image).map(|end| end.time);
+                let from = Some(end.unwrap_or(Time(u64::MAX)));
+                let span = Span { from, wants_blocks: true, ..Span::default() };
+                let mut progress = |events, all| progress(all * done + events, all * of);
+                let replayed = self.replay(&[image], span, &mut progress)?;
+                self.damage.extend(replayed.damage);
+                let end = end.or(self.recording.footer().map(|footer| footer.time)).unwrap_or_default();
+                self.blocks.extend(replayed.images.into_iter().map(|image| (image.image, end, image.blocks)));
+            }
+            Ok(())
+        })
+    }
+
+    fn at_peak(&mut self, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+        if let &[image] = self.images
+            && let Some(counts) = self.recording.image_counts(image).filter(|counts| counts.bytes_live_max.0 > 0)
+        {
+            // Times of events are rounded: a checkpoint of the same tick may be behind the peak.
+            let tick = self.recording.event_chunks(image).map(|chunk| chunk.head().tick_ns).max().unwrap_or(0);
+            let from = Time(counts.bytes_live_max_time.0.saturating_sub(tick.into()));
+            let (from, stop_at) = (Some(from), Some(counts.bytes_live_max));
+            let span = Span { from, stop_at, wants_blocks: true, ..Span::default() };
+            let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+            // Where parts of the recording are missing, so may be its peak.
+            if replayed.live.bytes_live_max >= counts.bytes_live_max {
+                let peak = Time(replayed.live.bytes_live_max_time.0);
+                self.take(replayed, peak);
+                return Ok(());
+            }
+        }
+        let first = rounds.round(|progress| self.replay(self.images, Span::default(), progress))?;
+        let span = Span { stop_at: Some(first.live.bytes_live_max), wants_blocks: true, ..Span::default() };
+        let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+        self.take(replayed, Time(first.live.bytes_live_max_time.0));
+        Ok(())
+    }
+
+    fn replay(&self, images: &[ImageId], span: Span, progress: Progress<'_>) -> Result<Replayed, Error> {
+        replay(self.recording, images, span, self.memory_max, |origin: Origin| origin.stack, progress)
+    }
+
+    /// Takes the blocks of the images that are not over.
+    fn take(&mut self, replayed: Replayed, at: Time) {
+        self.damage.extend(replayed.damage);
+        let running = replayed.images.into_iter().filter(|image| !image.ended);
+        self.blocks.extend(running.map(|image| (image.image, at, image.blocks)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_symbols::{Options, Symbolizer};
+
+    use super::*;
+    use crate::testing::{steps_around_a_checkpoint, write};
+
+    #[test]
+    fn only_what_follows_a_checkpoint_is_replayed() {
+        let (finished, _, _) = write(&steps_around_a_checkpoint(500, 4));
+        let recording = Recording::open(&finished).unwrap();
+        let end = recording.footer().unwrap().time;
+        for moment in [Moment::Peak, Moment::End, Moment::At(end)] {
+            let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+            let (selection, mut events) = (Selection::at(moment), 0);
+            let found = live_blocks(&mut names, &selection, &mut |done, _| events = done).unwrap();
+            assert_eq!(found.blocks.len(), 504, "{moment:?}");
+            assert!(found.blocks.iter().all(|block| block.call.is_some()), "{moment:?}");
+            assert!(events <= 20, "{moment:?}: {events}");
+        }
+    }
 }

@@ -84,6 +84,7 @@ impl<N> Watch<N> {
 
 impl<N: FnMut(Origin) -> StackId> Follower for &mut Watch<N> {
     const WANTS_GONE: bool = true;
+    const WANTS_CALLS: bool = true;
 
     fn enters(&mut self, origin: Origin) -> StackId {
         let number = (self.number)(origin);

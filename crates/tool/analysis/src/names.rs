@@ -1,12 +1,13 @@
 //! The functions behind the addresses.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use heapledger_dmd::Whose;
 use heapledger_recording::{ModuleId, NamedFunction, Names as RecordedNames, NodeKind, Recording};
-use heapledger_symbols::{Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
+use heapledger_symbols::{Extent, Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
 use crate::allocators::is_allocator;
 use crate::naming::{has_files, is_whole};
@@ -20,7 +21,7 @@ use crate::wrappers::{Search, Wrapper};
 pub struct Names<'r, 'a> {
     recording: &'r Recording<'a>,
     /// What the recording itself has, once that was asked for.
-    recorded: Option<Arc<RecordedNames>>,
+    recorded: OnceLock<Arc<RecordedNames>>,
     symbolizer: Arc<Symbolizer>,
     frames: Vec<Frame>,
     /// Where in `frames` the functions at an address are, innermost first.
@@ -45,6 +46,13 @@ pub struct Frame {
     pub location: Option<Location>,
     /// Whether it was inlined into the next frame.
     pub inlined: bool,
+}
+
+impl Frame {
+    /// A frame of which nothing but its name is known.
+    pub(crate) fn named(function: FunctionId) -> Frame {
+        Frame { function, location: None, inlined: false }
+    }
 }
 
 /// A place in a stack, with what is there.
@@ -117,7 +125,7 @@ impl<'r, 'a> Names<'r, 'a> {
     pub fn new(recording: &'r Recording<'a>, symbolizer: impl Into<Arc<Symbolizer>>) -> Names<'r, 'a> {
         Names {
             recording,
-            recorded: None,
+            recorded: OnceLock::new(),
             symbolizer: symbolizer.into(),
             frames: Vec::new(),
             places: HashMap::new(),
@@ -210,13 +218,37 @@ impl<'r, 'a> Names<'r, 'a> {
         &self.functions[function.0 as usize]
     }
 
-    /// Returns what is known of a function that has no name, if its module's file tells anything.
+    /// Returns what is known of a function that has no name, if the recording or its module's file
+    /// tells anything.
     pub fn unnamed(&self, function: FunctionId) -> Option<Unnamed> {
         let (module, offset) = *self.unnamed.get(&function)?;
+        if let Some(extent) = self.recorded().extent(module, offset) {
+            let [after, before] = extent.neighbours.map(|name| name.map(Cow::into_owned));
+            return Some(Unnamed { code_bytes: extent.size, after, before });
+        }
         let module = self.module(module)?;
         let extent = self.symbolizer.extents(module, &[offset]).pop().flatten()?;
         let [after, before] = self.symbolizer.neighbours(module, extent).map(|name| Some(name?.short().to_owned()));
         Some(Unnamed { code_bytes: extent.size, after, before })
+    }
+
+    /// Returns the sizes of the functions that code addresses of a module are in, each with its
+    /// first byte: as the recording has them, else the module's file.
+    pub(crate) fn extents(&self, id: ModuleId, offsets: &[u64]) -> Vec<Option<Extent>> {
+        let recorded = self.recorded();
+        let extent = |&offset: &u64| {
+            let extent = recorded.extent(id, offset)?;
+            Some(Extent { start: extent.start, size: extent.size })
+        };
+        let mut extents: Vec<Option<Extent>> = offsets.iter().map(extent).collect();
+        let missing: Vec<usize> = (0..extents.len()).filter(|&at| extents[at].is_none()).collect();
+        if let Some(module) = self.module(id).filter(|_| !missing.is_empty()) {
+            let offsets: Vec<u64> = missing.iter().map(|&at| offsets[at]).collect();
+            for (at, extent) in missing.into_iter().zip(self.symbolizer.extents(module, &offsets)) {
+                extents[at] = extent;
+            }
+        }
+        extents
     }
 
     /// How well a module can be looked up.
@@ -277,8 +309,8 @@ impl<'r, 'a> Names<'r, 'a> {
             return self.push_named(module, place.functions().collect());
         }
         // What the debug information of the program that ran has told cannot be bettered.
-        let recorded = self.recorded();
-        let recorded = recorded.functions(module, offset);
+        let names = self.recorded();
+        let recorded = names.functions(module, offset);
         if let Some(functions) = recorded.as_deref().filter(|functions| has_files(functions)) {
             return self.push_named(module, functions.to_vec());
         }
@@ -304,20 +336,26 @@ impl<'r, 'a> Names<'r, 'a> {
             return self.push_named(module, functions);
         }
         let path = String::from_utf8_lossy(reference.path);
-        for frame in frames.iter() {
-            let short = frame.function.short();
+        for (at, frame) in frames.iter().enumerate() {
+            let is_known = frame.source != NameSource::None;
+            // The file that tells where a function without a name begins may be elsewhere.
+            let start = names.extent(module, offset).filter(|_| !is_known).map(|extent| extent.start);
+            let unnamed =
+                start.and_then(|start| Some(format!("{}+{start:#x}", frame.function.full().rsplit_once('+')?.0)));
+            let outer = frames[at + 1..].iter().map(|frame| &frame.function);
+            let qualified = qualified(&frame.function, outer);
+            let function = qualified.as_ref().unwrap_or(&frame.function);
             let mut name = FunctionName {
-                short: short.into(),
-                full: frame.function.full().into(),
+                short: unnamed.as_deref().unwrap_or(function.short()).into(),
+                full: unnamed.as_deref().unwrap_or(function.full()).into(),
                 module,
-                allocator: is_allocator(short, frame.file.as_deref()),
+                allocator: is_allocator(function.short(), frame.file.as_deref()),
                 whose: Whose::Library,
                 wrapper: false,
-                known: frame.source != NameSource::None,
+                known: is_known,
                 declared: false,
             };
             name.whose = self.roles.whose(&name, &path, frame.file.as_deref());
-            let is_known = name.known;
             let function = self.intern(name, frame.file.clone());
             if !is_known {
                 self.unnamed.entry(function).or_insert((module, offset));
@@ -328,17 +366,19 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     /// The names that the recording itself has.
-    pub fn recorded(&mut self) -> Arc<RecordedNames> {
-        self.recorded.get_or_insert_with(|| Arc::new(self.recording.names())).clone()
+    pub fn recorded(&self) -> Arc<RecordedNames> {
+        self.recorded.get_or_init(|| Arc::new(self.recording.names())).clone()
     }
 
     /// As they are in the recording.
     fn push_named(&mut self, module: ModuleId, functions: Vec<NamedFunction<'_>>) {
         let mut inlined = functions.len();
         let path = self.module_path(module);
-        for named in functions {
+        let read: Vec<Function> = functions.iter().map(|named| Function::named(&named.name)).collect();
+        for (at, named) in functions.into_iter().enumerate() {
             inlined -= 1;
-            let (function, file) = (Function::named(&named.name), named.file.map(Arc::<str>::from));
+            let file = named.file.map(Arc::<str>::from);
+            let function = qualified(&read[at], &read[at + 1..]).unwrap_or_else(|| read[at].clone());
             let mut name = FunctionName {
                 short: function.short().into(),
                 full: function.full().into(),
@@ -365,6 +405,10 @@ impl<'r, 'a> Names<'r, 'a> {
         self.intern(named(name, false), None)
     }
 
+    pub(crate) fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
     pub(crate) fn symbolizer(&self) -> &Symbolizer {
         &self.symbolizer
     }
@@ -381,7 +425,7 @@ impl<'r, 'a> Names<'r, 'a> {
 
     /// What stands for a scope or a heap where there could be a function.
     pub(crate) fn label(&mut self, name: &str) -> Frame {
-        Frame { function: self.intern(named(name, true), None), location: None, inlined: false }
+        Frame::named(self.intern(named(name, true), None))
     }
 
     fn intern(&mut self, name: FunctionName, file: Option<Arc<str>>) -> FunctionId {
@@ -392,10 +436,52 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 }
 
+/// Returns the name with its path of a closure or a part of an async function that was inlined:
+/// line tables alone have it as `{async_block#0}`, but the functions around it often have its type
+/// among their arguments.
+fn qualified<'f>(function: &Function, outer: impl IntoIterator<Item = &'f Function>) -> Option<Function> {
+    let bare = function.full();
+    let (kind, number) = bare.strip_prefix('{')?.strip_suffix('}')?.split_once('#')?;
+    let types = [format!("::{{{kind}_env#{number}}}"), format!("::{bare}")];
+    let path = outer.into_iter().find_map(|outer| {
+        let full = outer.full();
+        let at = types.iter().find_map(|name| full.find(name))?;
+        let is_of_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '{' | '}' | '#');
+        let path = &full[..at];
+        Some(path[path.trim_end_matches(is_of_path).len()..].trim_start_matches(':'))
+    })?;
+    (!path.is_empty()).then(|| Function::named(&format!("{path}::{bare}")))
+}
+
 /// What is in no module.
 fn named(name: &str, declared: bool) -> FunctionName {
     let name: Arc<str> = name.into();
     let (short, full) = (name.clone(), name);
     let (allocator, whose) = (false, Whose::Library);
     FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, wrapper: false, known: true, declared }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inlined_closures_have_paths() {
+        let name = |bare: &str, outer: &[&str]| {
+            let outer: Vec<Function> = outer.iter().map(|name| Function::named(name)).collect();
+            qualified(&Function::named(bare), &outer)
+        };
+        let poll = "poll<service::render::{async_fn#0}::{async_block_env#0}>";
+        let fold = "fold<u8, app::Store::get::{closure#1}::{closure_env#0}<u8>>";
+        for (bare, outer, expected) in [
+            ("{async_block#0}", &["poll", poll][..], Some("service::render")),
+            ("{async_block#1}", &[poll], None),
+            ("{closure#0}", &[fold], Some("app::Store::get::{closure#1}::{closure#0}")),
+            ("{closure#0}", &["{closure#0}", "call<::{closure_env#0}>"], None),
+            ("{async_fn#0}", &["f<fn(u8) -> a::b::{async_fn_env#0}>"], Some("a::b")),
+            ("render", &["service::render"], None),
+        ] {
+            assert_eq!(name(bare, outer).as_ref().map(Function::short), expected, "{bare} in {outer:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! read at the first), so a thread of its own makes them, which is left alone when the time is up.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{
-    Compressor, EncodedChunk, Error as RecordingError, ImageId, ModuleId, NamedFunction, NamedPlace,
+    CodeExtent, Compressor, EncodedChunk, Error as RecordingError, ImageId, ModuleId, NamedFunction, NamedPlace,
     Names as RecordedNames, NamesEncoder, Node, NodeCache, NodeKind, Recording, Site,
 };
-use heapledger_symbols::{Frame, Function, ModuleRef, NameSource, Symbolizer};
+use heapledger_symbols::{Extent, Frame, Function, ModuleRef, NameSource, Symbolizer};
 
 use crate::replay::Progress;
 
@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The functions at the places of a recording's stacks.
 #[derive(Debug)]
 pub struct FoundNames {
-    /// Those with a name, in the order in which they were looked up.
-    named: Vec<(At, Arc<[Frame]>)>,
+    /// In the order in which they were looked up.
+    found: Vec<Found>,
+    /// By their modules and first bytes: the names before and after functions without one.
+    neighbours: HashMap<At, [Option<Function>; 2]>,
     /// The number of all places in modules.
     places: usize,
     /// How many of them were looked up.
@@ -38,6 +40,16 @@ pub struct FoundNames {
 
 /// A place in a module.
 type At = (ModuleId, u64);
+
+/// A place, and the functions there.
+#[derive(Debug)]
+struct Found {
+    at: At,
+    /// Empty if no name is known: it is `module+0xoffset` then.
+    frames: Arc<[Frame]>,
+    /// The function that has the others.
+    extent: Option<Extent>,
+}
 
 /// The names that go into a file.
 #[derive(Debug)]
@@ -63,7 +75,9 @@ pub fn find_names(
 ) -> std::io::Result<FoundNames> {
     let until = time_max.map(|time| Instant::now() + time);
     let places = places(recording);
-    let mut found = FoundNames { named: Vec::new(), places: places.len(), looked_up: 0, before: recording.names() };
+    let before = recording.names();
+    let mut found =
+        FoundNames { found: Vec::new(), neighbours: HashMap::new(), places: places.len(), looked_up: 0, before };
     let modules: HashMap<ModuleId, (Vec<u8>, Vec<u8>)> = recording
         .modules()
         .iter()
@@ -73,10 +87,20 @@ pub fn find_names(
     let is_over = Arc::new(AtomicBool::new(false));
     let (symbolizer, is_over_there) = (symbolizer.clone(), is_over.clone());
     let look_up = move || {
-        for at in places {
+        let mut extents: HashMap<ModuleId, HashMap<u64, Extent>> = HashMap::new();
+        let mut known = HashSet::new();
+        for &at in &places {
             let Some((path, build_id)) = modules.get(&at.0) else { continue };
-            let frames = symbolizer.frames(ModuleRef { path, build_id }, at.1);
-            if is_over_there.load(Ordering::Relaxed) || sender.send((at, frames)).is_err() {
+            let module = ModuleRef { path, build_id };
+            let frames = symbolizer.frames(module, at.1);
+            let extents = extents.entry(at.0).or_insert_with(|| extents_of(&symbolizer, module, at.0, &places));
+            let extent = extents.get(&at.1).copied();
+            let is_named = frames.last().is_some_and(|frame| frame.source != NameSource::None);
+            let unnamed = extent.filter(|extent| !is_named && known.insert((at.0, extent.start)));
+            let neighbours = unnamed.map(|extent| symbolizer.neighbours(module, extent));
+            let frames = if is_named { frames } else { Arc::default() };
+            if is_over_there.load(Ordering::Relaxed) || sender.send((Found { at, frames, extent }, neighbours)).is_err()
+            {
                 break;
             }
         }
@@ -85,11 +109,13 @@ pub fn find_names(
     loop {
         let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         match answers.recv_timeout(left.min(PATIENCE)) {
-            Ok((at, frames)) => {
+            Ok((place, neighbours)) => {
                 found.looked_up += 1;
-                // Without a name it is `module+0xoffset`, which needs none.
-                if frames.last().is_some_and(|frame| frame.source != NameSource::None) {
-                    found.named.push((at, frames));
+                if let (Some(extent), Some(neighbours)) = (place.extent, neighbours) {
+                    found.neighbours.insert((place.at.0, extent.start), neighbours);
+                }
+                if place.extent.is_some() || !place.frames.is_empty() {
+                    found.found.push(place);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -123,35 +149,66 @@ impl FoundNames {
     /// The names of one place are larger than a chunk.
     pub fn encode(&self, bytes_max: Option<Bytes>) -> Result<EncodedNames, RecordingError> {
         let mut spellings = HashMap::new();
-        let mut named: Vec<NamedPlace<'_>> = Vec::with_capacity(self.named.len());
+        let mut named: Vec<Option<NamedPlace<'_>>> = Vec::with_capacity(self.found.len());
         let mut is_there = HashSet::new();
-        for ((module, offset), frames) in &self.named {
+        for Found { at: (module, offset), frames, .. } in &self.found {
             let before = self.before.functions(*module, *offset);
-            let functions = match before {
+            let functions: Vec<NamedFunction<'_>> = match before {
                 Some(before) if !is_whole(frames) && has_files(&before) => before,
                 _ => frames.iter().map(|frame| stored(frame, &mut spellings)).collect(),
             };
-            is_there.insert((*module, *offset));
-            named.push(NamedPlace { module: *module, offset: *offset, functions });
+            let has_name = !functions.is_empty();
+            if has_name {
+                is_there.insert((*module, *offset));
+            }
+            named.push(has_name.then_some(NamedPlace { module: *module, offset: *offset, functions }));
         }
-        named.extend(self.before.iter().filter(|place| !is_there.contains(&(place.module, place.offset))));
-        let all = named.len();
+        named.extend(self.before.iter().filter(|place| !is_there.contains(&(place.module, place.offset))).map(Some));
+        let all = named.iter().flatten().count();
         let mut compressor = Compressor::new();
-        let mut kept = all;
+        let mut kept = named.len();
         loop {
-            let mut part = named[..kept].to_vec();
+            let mut part: Vec<NamedPlace<'_>> = named[..kept].iter().flatten().cloned().collect();
             part.sort_by_key(|place| (place.module, place.offset));
-            let chunks = NamesEncoder::encode(&part, &mut compressor)?;
+            let mut chunks = NamesEncoder::encode(&part, &mut compressor)?;
+            chunks.extend(NamesEncoder::encode_extents(&self.extents(kept, kept == named.len()), &mut compressor)?);
             let bytes: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
             match bytes_max {
                 // The fewer there are, the worse they are compressed: a little less than their share is kept.
-                Some(Bytes(max)) if bytes as u64 > max => {
+                Some(Bytes(max)) if bytes as u64 > max && kept > 0 => {
                     kept = (kept as f64 * max as f64 / bytes as f64 * 0.9) as usize;
                 }
-                _ => return Ok(EncodedNames { chunks, places: kept, left_out: all - kept }),
+                _ => return Ok(EncodedNames { chunks, places: part.len(), left_out: all - part.len() }),
             }
         }
     }
+
+    /// Returns the extents of the functions at the first so many places, and if these are all,
+    /// those that the recording has had before.
+    fn extents(&self, places: usize, are_all: bool) -> Vec<CodeExtent<'_>> {
+        let found = &self.found[..places.min(self.found.len())];
+        let mut extents: BTreeMap<At, CodeExtent<'_>> = BTreeMap::new();
+        if are_all {
+            extents.extend(self.before.extents().map(|extent| ((extent.module, extent.start), extent)));
+        }
+        for place in found {
+            let (module, Some(extent)) = (place.at.0, place.extent) else { continue };
+            let key = (module, extent.start);
+            let neighbours = self.neighbours.get(&key);
+            let name = |at: usize| neighbours.and_then(|both| Some(both[at].as_ref()?.short().into()));
+            let Extent { start, size } = extent;
+            extents.insert(key, CodeExtent { module, start, size, neighbours: [name(0), name(1)] });
+        }
+        extents.into_values().collect()
+    }
+}
+
+/// Looks the extents of the functions at all places of a module up.
+fn extents_of(symbolizer: &Symbolizer, module: ModuleRef<'_>, id: ModuleId, places: &[At]) -> HashMap<u64, Extent> {
+    let mut offsets: Vec<u64> = places.iter().filter(|at| at.0 == id).map(|at| at.1).collect();
+    offsets.sort_unstable();
+    let extents = symbolizer.extents(module, &offsets);
+    offsets.into_iter().zip(extents).filter_map(|(offset, extent)| Some((offset, extent?))).collect()
 }
 
 /// Whether debug information has told all that there is to know.

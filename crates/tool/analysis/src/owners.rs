@@ -30,6 +30,8 @@ enum Role {
     Library,
     /// An interpreter: the program's own code is the script, and extension modules.
     Interpreter,
+    /// An extension module of a package that the script uses.
+    Extension,
     /// A program that was recorded, or a library that is a part of it.
     Program,
     /// All else: own code where nothing says otherwise.
@@ -53,8 +55,11 @@ pub struct Declared {
     pub own: Vec<Pattern>,
 }
 
+/// The function of Python in which a script's own functions run.
+const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
+
 /// Functions of widespread libraries that make an object for whoever calls them, and are too large for the rule that finds
-/// wrappers: numpy's arrays.
+/// wrappers: numpy's arrays. [`is_lua_constructor`] has those of Lua.
 const CONSTRUCTORS: [&str; 12] = [
     "PyDataMem_NEW",
     "PyDataMem_RENEW",
@@ -86,7 +91,9 @@ impl Roles {
             return Whose::Library;
         }
         let is_wrapper = |name: &FunctionName| {
-            self.declared.wrappers.iter().any(|pattern| name.matches(pattern)) || CONSTRUCTORS.contains(&&*name.short)
+            self.declared.wrappers.iter().any(|pattern| name.matches(pattern))
+                || CONSTRUCTORS.contains(&&*name.short)
+                || is_lua_constructor(&name.short, file)
         };
         let (is_wrapper, is_own) = (is_wrapper(name), self.is_declared_own(name));
         match self.by_place(name, path, file) {
@@ -102,6 +109,11 @@ impl Roles {
         self.declared.own.iter().any(|pattern| name.matches(pattern))
     }
 
+    /// True if a function, which has been classified, is of a package that a script uses.
+    fn is_of_package(&self, name: &FunctionName) -> bool {
+        self.known.get(&name.module) == Some(&Role::Extension)
+    }
+
     fn by_place(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
         let executables = &self.executables;
         let role = *self.known.entry(name.module).or_insert_with(|| role(path, executables));
@@ -112,7 +124,7 @@ impl Roles {
                 Whose::Own => Whose::Dependency,
                 _ => Whose::Library,
             },
-            Role::Program => Whose::of_code(&code(None, true)),
+            Role::Program | Role::Extension => Whose::of_code(&code(None, true)),
             // Of other tools' files the modules may not be known: then sources tell.
             Role::Other if path.is_empty() => Whose::of_code(&code(None, false)),
             Role::Other => Whose::of_code(&code(Some(path), true)),
@@ -126,7 +138,7 @@ fn role(path: &str, executables: &[String]) -> Role {
         return Role::Library;
     }
     if is_extension(path) {
-        return Role::Program;
+        return Role::Extension;
     }
     if is_interpreter(name) {
         return Role::Interpreter;
@@ -191,6 +203,39 @@ fn is_interpreter(name: &str) -> bool {
     })
 }
 
+/// True if a function of Lua makes or grows an object for whoever calls it: the functions of its
+/// sources that manage memory, strings, tables and buffers, and those of its interface that put a
+/// value on the stack or into a table.
+fn is_lua_constructor(name: &str, file: Option<&str>) -> bool {
+    const FILES: [&str; 8] =
+        ["lmem.c", "lgc.c", "lstring.c", "ltable.c", "lfunc.c", "lobject.c", "lapi.c", "lauxlib.c"];
+    const PREFIXES: [&str; 17] = [
+        "luaM_",
+        "luaC_",
+        "luaS_",
+        "luaH_",
+        "luaF_",
+        "luaO_",
+        "luaL_",
+        "luaV_concat",
+        "luaV_finishset",
+        "luaD_growstack",
+        "luaD_reallocstack",
+        "lua_push",
+        "lua_new",
+        "lua_createtable",
+        "lua_concat",
+        "lua_raw",
+        "lua_set",
+    ];
+    // Without debug information nothing but the name says where these are.
+    const PRIVATE: [&str; 5] = ["internshrstr", "createstrobj", "setnodevector", "resizebox", "prepbuffsize"];
+    // Calls of Lua functions are made in these files, too: what they call is inside then.
+    file.is_some_and(|file| FILES.contains(&file_name(file)))
+        || (name.starts_with("lua") && PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        || PRIVATE.contains(&name)
+}
+
 fn is_of_system(path: &str) -> bool {
     const ROOTS: [&str; 9] =
         ["/lib/", "/lib64/", "/bin/", "/sbin/", "/usr/lib/", "/usr/lib64/", "/usr/libexec/", "/usr/bin/", "/usr/sbin/"];
@@ -212,23 +257,23 @@ impl Names<'_, '_> {
         let mut frames = Vec::new();
         for place in stacks.frames(stack) {
             frames.extend_from_slice(self.frames_at(place));
-            if frames.iter().any(|frame| self.function(frame.function).whose == Whose::Own) {
+            if frames.iter().any(|frame| self.is_settled(frame)) {
                 break;
             }
         }
         if frames.is_empty() {
             frames = self.frames(stacks, stack);
         }
-        let at = self.owner_at(&frames);
-        Owner { frame: frames[at].clone(), via: self.via(&frames, at) }
+        let (at, inside) = self.owner_at(&frames);
+        Owner { frame: frames[at].clone(), via: self.via(&frames, inside) }
     }
 
     /// The frames of a stack from its owner on, and by what that allocates.
     pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
         self.find_wrappers(stacks);
         let mut frames = self.frames(stacks, stack);
-        let at = self.owner_at(&frames);
-        let via = self.via(&frames, at);
+        let (at, inside) = self.owner_at(&frames);
+        let via = self.via(&frames, inside);
         frames.drain(..at);
         (frames, via)
     }
@@ -248,27 +293,89 @@ impl Names<'_, '_> {
         self.label(if file.is_empty() { "(unknown file)" } else { &file }).function
     }
 
-    /// The function that a frame called to allocate, if its name is known, or it is a wrapper.
-    fn via(&self, frames: &[Frame], at: usize) -> Option<FunctionId> {
-        let inside = frames[at.checked_sub(1)?].function;
+    /// The function that an owner called to allocate, if its name is known, or it is a wrapper.
+    fn via(&self, frames: &[Frame], inside: Option<usize>) -> Option<FunctionId> {
+        let inside = frames[inside?].function;
         let called = self.function(inside);
         (called.known || called.wrapper).then_some(inside)
     }
 
-    /// Returns the index of a stack's owner: never beyond its end.
-    fn owner_at(&self, frames: &[Frame]) -> usize {
+    /// Returns the index of a stack's owner, never beyond its end, and that of the frame that it
+    /// allocates via.
+    fn owner_at(&self, frames: &[Frame]) -> (usize, Option<usize>) {
         let whose = |frame: &Frame| self.function(frame.function).whose;
         let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));
-        match best {
+        let at = match best {
+            Some((at, frame)) if whose(frame) == Whose::Own => self.outside_of_helper(frames, at),
             Some((at, frame)) if whose(frame) != Whose::Library => at,
             _ => self.allocators(frames),
+        };
+        match self.called_by_script(frames, at) {
+            Some(called) => (called, Some(at)),
+            None => (at, at.checked_sub(1)),
         }
+    }
+
+    /// True if no frame outside of an own one can be the owner instead of it.
+    fn is_settled(&self, frame: &Frame) -> bool {
+        let name = self.function(frame.function);
+        name.whose == Whose::Own && name.known && !self.roles().is_of_package(name)
+    }
+
+    /// Functions without names that a helper with a name calls are a part of it: returns the
+    /// innermost own frame outside.
+    fn outside_of_helper(&self, frames: &[Frame], mut at: usize) -> usize {
+        let mut owner = at;
+        while let Some(frame) = frames.get(at) {
+            let name = self.function(frame.function);
+            match name.whose {
+                Whose::Helper if name.known => {
+                    let own = |frame: &Frame| self.function(frame.function).whose == Whose::Own;
+                    let Some(outside) = frames[at..].iter().position(own) else { break };
+                    at += outside;
+                    owner = at;
+                    continue;
+                }
+                Whose::Own if name.known => break,
+                _ => at += 1,
+            }
+        }
+        owner
+    }
+
+    /// Returns the function that a script called, if the owner is a function of a package inside of
+    /// it. Code between the two that is neither the interpreter's nor a package's comes first.
+    fn called_by_script(&self, frames: &[Frame], at: usize) -> Option<usize> {
+        let name = |at: usize| self.function(frames[at].function);
+        let mut outermost = (self.roles().is_of_package(name(at)) && name(at).whose == Whose::Own).then_some(at)?;
+        for outside in at + 1..frames.len() {
+            let name = name(outside);
+            match name.whose {
+                Whose::Own if self.roles().is_of_package(name) => outermost = outside,
+                Whose::Own => return Some(outside),
+                _ if *name.short == *EVALUATOR => return (outermost != at).then_some(outermost),
+                _ => {}
+            }
+        }
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lua_makes_objects_for_its_callers() {
+        for name in ["luaM_realloc_", "lua_pushlstring", "luaL_pushresult", "luaV_finishset", "internshrstr"] {
+            assert!(is_lua_constructor(name, None), "{name}");
+        }
+        for name in ["luaV_execute", "lua_pcallk", "luaD_call", "str_format", "lua", "luajit_open", "lua_resize_cache"]
+        {
+            assert!(!is_lua_constructor(name, None) && !is_lua_constructor(name, Some("/src/lvm.c")), "{name}");
+        }
+        assert!(is_lua_constructor("rehash", Some("/src/lua-5.4.4/src/ltable.c")));
+    }
 
     #[test]
     fn modules_have_roles() {
@@ -285,8 +392,8 @@ mod tests {
             ("/usr/lib/x86_64-linux-gnu/liblua5.45.so.0", &lua, Role::Library),
             ("/usr/bin/python3.13", &python, Role::Interpreter),
             ("/usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0", &python, Role::Interpreter),
-            ("/usr/lib/python3.13/lib-dynload/_json.cpython-313.so", &python, Role::Program),
-            ("/v/lib/python3.13/site-packages/numpy/_core/_umath.so", &python, Role::Program),
+            ("/usr/lib/python3.13/lib-dynload/_json.cpython-313.so", &python, Role::Extension),
+            ("/v/lib/python3.13/site-packages/numpy/_core/_umath.so", &python, Role::Extension),
             ("/v/lib/python3.13/site-packages/numpy.libs/libopenblas.so", &python, Role::Other),
             ("/home/me/store", &own, Role::Program),
             ("/home/me/lib/libstore.so", &own, Role::Other),

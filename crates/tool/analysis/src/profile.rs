@@ -6,11 +6,12 @@ use heapledger_core::Blocks;
 use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording, Time};
 
 use crate::amount::{Amount, Holding};
+use crate::breakdown::{By, Part};
 use crate::error::Error;
 use crate::filter::StackFilter;
 use crate::lifetimes::Lifetime;
 use crate::moment::{Moment, Selection, largest, last_images};
-use crate::names::Names;
+use crate::names::{FunctionId, Names};
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 use crate::tally::{Needs, PeakOf, holding, tally};
@@ -41,6 +42,8 @@ pub struct Site {
     pub stack: NodeId,
     /// What it holds.
     pub amount: Amount,
+    /// The label of the part that it is one of, in a [profile by parts](Profile::load_apart).
+    pub part: Option<FunctionId>,
 }
 
 /// What a selection holds at each moment.
@@ -70,6 +73,53 @@ impl Profile {
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
         Ok(Holdings::load_within(names, selection, Some(within), progress)?.profile(selection))
+    }
+
+    /// The profile of a selection with the sites of each thread, process or size apart: always a
+    /// replay. `label` tells how a part is called where a function could stand.
+    pub fn load_apart(
+        names: &mut Names<'_, '_>,
+        selection: &Selection,
+        by: By,
+        label: impl Fn(Part) -> String,
+        progress: Progress<'_>,
+    ) -> Result<Profile, Error> {
+        let recording = names.recording();
+        let mut merged = MergedStacks::new(recording);
+        let needs = Needs { stack: true, thread: by == By::Thread };
+        let key = |origin: &Origin, stack, _| by.part(recording, origin).map(|part| (part, stack));
+        let tally = tally(names, &mut merged, selection, needs, key, None, progress)?;
+        let mut damage = tally.damage;
+        damage.append(&mut merged.damage);
+        let mut profile = Profile::of_nothing(merged.stacks, tally.left_out, damage, selection);
+        let mut labels = HashMap::new();
+        for (key, holding) in tally.groups {
+            let (part, stack) = key.unwrap_or((Part::Rest, NodeId::ROOT));
+            let label = *labels.entry(part).or_insert_with(|| names.label(&label(part)).function);
+            profile.add(stack, Some(label), holding, selection.moment);
+        }
+        Ok(profile)
+    }
+
+    fn of_nothing(stacks: Stacks, left_out: Holding, damage: Vec<Damage>, selection: &Selection) -> Profile {
+        Profile {
+            stacks,
+            left_out: left_out.at(selection.moment),
+            damage,
+            allocated: selection.filter.allocated.as_ref().map(|_| Amount::default()),
+            ..Profile::default()
+        }
+    }
+
+    fn add(&mut self, stack: NodeId, part: Option<FunctionId>, holding: Holding, moment: Moment) {
+        if let Some(allocated) = &mut self.allocated {
+            *allocated += holding.total;
+        }
+        let amount = holding.at(moment);
+        if !amount.is_nothing() {
+            self.whole += amount;
+            self.sites.push(Site { stack, amount, part });
+        }
     }
 }
 
@@ -212,24 +262,9 @@ impl Holdings {
     }
 
     fn profile(self, selection: &Selection) -> Profile {
-        let moment = selection.moment;
-        let mut profile = Profile {
-            stacks: self.stacks,
-            left_out: self.left_out.at(moment),
-            damage: self.damage,
-            ..Profile::default()
-        };
-        if selection.filter.allocated.is_some() {
-            let mut all = Amount::default();
-            self.sites.iter().for_each(|(_, holding)| all += holding.total);
-            profile.allocated = Some(all);
-        }
+        let mut profile = Profile::of_nothing(self.stacks, self.left_out, self.damage, selection);
         for (stack, holding) in self.sites {
-            let amount = holding.at(moment);
-            if !amount.is_nothing() {
-                profile.whole += amount;
-                profile.sites.push(Site { stack, amount });
-            }
+            profile.add(stack, None, holding, selection.moment);
         }
         profile
     }

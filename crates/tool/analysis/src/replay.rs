@@ -17,7 +17,7 @@ use heapledger_recording::{
 
 use crate::amount::Amount;
 use crate::error::Error;
-use crate::events::{THREADS_MAX, bytes_of, expect_events};
+use crate::events::{EventMap, THREADS_MAX, bytes_of, expect_events};
 use crate::reports::{Reports, times_complete};
 
 /// How far a replay is: called now and then with the number of events done, and of all.
@@ -49,7 +49,8 @@ pub(crate) struct Gone {
     pub(crate) image: ImageId,
     pub(crate) serial: Serial,
     pub(crate) at: Time,
-    /// By which thread it was allocated, and when. `None` for a block that a checkpoint gave.
+    /// By which thread it was allocated, and when, if the follower [wants](Follower::WANTS_CALLS)
+    /// to know. `None` for a block that a checkpoint gave.
     pub(crate) call: Option<(ThreadId, Time)>,
     /// What it counted for.
     pub(crate) amount: Amount,
@@ -75,6 +76,8 @@ pub(crate) enum Why {
 pub(crate) trait Follower {
     /// Whether it is told of blocks that go.
     const WANTS_GONE: bool = false;
+    /// Whether it is told who allocated them, and when.
+    const WANTS_CALLS: bool = false;
 
     /// What a block is counted under.
     fn enters(&mut self, origin: Origin) -> StackId;
@@ -132,6 +135,11 @@ impl Span {
         self.stop_at.is_some_and(|bytes| live.bytes_live >= bytes)
     }
 
+    /// Returns true if what may be used of blocks is asked for: by reports of them, and of what was freed.
+    fn wants_usable(&self) -> bool {
+        self.marks != Marks::Ignored || self.wants_freed
+    }
+
     /// Whether images have a part in what is live at its end that were over before.
     fn goes_to_the_end(&self) -> bool {
         self.until.is_none() && self.stop_at.is_none()
@@ -180,14 +188,14 @@ pub(crate) struct ReplayedImage {
 pub(crate) struct ReplayedBlock {
     pub(crate) serial: Serial,
     pub(crate) size: Bytes,
+    /// At which rate it was sampled.
+    pub(crate) rate: Rate,
     /// How many it stands for.
     pub(crate) stands_for: Blocks,
-    /// What may be used of it, if that was recorded.
+    /// What may be used of it, if that was recorded and [asked for](Span::wants_usable).
     pub(crate) usable: Option<Bytes>,
     /// What it is counted under.
     pub(crate) group: StackId,
-    /// By which thread it was allocated, and when. `None` for a block that a checkpoint gave.
-    pub(crate) call: Option<(ThreadId, Time)>,
 }
 
 /// Replays these images together, in the order of time. The follower says what a block is counted under.
@@ -293,7 +301,8 @@ struct Memory {
 impl Memory {
     /// Looks at how much one image takes by now.
     fn check(&mut self, player: &mut Player<'_>) -> Result<(), Error> {
-        let now = player.ledger.bytes_mapped().0 + player.calls.as_ref().map_or(0, bytes_of);
+        let now =
+            player.ledger.bytes_mapped().0 + player.calls.as_ref().map_or(0, bytes_of) + bytes_of(&player.carried);
         self.taken = self.taken - player.memory + now;
         player.memory = now;
         if self.taken > self.max { Err(Error::MemoryLimit(Bytes(self.max))) } else { Ok(()) }
@@ -337,8 +346,11 @@ struct Player<'r> {
     counts: Counts,
     threads: Vec<bool>,
     /// Who allocated the blocks that are live, and when: only where some are put down to another stack later, or where
-    /// that is asked for.
-    calls: Option<HashMap<Serial, Called>>,
+    /// that or what may be used of them is asked for.
+    calls: Option<EventMap<Serial, Called>>,
+    /// The stacks to which the blocks of the checkpoint are put down, where some are put down to
+    /// another one later.
+    carried: EventMap<Serial, StackId>,
     /// The image's stacks, where blocks are put down to another one.
     tree: Option<StackTree>,
     /// What the ledger took when it was last looked at, in bytes.
@@ -407,7 +419,8 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: (span.wants_blocks || span.wants_freed || has_moves || F::WANTS_GONE).then(HashMap::new),
+            calls: (span.wants_usable() || has_moves || F::WANTS_CALLS).then(EventMap::default),
+            carried: EventMap::default(),
             tree: (has_moves || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
             paused_from: recording
@@ -431,6 +444,9 @@ impl<'r> Player<'r> {
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
+                if has_moves {
+                    player.carried.extend(blocks.iter().map(|block| (block.serial, block.stack)));
+                }
                 for block in blocks {
                     let origin = Origin {
                         image,
@@ -465,7 +481,7 @@ impl<'r> Player<'r> {
         let Some(&Event { kind: EventKind::Move { block, stack }, .. }) = self.events.get(self.position) else {
             return false;
         };
-        self.is_stamp(self.calls.as_ref().and_then(|calls| calls.get(&block)), stack)
+        self.is_stamp(self.stack_of(block), stack)
     }
 
     fn events_left(&self) -> u64 {
@@ -505,7 +521,7 @@ impl<'r> Player<'r> {
             .iter()
             .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.stands_for.unwrap_or(Blocks(1)))));
         self.freed_sizes.extend(sizes);
-        if self.span.wants_blocks {
+        if self.span.wants_usable() {
             let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
             self.usable_sizes.extend(sizes);
         }
@@ -689,7 +705,7 @@ impl<'r> Player<'r> {
             EventKind::Move { block, stack } => {
                 if let Some(live) = self.ledger.get(Key::from(block)) {
                     let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
-                    let is_stamp = self.is_stamp(call, stack);
+                    let is_stamp = self.is_stamp(self.stack_of(block), stack);
                     let by = call.map(|call| (call.thread, call.time));
                     if F::WANTS_GONE {
                         follower.goes(self.gone(block, &live, event.time, Why::Moves));
@@ -710,6 +726,8 @@ impl<'r> Player<'r> {
                     }?;
                     if let Some(call) = self.calls.as_mut().and_then(|calls| calls.get_mut(&block)) {
                         call.stack = stack;
+                    } else if let Some(carried) = self.carried.get_mut(&block) {
+                        *carried = stack;
                     }
                 }
             }
@@ -717,12 +735,18 @@ impl<'r> Player<'r> {
         Ok(())
     }
 
+    /// Returns the stack to which a live block is put down; `None` if it is not known.
+    fn stack_of(&self, block: Serial) -> Option<StackId> {
+        let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
+        call.map(|call| call.stack).or_else(|| self.carried.get(&block).copied())
+    }
+
     /// Whether a block is put down to a stack because the program says what it is: then it always was.
-    fn is_stamp(&self, call: Option<&Called>, to: StackId) -> bool {
+    fn is_stamp(&self, from: Option<StackId>, to: StackId) -> bool {
         let node =
             |stack| self.tree.as_ref().and_then(|tree| tree.get(stack)).filter(|node| node.kind == NodeKind::Stamp);
         let Some(to) = node(to) else { return false };
-        call.is_none_or(|call| node(call.stack).map_or(call.stack, |from| from.parent) == to.parent)
+        from.is_none_or(|from| node(from).map_or(from, |stamp| stamp.parent) == to.parent)
     }
 
     fn allocate(
@@ -804,9 +828,8 @@ impl<'r> Player<'r> {
             let serial = Serial(key.0);
             let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
             let usable = call.and_then(|call| call.usable);
-            let call = call.map(|call| (call.thread, call.time));
-            let stands_for = block.stands_for();
-            ReplayedBlock { serial, size: block.size, stands_for, usable, group: block.stack, call }
+            let (rate, stands_for) = (block.rate, block.stands_for());
+            ReplayedBlock { serial, size: block.size, rate, stands_for, usable, group: block.stack }
         };
         self.ledger.blocks().map(block).collect()
     }
@@ -824,7 +847,7 @@ struct Called {
 }
 
 /// Keeps by whom and when the blocks that are live were allocated.
-fn note_call(calls: &mut HashMap<Serial, Called>, event: &Event, usable: Option<Bytes>) {
+fn note_call(calls: &mut EventMap<Serial, Called>, event: &Event, usable: Option<Bytes>) {
     if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
         event.kind
     {

@@ -9,8 +9,9 @@
 use std::io::{self, Write};
 
 use heapledger_recording::{
-    Compressor, EncodedChunk, Error as RecordingError, Footer, ImageCounts, ImageId, NamedPlace, NamesEncoder, Node,
-    NodesEncoder, ProcessCounts, Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder, encode_records,
+    CodeExtent, Compressor, EncodedChunk, Error as RecordingError, Footer, ImageCounts, ImageId, NamedPlace,
+    NamesEncoder, Node, NodesEncoder, ProcessCounts, Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder,
+    encode_records,
 };
 
 use crate::moment::Selection;
@@ -172,6 +173,12 @@ impl<W: Write> Draft<W> {
     /// Names of functions.
     pub(crate) fn names(&mut self, places: &[NamedPlace<'_>]) -> Result<(), Error> {
         self.names.extend(NamesEncoder::encode(places, &mut self.compressor)?);
+        Ok(())
+    }
+
+    /// Where functions are, in ascending order.
+    pub(crate) fn extents(&mut self, extents: &[CodeExtent<'_>]) -> Result<(), Error> {
+        self.names.extend(NamesEncoder::encode_extents(extents, &mut self.compressor)?);
         Ok(())
     }
 

@@ -1,11 +1,10 @@
 //! Which blocks a selection has: looked at one by one, as events bring them.
 
-use std::collections::HashMap;
-
 use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{Damage, ImageId};
 
 use crate::error::Error;
+use crate::events::EventMap;
 use crate::filter::{Filter, StackFilter, ThreadFilter};
 use crate::lifetimes::{Lifetime, Matching};
 use crate::names::Names;
@@ -32,7 +31,7 @@ pub(crate) struct Sieve<'f> {
     stack_filter: StackFilter<'f>,
     needs_stack: bool,
     /// By stack of an image: the merged one, if the filter lets it pass.
-    stacks: HashMap<(ImageId, StackId), Option<NodeId>>,
+    stacks: EventMap<(ImageId, StackId), Option<NodeId>>,
 }
 
 impl<'f> Sieve<'f> {
@@ -53,7 +52,7 @@ impl<'f> Sieve<'f> {
         };
         let lifetimes = filter.lifetime.clone().map(find).transpose()?;
         let needs_stack = needs_stack || !filter.is_of_all_stacks();
-        let (stack_filter, stacks) = (StackFilter::new(filter), HashMap::new());
+        let (stack_filter, stacks) = (StackFilter::new(filter), EventMap::default());
         Ok(Sieve { filter, threads, lifetimes, stack_filter, needs_stack, stacks })
     }
 

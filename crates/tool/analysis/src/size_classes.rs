@@ -50,7 +50,8 @@ pub fn size_classes(
     profile.whole = all.at(moment);
     profile.allocated = selection.filter.allocated.as_ref().map(|_| all.total);
     let is_there = |(_, amount): &(NodeId, Amount)| !amount.is_nothing();
-    profile.sites = sites.into_iter().filter(is_there).map(|(stack, amount)| Site { stack, amount }).collect();
+    profile.sites =
+        sites.into_iter().filter(is_there).map(|(stack, amount)| Site { stack, amount, part: None }).collect();
     profile.sites.sort_unstable_by_key(|site| site.stack);
 
     let mut classes: HashMap<Key, BTreeMap<Bytes, Amount>> = HashMap::new();

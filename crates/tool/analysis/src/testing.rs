@@ -65,6 +65,13 @@ pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..most)
 }
 
+/// Returns steps of one image: allocations, a checkpoint, and further allocations.
+pub(crate) fn steps_around_a_checkpoint(before: u64, after: u64) -> Vec<Step> {
+    let allocate = |size| What::Allocate { size: size + 1, stack: 0 };
+    let whats = (0..before).map(allocate).chain([What::Checkpoint]).chain((0..after).map(allocate));
+    whats.map(|what| Step { image: 0, thread: 1, what }).collect()
+}
+
 /// Stacks of an image have ids from 1 to this; some of them are equal, and 0 is the root.
 const STACKS: u32 = 12;
 

@@ -558,7 +558,7 @@ proptest! {
                 &[Layer::Stack],
                 &[Layer::Context],
                 &[Layer::Context, Layer::Stack],
-                &[Layer::Stack, Layer::Context, Layer::Heap],
+                &[Layer::Stack, Layer::Context, Layer::Group(RankBy::Heap)],
             ];
             let ways = [Direction::TopDown, Direction::BottomUp].map(|way| layers.map(|layers| (way, layers)));
             for (direction, layers) in ways.into_iter().flatten() {

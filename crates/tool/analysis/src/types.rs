@@ -5,16 +5,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use heapledger_recording::{ModuleId, NodeKind};
-use heapledger_symbols::{Confidence, Language, SiteSizes, SiteType, TypeName};
+use heapledger_core::StackId;
+use heapledger_recording::{EventKind, ModuleId, NodeKind};
+use heapledger_symbols::{Confidence, EachSize, Language, SiteSizes, SiteType, TypeName};
 
 use crate::amount::{Amount, Metric};
+use crate::events::for_each_chunk;
 use crate::moment::{Moment, Selection};
 use crate::names::{Frame, Location, Names};
 use crate::pattern::Pattern;
 use crate::profile::{Profile, Site};
 use crate::rank::order;
-use crate::stacks::{NodeId, StackFrame, Stacks};
+use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks};
 
 /// What the type of a block is taken to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -268,9 +270,43 @@ impl Names<'_, '_> {
                     sum.bytes = sum.bytes.saturating_add(site.amount.bytes.0);
                 }
             }
+            for (frames, each) in self.each_size() {
+                if let Some(sum) = sizes.get_mut(&frames) {
+                    match &mut sum.each {
+                        Some(known) => known.join(each),
+                        none => *none = Some(each),
+                    }
+                }
+            }
             self.types_mut().sizes = Some(sizes);
         }
         self.types_mut().sizes.get_or_insert_default()
+    }
+
+    /// What the sizes of the blocks of each stack have in common: a pass over all events, as far as
+    /// there are any. A stack of several images, or in several contexts, comes more than once.
+    fn each_size(&self) -> Vec<(Frames, EachSize)> {
+        let recording = self.recording();
+        let mut merged = MergedStacks::new(recording);
+        let mut all = Vec::new();
+        for image in recording.images() {
+            let mut each: HashMap<StackId, EachSize> = HashMap::new();
+            // What is damaged is said where totals are.
+            let _ = for_each_chunk(recording, image.image, &mut Vec::new(), |events| {
+                for event in events {
+                    if let EventKind::Alloc { size, stack, .. } | EventKind::Realloc { size, stack, .. } = event.kind {
+                        each.entry(stack).and_modify(|each| each.add(size.0)).or_insert(EachSize::of(size.0));
+                    }
+                }
+                Ok(())
+            });
+            for (stack, each) in each {
+                let node = merged.node(image.image, stack);
+                all.push((merged.stacks.frames(node).collect(), each));
+            }
+            merged.forget(image.image);
+        }
+        all
     }
 }
 

@@ -154,10 +154,9 @@ impl<'s> Code<'s> {
             self.stacks.nodes().map(|(id, _, frame)| (frame.module, frame.offset, id)).collect();
         places.sort_unstable();
         for places in places.chunk_by(|a, b| a.0 == b.0) {
-            let Some(module) = names.module(places[0].0) else { continue };
             let mut offsets: Vec<u64> = places.iter().map(|(_, offset, _)| *offset).collect();
             offsets.dedup();
-            let extents = names.symbolizer().extents(module, &offsets);
+            let extents = names.extents(places[0].0, &offsets);
             let (mut at, mut latest) = (0, None);
             for (_, offset, id) in places {
                 at += usize::from(offsets[at] != *offset);

@@ -26,7 +26,7 @@ pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
-pub(crate) use self::pictures::{Advise, Export, Flame, Growth, Levels, Timeline, Tree};
+pub(crate) use self::pictures::{Advise, Export, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
@@ -48,18 +48,18 @@ const STYLES: Styles =
 /// Without a file they read the newest `heapledger.*.hl` here.
 ///
 ///     $ heapledger record -- ./server --port 8080
-///     $ heapledger top                    what is live at the peak, by function
-///     $ heapledger types                  the same by the types of blocks
-///     $ heapledger tree                   the same as a tree of calls
-///     $ heapledger leaks                  what was never freed
-///     $ heapledger temporary              what was freed at once
-///     $ heapledger sizes                  a histogram of sizes
-///     $ heapledger flame                  a picture
-///     $ heapledger timeline               what was live over time
+///     $ heapledger top                   what is live at the peak, by function
+///     $ heapledger types                 the same by the types of blocks
+///     $ heapledger tree                  the same as a tree of calls
+///     $ heapledger leaks                 what was never freed
+///     $ heapledger temporary             what was freed at once
+///     $ heapledger sizes                 a histogram of sizes
+///     $ heapledger flame                 a picture
+///     $ heapledger timeline              what was live over time
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ heapledger reports show memory-report.json.gz
-///     $ heapledger dmd dmd-4711.json.gz   what nobody reports
+///     $ heapledger dmd dmd-4711.json.gz  what nobody reports
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`; `heapledger help VERB`
 /// is the manual of a verb.

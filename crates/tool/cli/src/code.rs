@@ -469,6 +469,30 @@ codes! {
         remedy: "Record without `--aggregate`, and merge those. `heapledger summary FILE` shows both bounds (`--json`: \
                  bytes_live_max_least, blocks_live_max_least), and each process with its own exact peak.",
     }
+    /// Stacks were folded into their callers
+    Folded = 79 {
+        cause: "The recorder keeps the stacks of a program in the program's memory, 27 to 48 bytes for each frame that is not on \
+                an earlier stack. It had come to the limit of `record --target-memory`, or the program may have no more memory \
+                (`ulimit -v`).",
+        consequence: "From then on a stack that is new ends at the innermost frame that was known: what is allocated there counts \
+                      for that caller. Sizes and numbers of blocks are complete; stacks that were known stay whole.",
+        remedy: "Give it more: `heapledger record --target-memory 256MiB -- COMMAND`. The report says what it took.",
+    }
+    /// Debug information cannot be used
+    DebugInformation = 80 {
+        cause: "A file with debug information or symbols of a program or library is damaged, or is of another build. Of a \
+                symbol file of Breakpad the line, the byte and the reason are beside the message.",
+        consequence: "Names are taken from what else there is: frames may have no functions, files or lines.",
+        remedy: "Make the file again: `dump_syms PROGRAM >NAME/DEBUGID/NAME.sym`, or install the package of debug symbols again.",
+    }
+    /// Names may be those of another build
+    Rebuilt = 81 {
+        cause: "The program or library was linked without a build id, the recording has no names of its own for it \
+                (`record --names none`), and the file has changed since.",
+        consequence: "Functions and lines are those that the file has now at the recorded places. If it was built anew they are wrong.",
+        remedy: "Name the file that ran: `heapledger top --symbols DIR FILE`. Link with build ids (`-Wl,--build-id`), and let the \
+                 recording carry its names (`--names auto`, the default).",
+    }
 
     // ------------------------------------------------------------------------------------------ the command
 

@@ -3,7 +3,7 @@
 
 mod linked;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heapledger_collect::{Request, Running, Status};
@@ -108,13 +108,36 @@ fn choose(all: Vec<Running>, target: Option<&str>, request: Request) -> Result<V
     Ok(chosen)
 }
 
-/// Whether a process of a recording, or its file, has this name.
+/// True if a process of a recording, or its file, has this name.
 fn is_meant(status: &Status, target: &str) -> bool {
     match target.parse::<u32>() {
         Ok(pid) => [status.recorder, status.command].contains(&pid) || status.processes.contains(&pid),
-        Err(_) => std::fs::canonicalize(target)
-            .is_ok_and(|path| path == std::fs::canonicalize(&status.output).unwrap_or_else(|_| status.output.clone())),
+        Err(_) => is_output(&status.output, Path::new(target)),
     }
+}
+
+/// True if the path is of the file that is being written, or is the name that `record --rotate`
+/// numbers its files after.
+fn is_output(output: &Path, target: &Path) -> bool {
+    // There is no file of that name: its directory alone can be looked up.
+    let real = |path: &Path| {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(std::fs::canonicalize(directory).ok()?.join(path.file_name()?))
+    };
+    let is_file = std::fs::canonicalize(target)
+        .is_ok_and(|path| path == std::fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf()));
+    is_file || unnumbered(output).is_some_and(|base| real(&base).is_some_and(|base| real(target) == Some(base)))
+}
+
+/// `NAME.hl` of `NAME.0007.hl`, and `NAME` of `NAME.0007`.
+fn unnumbered(segment: &Path) -> Option<PathBuf> {
+    let is_number = |text: &std::ffi::OsStr| text.len() >= 4 && text.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let ending = segment.extension()?;
+    if is_number(ending) {
+        return Some(segment.with_extension(""));
+    }
+    let rest = segment.with_extension("");
+    is_number(rest.extension()?).then(|| rest.with_extension(ending))
 }
 
 fn tell(states: &[Status], linked: &[Linked], form: Option<Form>, out: &mut Output) -> Result<()> {
@@ -261,6 +284,22 @@ impl From<&Linked> for RecordingJson {
             overhead_bytes: Some(state.overhead),
             file_bytes: None,
             file: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_numbered_after_a_name() {
+        let name = |segment: &str| unnumbered(Path::new(segment)).map(|path| path.to_str().unwrap().to_owned());
+        assert_eq!(name("/tmp/app.0001.hl").as_deref(), Some("/tmp/app.hl"));
+        assert_eq!(name("app.b.10000.hl").as_deref(), Some("app.b.hl"));
+        assert_eq!(name("app.0001").as_deref(), Some("app"));
+        for other in ["app.hl", "heapledger.app.711.hl", "app", "app.x001.hl"] {
+            assert_eq!(name(other), None, "{other}");
         }
     }
 }

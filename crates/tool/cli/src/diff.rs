@@ -150,8 +150,7 @@ impl Comparison<'_, '_> {
         let growth = growth(before, after, self.metric);
         let size = u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX);
         let shown = if self.metric == Metric::Bytes { bytes } else { count };
-        let error = together(before, after).error(self.metric);
-        sampled::with_error(format!("{}{}", sign(growth), self.bare(size)), error, shown)
+        sampled::with_bar(format!("{}{}", sign(growth), self.bare(size)), self.bar(before, after), shown)
     }
 
     /// `+12.5 %`, or why there is none.
@@ -308,8 +307,14 @@ impl Comparison<'_, '_> {
     /// An estimate exceeds a limit if it does so by more than its error bar.
     fn exceeds(&self, limit: Limit) -> bool {
         let [before, after] = self.wholes();
-        let bar = sampled::bar(&together(&before, &after), self.metric);
-        self.grew() > limit.of(before.by(self.metric)) + u128::from(bar)
+        self.grew() > limit.of(before.by(self.metric)) + u128::from(self.bar(&before, &after))
+    }
+
+    /// The error bar of a growth: two independent errors have the root of the sum of their squares.
+    fn bar(&self, before: &Amount, after: &Amount) -> u64 {
+        let [before, after] = [before, after].map(|amount| u128::from(sampled::bar(amount, self.metric)));
+        let sum = before.saturating_mul(before).saturating_add(after.saturating_mul(after));
+        u64::try_from(sum.isqrt()).unwrap_or(u64::MAX)
     }
 
     /// By how much the whole grew; 0 if it shrank.

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use heapledger_dmd::{
-    Analysis, By, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort, TextOptions,
+    Analysis, By, DifferentModes, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort,
+    TextOptions,
 };
 
 use serde::Serialize;
@@ -20,7 +21,6 @@ use crate::new_file::NewFile;
 use crate::output::{Output, tell};
 use crate::page;
 
-mod beside;
 mod groups;
 mod names;
 mod passing;
@@ -28,12 +28,16 @@ mod process;
 mod recording;
 pub(crate) mod referrers;
 mod source;
+mod spooled;
 mod types;
 
 use self::source::Source;
 
 pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     let (mut saved, target) = (begin(&arguments.beyond.save, arguments)?, begin(&arguments.output, arguments)?);
+    if spooled::is_enough(arguments) {
+        return show(arguments, &spooled::analyse(arguments)?, None, target, out);
+    }
     let symbolizer = symbolizer(&arguments.symbols.files);
     let mut logs = Vec::new();
     for source in &arguments.sources {
@@ -41,9 +45,12 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         if arguments.view.clamp_contents {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
-        if logs.len() + 1 == arguments.sources.len()
-            && let (Some(path), Some(target)) = (&arguments.beyond.save, saved.take())
-        {
+        if arguments.process.show_dump_stats {
+            tell(format_args!("{source}: {}", log.dump_stats_text().trim_end()));
+        }
+        let is_last = logs.len() + 1 == arguments.sources.len();
+        let mut saved = is_last.then(|| arguments.beyond.save.as_ref().zip(saved.take())).flatten();
+        if let Some((path, target)) = saved.take_if(|_| !arguments.beyond.resolve) {
             save(&log, path, target, out)?;
         }
         if wants_types(arguments) {
@@ -51,6 +58,9 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
         }
         if !arguments.view.no_fix_stacks {
             names::resolve(&mut log, &symbolizer);
+        }
+        if let Some((path, target)) = saved {
+            save(&log, path, target, out)?;
         }
         logs.push(log);
     }
@@ -99,12 +109,16 @@ fn show_page(arguments: &Dmd, logs: Vec<Log>) -> Result<()> {
 fn analyse(arguments: &Dmd, logs: &[Log]) -> Result<Analysis> {
     let options = options(arguments);
     match logs {
-        [before, after] => Analysis::difference(before, after, &options).map_err(|error| {
-            let what = format_args!("cannot compare `{}` with `{}`", arguments.sources[1], arguments.sources[0]);
-            Failure::caused(Exit::Unreadable, what, error)
-        }),
+        [before, after] => {
+            Analysis::difference(before, after, &options).map_err(|error| cannot_compare(arguments, error))
+        }
         logs => Ok(Analysis::of(&logs[0], &options)),
     }
+}
+
+fn cannot_compare(arguments: &Dmd, error: DifferentModes) -> Failure {
+    let what = format_args!("cannot compare `{}` with `{}`", arguments.sources[1], arguments.sources[0]);
+    Failure::caused(Exit::Unreadable, what, error)
 }
 
 fn show(
@@ -198,6 +212,10 @@ fn options(arguments: &Dmd) -> Options {
             Some(DmdBy::Type) => By::Type,
             Some(DmdBy::Module) => By::Module,
             Some(DmdBy::Context) => By::Context,
+            Some(DmdBy::Owner) => By::Owner,
+            Some(DmdBy::Line) => By::Line,
+            Some(DmdBy::File) => By::File,
+            Some(DmdBy::Function) => By::Function,
         },
         records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
     }
@@ -207,7 +225,12 @@ fn options(arguments: &Dmd) -> Options {
 fn wants_types(arguments: &Dmd) -> bool {
     let beyond = &arguments.beyond;
     !arguments.view.no_fix_stacks
-        && (beyond.json || beyond.details || beyond.advice || beyond.page || beyond.by == Some(DmdBy::Type))
+        && (beyond.json
+            || beyond.resolve
+            || beyond.details
+            || beyond.advice
+            || beyond.page
+            || beyond.by == Some(DmdBy::Type))
 }
 
 /// The command line without directories, as the script has it.

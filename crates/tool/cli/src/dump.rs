@@ -79,8 +79,10 @@ fn ask_all(arguments: &Dump) -> Result<(Guid, Vec<ProcessDump>)> {
 
 fn ask(pid: u32, line: &str) -> Result<ProcessDump> {
     let answer = process::ask(pid, line, "the memory dump", DUMP_BYTES_MAX)?.ok_or_else(|| {
-        Failure::new(Exit::Unreadable, format_args!("process {pid} makes no memory dumps"))
-            .hint("a program makes them if it is built with the feature `dump` of `heapledger`; see docs/dumps.md")
+        Failure::new(Exit::Unreadable, format_args!("process {pid} makes no memory dumps")).hint(
+            "a program makes them if it has, in Rust, the feature `dump` of `heapledger`, or, in C and C++, \
+                 libheapledger; see docs/dumps.md",
+        )
     })?;
     let mut dump = ProcessDump::parse(&answer).map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("process {pid} gives no memory dump"), error)

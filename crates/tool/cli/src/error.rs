@@ -90,9 +90,12 @@ fn usual_code(exit: Exit) -> Code {
     }
 }
 
+/// The start of a hint.
+pub(crate) const HINT: &str = "hint: ";
+
 /// A hint with its further lines aligned to the first.
 pub(crate) fn hint_lines(hint: &str) -> String {
-    let mut text = String::from("hint: ");
+    let mut text = String::from(HINT);
     text.push_str(&escape_lines(hint).replace('\n', "\n      "));
     text
 }

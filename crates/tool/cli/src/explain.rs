@@ -8,7 +8,11 @@ use crate::code::{Code, EXPLANATIONS, Explanation};
 use crate::document::{Document, Form};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::format::wrapped;
 use crate::output::Output;
+
+/// Characters in a line.
+const WIDTH: usize = 80;
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -58,7 +62,7 @@ pub(crate) fn run(arguments: &Explain, out: &mut Output) -> Result<()> {
     {
         out.line("")?;
         out.title(name)?;
-        for line in wrapped(text) {
+        for line in wrapped(text, WIDTH) {
             out.line(line)?;
         }
     }
@@ -75,35 +79,4 @@ fn list(as_json: bool, out: &mut Output) -> Result<()> {
         table.push(0, Row::new(explanation.title()).cells([explanation.code.to_string()]));
     }
     Ok(out.tree(&table)?)
-}
-
-/// Lines of at most 80 characters, where words allow.
-fn wrapped(text: &str) -> Vec<String> {
-    const WIDTH: usize = 80;
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().map_or(0, |line| line.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > WIDTH {
-            lines.push(word.to_owned());
-        } else if let Some(line) = lines.last_mut() {
-            if last > 0 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_text_is_wrapped_between_words() {
-        let text = "word ".repeat(40);
-        let lines = wrapped(&text);
-        assert!(lines.iter().all(|line| line.len() <= 80) && lines.len() == 3, "{lines:?}");
-        assert_eq!(lines.join(" "), text.trim());
-    }
 }

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use heapledger_analysis::Moment;
 use heapledger_profiles::chrome::{Cut, HeapFormat};
 use heapledger_profiles::{
-    Holds, Profile, chrome, collapsed, dhat, gperftools, heapprofile, massif, otlp, pprof, speedscope,
+    Holds, Profile, chrome, collapsed, dhat, gperftools, heapprofile, massif, otlp, perfetto, pprof, speedscope,
 };
 
 use crate::args::Export;
@@ -50,6 +50,8 @@ pub(crate) enum Format {
     Chrome,
     /// The same for viewers from 2017 on: all there is
     ChromeV2,
+    /// A trace with a heap profile, of ui.perfetto.dev and trace_processor
+    Perfetto,
     /// Profiles of OpenTelemetry (v1development, version 1.10 of the protocol): not stable yet
     Otlp,
     /// A table, of DuckDB, pandas, Polars, Spark: a row for each stack, with all amounts (where it was built in)
@@ -83,6 +85,7 @@ impl Format {
             Format::Gperftools => (Box::new(gperftools::write), gperftools::HOLDS),
             Format::Chrome => (chrome(HeapFormat::Entries(cut)), chrome::HOLDS),
             Format::ChromeV2 => (chrome(HeapFormat::Aggregated), chrome::HOLDS),
+            Format::Perfetto => (Box::new(perfetto::write), perfetto::HOLDS),
             Format::Otlp => (Box::new(otlp::write), otlp::HOLDS),
             #[cfg(feature = "parquet")]
             Format::Parquet => (Box::new(heapledger_profiles::parquet::write), heapledger_profiles::parquet::HOLDS),

@@ -20,7 +20,7 @@ use crate::output::{Output, tell};
 use crate::palette::{self, Paint};
 use crate::question::Question;
 use crate::sampled;
-use crate::tree::{self, Limits, layers};
+use crate::tree::{self, Levels, Limits};
 
 /// Characters of the line below the title: of the picture's 1,200 pixels, each takes seven.
 const LINE_MAX: usize = 160;
@@ -35,8 +35,9 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         out.draw_beside(&input, "flame", &arguments.input.written)?;
     }
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
-    let profile = question.profile()?;
-    let layers = layers(&arguments.by);
+    let levels = Levels::new(&arguments.by)?;
+    let profile = levels.profile(&mut question)?;
+    let layers = levels.layers;
     if let Some(form) = arguments.input.form() {
         let tree = CallTree::new(&profile, &mut question.labels.names, &layers, Direction::TopDown, metric);
         return out.document(&tree::json(&question, &profile, &tree, &Limits::NONE, false), form);
@@ -164,7 +165,7 @@ fn stacks(
 ) -> Vec<(Vec<Shown>, Amount)> {
     let mut stacks = Vec::new();
     for site in &profile.sites {
-        let frames = labels.names.layers(&profile.stacks, site.stack, layers, Direction::TopDown);
+        let frames = labels.names.layers(&profile.stacks, site, layers, Direction::TopDown);
         let owner = is_folded.then(|| labels.names.owner(&profile.stacks, site.stack).frame);
         let owner = frames.iter().rposition(|frame| owner.as_ref() == Some(frame));
         let mut shown: Vec<Shown> = Vec::new();

@@ -10,7 +10,8 @@ use flate2::read::MultiGzDecoder;
 use heapledger_analysis::rewrite::Draft;
 use heapledger_analysis::{ImportedEvents, assumed, import};
 use heapledger_profiles::{
-    Event, Profile, ReadError, chrome, dhat, firefox, gperftools, heaptrack, jemalloc, massif, pprof,
+    Event, Profile, ReadError, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack,
+    jemalloc, massif, pprof, speedscope,
 };
 use heapledger_recording::Recording;
 use memmap2::Mmap;
@@ -35,6 +36,10 @@ pub(crate) enum Foreign {
     Pprof,
     Chrome,
     Firefox,
+    Heapprofile,
+    Heaptimeline,
+    Speedscope,
+    Collapsed,
 }
 
 impl fmt::Display for Foreign {
@@ -48,6 +53,9 @@ impl fmt::Display for Foreign {
             Foreign::Pprof => "pprof",
             Foreign::Chrome => "Chrome",
             Foreign::Firefox => "Firefox",
+            Foreign::Heapprofile | Foreign::Heaptimeline => "V8",
+            Foreign::Speedscope => "Speedscope",
+            Foreign::Collapsed => "collapsed stacks",
         })
     }
 }
@@ -110,7 +118,7 @@ impl Foreign {
         let mut head = Vec::new();
         // What cannot be unpacked is nothing that is known.
         Packed::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-        let all: [(Foreign, IsOne); 8] = [
+        let all: [(Foreign, IsOne); 12] = [
             (Foreign::Jemalloc, jemalloc::is_one),
             (Foreign::Gperftools, gperftools::is_one),
             (Foreign::Dhat, dhat::is_one),
@@ -118,6 +126,10 @@ impl Foreign {
             (Foreign::Heaptrack, heaptrack::is_one),
             (Foreign::Chrome, chrome::is_one),
             (Foreign::Firefox, firefox::is_one),
+            (Foreign::Heapprofile, heapprofile::is_one),
+            (Foreign::Heaptimeline, heaptimeline::is_one),
+            (Foreign::Speedscope, speedscope::is_one),
+            (Foreign::Collapsed, collapsed::is_one),
             (Foreign::Pprof, pprof::is_one),
         ];
         all.into_iter().find(|(_, is_one)| is_one(&head)).map(|(foreign, _)| foreign)
@@ -143,6 +155,10 @@ impl Foreign {
             }
             Foreign::Pprof => pprof::read(bytes).map(|profile| vec![profile]),
             Foreign::Chrome => chrome::read(bytes),
+            Foreign::Heapprofile => heapprofile::read(bytes).map(|profile| vec![profile]),
+            Foreign::Heaptimeline => heaptimeline::read(bytes).map(|profile| vec![profile]),
+            Foreign::Speedscope => speedscope::read(bytes).map(|profile| vec![profile]),
+            Foreign::Collapsed => collapsed::read(bytes).map(|profile| vec![profile]),
             Foreign::Firefox => {
                 let (profile, events) = firefox::read(bytes).map_err(cannot)?;
                 if !events.is_empty() {

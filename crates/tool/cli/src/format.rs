@@ -124,6 +124,14 @@ mod tests {
     }
 
     #[test]
+    fn long_text_is_broken_between_words() {
+        let text = "word ".repeat(40);
+        let lines = wrapped(&text, 80);
+        assert!(lines.iter().all(|line| line.len() <= 80) && lines.len() == 3, "{lines:?}");
+        assert_eq!(lines.join(" "), text.trim());
+    }
+
+    #[test]
     fn durations() {
         let shown = |nanoseconds| duration(Duration::from_nanos(nanoseconds));
         assert_eq!(shown(0), "0 µs");

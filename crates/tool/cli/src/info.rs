@@ -11,6 +11,7 @@ use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
 
 use crate::args::Info;
+use crate::code::Code;
 use crate::departures::{self, DepartureJson};
 use crate::document::Document;
 use crate::error::{Failure, Result};
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     }
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
-    let mut labels = Labels::new(&recording, &arguments.symbols);
+    let labels = Labels::new(&recording, &arguments.symbols);
     let damage = recording.verify();
     if let Some(form) = arguments.input.form() {
         let document = InfoJson {
@@ -149,6 +150,9 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     let counts = recording.footer().map(|footer| footer.counts).unwrap_or_default();
     if let Some(missed) = lost::missed(&counts) {
         fact("missed", missed);
+    }
+    if let Some(folded) = lost::folded(&counts) {
+        fact("folded", format!("{folded} [{}]", Code::Folded));
     }
     if counts.events_reordered > 0 {
         let events = counted(counts.events_reordered, "allocation", "allocations");

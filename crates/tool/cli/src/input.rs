@@ -131,6 +131,9 @@ impl Input {
         if let Some(missed) = recording.footer().and_then(|footer| lost::missed(&footer.counts)) {
             warn(Code::MissedFrees, missed);
         }
+        if let Some(folded) = recording.footer().and_then(|footer| lost::folded(&footer.counts)) {
+            warn(Code::Folded, folded);
+        }
         if let Some(bounds) = recording.footer().and_then(lost::peak_bounds) {
             warn(Code::PeakBounds, bounds);
         }

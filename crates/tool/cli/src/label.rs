@@ -349,6 +349,10 @@ pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);
+    options.breakpad.clone_from(&symbols.breakpad_symbols);
+    if options.breakpad.is_empty() {
+        options.breakpad.extend(std::env::var_os("BREAKPAD_SYMBOLS_PATH").map(PathBuf::from));
+    }
     options.cache = cache_directory().map(|directory| directory.join("heapledger/symbols"));
     if symbols.download && std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
         options.debuginfod = Some(|name| tell(format_args!("heapledger: asking debuginfod for {}", escape(name))));

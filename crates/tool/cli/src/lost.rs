@@ -65,6 +65,16 @@ pub(crate) fn missed(counts: &Counts) -> Option<String> {
     Some(format!("{frees} not seen: addresses of live blocks were handed out again, and what is live may be too much"))
 }
 
+/// `12 stacks were folded into their callers: …`, if any were.
+pub(crate) fn folded(counts: &Counts) -> Option<String> {
+    if counts.stacks.folded == 0 {
+        return None;
+    }
+    let stacks = counted(counts.stacks.folded, "stack was", "stacks were");
+    let whose = if counts.stacks.folded == 1 { "its caller" } else { "their callers" };
+    Some(format!("{stacks} folded into {whose}: the recorder had no more memory in the program"))
+}
+
 /// `at least 5 MiB and at most 12 MiB were live at once: …`, if the peak is not exact.
 pub(crate) fn peak_bounds(footer: &Footer) -> Option<String> {
     let least = footer.peak_least?;
@@ -108,6 +118,7 @@ pub(crate) fn at_least(counts: &Counts, figure: String) -> String {
 #[cfg(test)]
 mod tests {
     use heapledger_core::Blocks;
+    use heapledger_recording::StackCounts;
 
     use super::*;
 
@@ -116,6 +127,13 @@ mod tests {
         assert_eq!(missed(&Counts::default()), None);
         let counts = Counts { frees_missed: Blocks(1_002), ..Counts::default() };
         assert!(missed(&counts).unwrap().starts_with("1,002 frees were not seen: "));
+    }
+
+    #[test]
+    fn folded_stacks_are_told() {
+        assert_eq!(folded(&Counts::default()), None);
+        let counts = Counts { stacks: StackCounts { folded: 1_002, ..StackCounts::default() }, ..Counts::default() };
+        assert!(folded(&counts).unwrap().starts_with("1,002 stacks were folded into their callers: "));
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod progress;
 mod question;
 mod ranks;
 mod reallocations;
+mod rebuilt;
 mod record;
 mod report;
 mod reports;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use heapledger_analysis::rewrite::{self, Draft};
 use heapledger_recording::Footer;
-use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
 use tempfile::NamedTempFile;
 
 use crate::args::Target;
@@ -49,6 +49,8 @@ enum Place {
     Name {
         replaces: bool,
     },
+    /// A name of a file that is replaced only if it is still there.
+    Kept,
 }
 
 /// A new file that nobody sees under its name yet.
@@ -66,7 +68,7 @@ impl NewFile {
     pub(crate) fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
         let (place, before) = place(path, force, inputs)?;
         let draft = match place {
-            Place::Name { .. } => {
+            Place::Name { .. } | Place::Kept => {
                 // A file that is replaced keeps its permissions.
                 let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
                 Some(Unseen::beside(path, mode).map_err(|error| cannot_begin(path, error))?)
@@ -86,7 +88,7 @@ impl NewFile {
         let path = &target.output;
         let (place, _) = place(path, target.force, inputs)?;
         let draft = match place {
-            Place::Name { .. } => Unseen::beside(path, 0o600),
+            Place::Name { .. } | Place::Kept => Unseen::beside(path, 0o600),
             Place::Stdout | Place::Stream(_) => tempfile::tempfile().map(Unseen::Unnamed),
         };
         let draft = draft.map_err(|error| cannot_begin(path, error))?;
@@ -96,6 +98,15 @@ impl NewFile {
     /// The same, of which nothing is said when it is there.
     pub(crate) fn quiet(self) -> NewFile {
         NewFile { told: Told::Nothing, ..self }
+    }
+
+    /// The same, which takes the place of a file only as long as that has not been removed.
+    pub(crate) fn if_still_there(self) -> NewFile {
+        let place = match self.place {
+            Place::Name { replaces: true } => Place::Kept,
+            place => place,
+        };
+        NewFile { place, ..self }
     }
 
     /// Writes the file, and gives it its name; or writes to `stdout`, if that is where it goes.
@@ -162,6 +173,7 @@ impl NewFile {
         let length = draft.file().metadata().map_err(|error| cannot(&path, error))?.len();
         let kept = match place {
             Place::Name { replaces } => draft.rename(&path, replaces),
+            Place::Kept => draft.exchange(&path),
             Place::Stream(mut file) => draft.copy(&mut file),
             Place::Stdout => return Ok(draft.copy(&mut io::stdout())?),
         };
@@ -243,6 +255,19 @@ impl Unseen {
             }
             named => Ok(named?),
         }
+    }
+
+    /// Takes the place of a file that is there. Fails if there is none any more, or if the file
+    /// system cannot exchange names.
+    fn exchange(self, with: &Path) -> io::Result<()> {
+        let passing = directory(with).join(format!(".heapledger.{}.part", std::process::id()));
+        // One that a process of this number left behind.
+        let _ = fs::remove_file(&passing);
+        linkat(CWD, self.path(), CWD, &passing, AtFlags::SYMLINK_FOLLOW)?;
+        let exchanged = renameat_with(CWD, &passing, CWD, with, RenameFlags::EXCHANGE);
+        // The old file by now, or the new one, if it has no place.
+        let _ = fs::remove_file(&passing);
+        Ok(exchanged?)
     }
 
     /// Writes all of it to a stream.

@@ -10,7 +10,7 @@ use heapledger_reports::{Layout, Tree};
 use crate::args::{Color, Written};
 use crate::code::Code;
 use crate::document::{self, Document, Form};
-use crate::error::{Result, hint_lines};
+use crate::error::{HINT, Result, hint_lines};
 use crate::format::wrapped;
 use crate::input::Input;
 use crate::new_file::NewFile;
@@ -24,6 +24,9 @@ pub(crate) struct Output {
     colors: bool,
     width: Option<usize>,
 }
+
+/// On a narrower terminal nothing is fitted to it.
+const WIDTH_MIN: usize = 40;
 
 const BOLD: (&str, &str) = ("\x1b[1m", "\x1b[0m");
 const DIM: (&str, &str) = ("\x1b[2m", "\x1b[0m");
@@ -39,7 +42,7 @@ impl Output {
             file: None,
             hint: None,
             colors,
-            width: width.filter(|&width| width >= 40),
+            width: width.filter(|&width| width >= WIDTH_MIN),
         }
     }
 
@@ -173,9 +176,50 @@ fn use_colors(color: Color, is_terminal: bool) -> bool {
     }
 }
 
-/// A line on stderr. That nobody reads it is no error.
+/// A text on stderr, on a terminal broken between words. That nobody reads it is no error.
 pub(crate) fn tell(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let stderr = io::stderr();
+    let width = rustix::termios::tcgetwinsize(&stderr).ok().map(|size| usize::from(size.ws_col));
+    let text = match width.filter(|&width| width >= WIDTH_MIN) {
+        Some(width) => message(&text.to_string(), width),
+        None => text.to_string(),
+    };
+    let _ = writeln!(&stderr, "{text}");
+}
+
+/// A message with its long lines broken between words. A command in a hint stays whole: it is there
+/// to be pasted.
+fn message(text: &str, width: usize) -> String {
+    let mut is_hint = false;
+    let lines = text.split('\n').flat_map(|line| {
+        is_hint |= line.starts_with(HINT);
+        if line.chars().count() <= width {
+            return vec![line.to_owned()];
+        }
+        let start = line.find(|character| character != ' ').unwrap_or_default();
+        let start = if is_hint { start.max(HINT.len()) } else { start };
+        let (head, rest) = line.split_at(start);
+        let command = match rest.rfind(": ") {
+            _ if !is_hint => rest.len(),
+            _ if rest.starts_with("heapledger ") => 0,
+            at => at.map_or(rest.len(), |at| at + 2),
+        };
+        let (words, command) = rest.split_at(command);
+        let mut lines = wrapped(words, width - start);
+        if !command.is_empty() {
+            match lines.last_mut() {
+                Some(last) if last.is_empty() => last.push_str(command),
+                Some(last) if last.chars().count() + 1 + command.chars().count() <= width - start => {
+                    last.push(' ');
+                    last.push_str(command);
+                }
+                _ => lines.push(command.to_owned()),
+            }
+        }
+        let heads = std::iter::once(head.to_owned()).chain(std::iter::repeat(" ".repeat(start)));
+        heads.zip(lines).map(|(head, line)| head + &line).collect()
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A warning on stderr.
@@ -195,5 +239,25 @@ impl<W: Write> fmt::Write for Formatted<'_, W> {
             self.failed = Err(error);
             fmt::Error
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_broken_between_words_and_commands_stay_whole() {
+        let text = "error[HL0001]: something that takes more than one line\n  caused by: another thing that does not fit\n\n\
+                    hint: to see what it was all about: heapledger top --by function --metric blocks recording.hl\n      \
+                    heapledger record --aggregate -o a.hl -- ./server --port 8080";
+        assert_eq!(
+            message(text, 40),
+            "error[HL0001]: something that takes more\nthan one line\n  caused by: another thing that does not\n  fit\n\n\
+             hint: to see what it was all about:\n      \
+             heapledger top --by function --metric blocks recording.hl\n      \
+             heapledger record --aggregate -o a.hl -- ./server --port 8080"
+        );
+        assert_eq!(message("hint: in order to do this: cd a", 40), "hint: in order to do this: cd a");
     }
 }

@@ -74,31 +74,39 @@ pub(crate) fn print(question: &Question<'_, '_>, parts: &Parts, rows: usize, out
 }
 
 pub(crate) fn part_row(recording: &Recording<'_>, part: Part, several_images: bool) -> Row {
-    match part {
-        Part::Size(size) => Row::new(if size.0 < 1024 {
-            format!("{} bytes", size.0)
-        } else {
-            format!("{} bytes ({})", count(size.0), bytes(size.0))
-        }),
-        Part::SizeClass(most) => Row::new(format!("up to {}", bytes(most.0))),
-        Part::Rest => Row::new("others"),
+    let (name, note) = part_name(recording, part, several_images);
+    Row::new(name).note(note)
+}
+
+/// Returns the name of a part where a function could stand.
+pub(crate) fn part_label(recording: &Recording<'_>, part: Part, several_images: bool) -> String {
+    let (name, note) = part_name(recording, part, several_images);
+    if note.is_empty() { name } else { format!("{name} {note}") }
+}
+
+/// Returns the name of a part, and a less important text after it.
+fn part_name(recording: &Recording<'_>, part: Part, several_images: bool) -> (String, String) {
+    let name = match part {
+        Part::Size(size) if size.0 < 1024 => format!("{} bytes", size.0),
+        Part::Size(size) => format!("{} bytes ({})", count(size.0), bytes(size.0)),
+        Part::SizeClass(most) => format!("up to {}", bytes(most.0)),
+        Part::Rest => "others".to_owned(),
         Part::Process(pid) => {
             let image = recording.images().iter().rfind(|image| image.pid == pid);
-            // What it became in the end.
-            Row::new(pid.to_string()).note(image.map_or(String::new(), command))
+            // The last of its images: the program that it became in the end.
+            return (pid.to_string(), image.map_or(String::new(), command));
         }
         Part::Thread(image, thread) => {
             let name = recording.thread(image, thread).map(|thread| {
                 let name = String::from_utf8_lossy(&thread.name);
                 if name.is_empty() { format!("thread {}", thread.tid) } else { format!("{name} ({})", thread.tid) }
             });
-            let row = Row::new(name.unwrap_or_else(|| format!("thread number {}", thread.0)));
-            match recording.image(image).filter(|_| several_images) {
-                Some(image) => row.note(format!("of {}: {}", image.pid, command(image))),
-                None => row,
-            }
+            let name = name.unwrap_or_else(|| format!("thread number {}", thread.0));
+            let image = recording.image(image).filter(|_| several_images);
+            return (name, image.map_or(String::new(), |image| format!("of {}: {}", image.pid, command(image))));
         }
-    }
+    };
+    (name, String::new())
 }
 
 /// The smallest size of a class.

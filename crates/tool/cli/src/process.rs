@@ -57,7 +57,7 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
     }
 }
 
-const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C \
+const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C and C++ \
                       `heapledger_listen()`; see docs/reporters.md";
 
 /// Returns the answer to a line, up to the longest that is accepted.

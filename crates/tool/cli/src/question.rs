@@ -18,6 +18,7 @@ use crate::input::Input;
 use crate::label::Labels;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::rebuilt::warn_of_rebuilt;
 use crate::sampled;
 use crate::unmatched;
 
@@ -52,7 +53,9 @@ impl<'r, 'a> Question<'r, 'a> {
         {
             selection.moment = Moment::End;
         }
-        Question { input, recording, labels: Labels::new(recording, symbols), selection, metric }
+        let labels = Labels::new(recording, symbols);
+        warn_of_rebuilt(recording, &labels.names);
+        Question { input, recording, labels, selection, metric }
     }
 
     /// Fails if the recording has no allocation at all: an empty table would say less.

@@ -46,9 +46,9 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
         unknown => format!(", {} of unknown sizes before", of_all(unknown)),
     };
     let (error_copied, error_times) = whole.variance.errors();
-    let times = sampled::with_error(count(whole.reallocations.0), error_times.0, count);
+    let times = sampled::count_with(whole.reallocations, error_times);
     let unit = if whole.reallocations.0 == 1 { "reallocation" } else { "reallocations" };
-    let copied = sampled::with_error(bytes(whole.bytes_copied_max.0), error_copied.0, bytes);
+    let copied = sampled::bytes_with(whole.bytes_copied_max, error_copied);
     out.title(format_args!("{times} {unit} ({growing}{unknown}), {copied} copied at most"))?;
     sampled::tell(question.recording, out)?;
     question.words(out)?;
@@ -60,11 +60,10 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let mut functions = Vec::new();
     let labels = &mut question.labels;
     for (rank, site) in shown {
-        let (copied, times) = (site.bytes_copied_max.0, site.reallocations.0);
         let (error_copied, error_times) = site.variance.errors();
         let cells = [
-            sampled::with_percent(bytes(copied), copied, error_copied.0),
-            sampled::with_percent(count(times), times, error_times.0),
+            sampled::bytes_cell(site.bytes_copied_max, error_copied),
+            sampled::count_cell(site.reallocations, error_times),
             count(site.grown.0),
             count(site.shrunk.0),
             count(site.chain_max),

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::format::counted;
 use crate::hook;
 use crate::label::symbolizer;
-use crate::names;
+use crate::names::{self, Namer};
 use crate::nested;
 use crate::new_file::directory_hint;
 use crate::output::{tell, warn};
@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         OnFull::Drop => collect::OnFull::Drop,
     };
     options.stall_timeout = arguments.stall_timeout.0;
+    options.target_memory = arguments.target_memory;
     options.duration = arguments.duration;
     options.begin = match arguments.start_after {
         _ if arguments.start_paused => Begin::OnRequest,
@@ -65,7 +66,11 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.totals_only = arguments.aggregate;
     options.hooks = hooks;
     options.options_text = options_text(arguments);
+    let mut namer = Namer::new(arguments.names);
     let mut observe = |progress: Progress<'_>| {
+        if let Progress::PartEnded { path } = progress {
+            namer.add_names(path);
+        }
         if arguments.quiet {
             return;
         }
@@ -90,7 +95,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if !arguments.quiet {
         report::print(&outcome, &target, &arguments.wrapper, &symbolizer);
     }
-    let length = names::add_at_end(&outcome, arguments.names, &symbolizer, arguments.quiet);
+    let length = names::add_at_end(&outcome, namer, &symbolizer, arguments.quiet);
     if !arguments.quiet {
         report::print_file(&outcome, length);
     }
@@ -151,6 +156,9 @@ fn options_text(arguments: &Record) -> String {
             options.push(format!("--stall-timeout {}s", time.as_secs_f64()));
         }
         Some(_) => {}
+    }
+    if let Some(size) = arguments.target_memory {
+        options.push(format!("--target-memory {}", size.0));
     }
     if let Some(time) = arguments.duration {
         options.push(format!("--duration {}s", time.as_secs_f64()));

@@ -90,6 +90,9 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     if let Some(missed) = lost::missed(&outcome.footer.counts) {
         warn(Code::MissedFrees, missed);
     }
+    if let Some(folded) = lost::folded(&outcome.footer.counts) {
+        warn(Code::Folded, folded);
+    }
     if let Some(told) = unseen_libraries(&outcome.output) {
         warn(Code::UnseenLibrary, told);
     }
@@ -168,9 +171,9 @@ fn totals(footer: &Footer, processes: usize) -> String {
     let allocations = counts.allocations.0;
     let temporary = percent(counts.temporary_allocations.0, allocations);
     let errors = counts.errors.unwrap_or_default();
-    let size = |size: Bytes, error: Live| sampled::with_error(bytes(size.0), error.bytes.0, bytes);
+    let size = |size: Bytes, error: Live| sampled::bytes_with(size, error.bytes);
     let unit = if allocations == 1 { "allocation" } else { "allocations" };
-    let calls = sampled::with_error(count(allocations), errors.allocated.blocks.0, count);
+    let calls = sampled::count_with(counts.allocations, errors.allocated.blocks);
     let mut text = format!(
         "heapledger: peak {} at {} · {} still live at exit · {} ({temporary} temporary)",
         size(counts.bytes_live_max, errors.live_at_peak),
@@ -221,8 +224,8 @@ fn costs(costs: &RunCosts) -> Option<String> {
         time.push(format!("{} CPU in the recorder", duration(Duration::from_nanos(collector))));
     }
     let parts = [
-        ("shared", costs.ring_bytes),
-        ("in the program", costs.target_private_bytes),
+        ("shared by both", costs.ring_bytes),
+        ("in the program alone", costs.target_private_bytes),
         ("in the recorder", costs.collector_rss_max),
     ];
     let memory: Vec<(&str, Bytes)> = parts.into_iter().filter_map(|(name, part)| Some((name, part?))).collect();
@@ -331,7 +334,7 @@ mod tests {
             costs(&known).as_deref(),
             Some(
                 "overhead about 7 % of the program's CPU time, 800.0 ms CPU in the recorder · recorder memory 11.0 MiB \
-                 (1.0 MiB shared, 2.0 MiB in the program, 8.0 MiB in the recorder)"
+                 (1.0 MiB shared by both, 2.0 MiB in the program alone, 8.0 MiB in the recorder)"
             )
         );
     }

@@ -1,10 +1,12 @@
 //! Recordings of a sample: that figures are estimates, and how far they may be off.
 //!
-//! An error bar is two standard errors: of 100 estimates 95 are no farther than that from the truth. Figures without one are
-//! exact, or as good as: of all blocks, or of blocks so large that none was missed.
+//! Of 100 estimates 95 are no farther from the truth than their error bars. Figures without one are exact, or as good as: of
+//! all blocks, or of blocks so large that none was missed.
 
 use heapledger_analysis::{Amount, Metric};
 use heapledger_core::sample::Rate;
+use heapledger_core::{Blocks, Bytes};
+use heapledger_ledger::{bar_of_blocks, bar_of_bytes};
 use heapledger_recording::{Live, Recording, Sampling};
 use serde::Serialize;
 
@@ -12,9 +14,6 @@ use crate::error::Result;
 use crate::format::{bytes, count, time};
 use crate::label::seconds;
 use crate::output::Output;
-
-/// Standard errors in an error bar.
-const BAR: u64 = 2;
 
 /// Says that the recording is a sample, if it is one: below the title of an answer.
 pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
@@ -24,11 +23,11 @@ pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     }
 }
 
-/// `a sample, of a point in 512.0 KiB on average: figures are estimates, ± two standard errors`.
+/// `a sample, of a point in 512.0 KiB on average: figures are estimates, with error bars of 95 %`.
 pub(crate) fn notice(recording: &Recording<'_>) -> Option<String> {
     recording.is_sample().then(|| {
         let rates = rates(recording.sampling());
-        format!("a sample, of {rates}: figures are estimates, ± two standard errors")
+        format!("a sample, of {rates}: figures are estimates, with error bars of 95 %")
     })
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn bytes_of(amount: &Amount) -> String {
 /// `412.6 MiB ± 9.1 MiB`, `1,234 ± 55`: a figure of an amount, for a sentence.
 pub(crate) fn figure(amount: &Amount, metric: Metric) -> String {
     let shown = if metric == Metric::Bytes { bytes } else { count };
-    with_error(shown(amount.by(metric)), amount.error(metric), shown)
+    with_bar(shown(amount.by(metric)), bar(amount, metric), shown)
 }
 
 /// `1,234 ± 55 blocks`.
@@ -69,9 +68,19 @@ pub(crate) fn blocks_of(amount: &Amount, one: &str, more: &str) -> String {
     format!("{} {unit}", figure(amount, Metric::Blocks))
 }
 
-/// A figure with the bar of a standard error.
-pub(crate) fn with_error(figure: String, error: u64, shown: fn(u64) -> String) -> String {
-    match error.saturating_mul(BAR) {
+/// `412.6 MiB ± 9.1 MiB`: bytes with a standard error.
+pub(crate) fn bytes_with(figure: Bytes, error: Bytes) -> String {
+    with_bar(bytes(figure.0), bar_of_bytes(figure, error).0, bytes)
+}
+
+/// `1,234 ± 55`: a number of blocks with a standard error.
+pub(crate) fn count_with(figure: Blocks, error: Blocks) -> String {
+    with_bar(count(figure.0), bar_of_blocks(figure, error).0, count)
+}
+
+/// A figure with its error bar.
+pub(crate) fn with_bar(figure: String, bar: u64, shown: fn(u64) -> String) -> String {
+    match bar {
         0 => figure,
         bar => format!("{figure} ± {}", shown(bar)),
     }
@@ -80,12 +89,22 @@ pub(crate) fn with_error(figure: String, error: u64, shown: fn(u64) -> String) -
 /// `412.6 MiB ±2 %`: a figure of an amount, for a table.
 pub(crate) fn cell(amount: &Amount, metric: Metric) -> String {
     let shown = if metric == Metric::Bytes { bytes } else { count };
-    with_percent(shown(amount.by(metric)), amount.by(metric), amount.error(metric))
+    with_percent(shown(amount.by(metric)), amount.by(metric), bar(amount, metric))
 }
 
-/// A figure with the bar of a standard error, in percent of it.
-pub(crate) fn with_percent(shown: String, figure: u64, error: u64) -> String {
-    match error.saturating_mul(BAR) {
+/// `412.6 MiB ±2 %`: bytes with a standard error, for a table.
+pub(crate) fn bytes_cell(figure: Bytes, error: Bytes) -> String {
+    with_percent(bytes(figure.0), figure.0, bar_of_bytes(figure, error).0)
+}
+
+/// `1,234 ±4 %`: a number of blocks with a standard error, for a table.
+pub(crate) fn count_cell(figure: Blocks, error: Blocks) -> String {
+    with_percent(count(figure.0), figure.0, bar_of_blocks(figure, error).0)
+}
+
+/// A figure with its error bar in percent of it.
+fn with_percent(shown: String, figure: u64, bar: u64) -> String {
+    match bar {
         0 => shown,
         bar => {
             let percent = bar as f64 * 100.0 / figure.max(1) as f64;
@@ -96,7 +115,11 @@ pub(crate) fn with_percent(shown: String, figure: u64, error: u64) -> String {
 
 /// How far a figure may be off: its error bar.
 pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
-    amount.error(metric).saturating_mul(BAR)
+    let (figure, error) = (amount.by(metric), amount.error(metric));
+    match metric {
+        Metric::Bytes => bar_of_bytes(Bytes(figure), Bytes(error)).0,
+        Metric::Blocks | Metric::Temporaries => bar_of_blocks(Blocks(figure), Blocks(error)).0,
+    }
 }
 
 /// The standard errors of an amount, for JSON: only of estimates.
@@ -169,13 +192,12 @@ pub(crate) fn rates_json(recording: &Recording<'_>) -> Vec<RateJson> {
 
 #[cfg(test)]
 mod tests {
-    use heapledger_core::{Blocks, Bytes};
     use heapledger_recording::Time;
 
     use super::*;
 
     #[test]
-    fn error_bars_are_two_standard_errors() {
+    fn error_bars_are_wider_than_two_standard_errors() {
         let mut amount = Amount { bytes: Bytes(10 << 20), blocks: Blocks(1000), ..Amount::default() };
         assert_eq!(
             (bytes_of(&amount), blocks_of(&amount, "block", "blocks")),
@@ -184,11 +206,11 @@ mod tests {
         assert_eq!((cell(&amount, Metric::Bytes), cell(&amount, Metric::Blocks)), ("10.0 MiB".into(), "1,000".into()));
         amount.variance.bytes = 1 << 40;
         amount.variance.blocks = 9;
-        assert_eq!(bytes_of(&amount), "10.0 MiB ± 2.0 MiB");
+        assert_eq!(bytes_of(&amount), "10.0 MiB ± 2.2 MiB");
         assert_eq!(blocks_of(&amount, "block", "blocks"), "1,000 ± 6 blocks");
         assert_eq!(
             (cell(&amount, Metric::Bytes), cell(&amount, Metric::Blocks)),
-            ("10.0 MiB ±20 %".into(), "1,000 ±<1 %".into())
+            ("10.0 MiB ±22 %".into(), "1,000 ±<1 %".into())
         );
     }
 

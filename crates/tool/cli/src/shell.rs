@@ -89,18 +89,23 @@ pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// A manual page whose indented lines stay as they are: examples and tables.
+/// Columns by which indented lines of a manual page begin further to the left.
+const INDENT_LESS: usize = 3;
+
+/// A manual page whose indented lines stay as they are: examples and tables. All of a page is
+/// indented already.
 fn with_examples(page: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let mut is_example = false;
     for line in page.split_inclusive(|&byte| byte == b'\n') {
-        let was_example = std::mem::replace(&mut is_example, line.starts_with(b"    "));
+        let was_example = std::mem::replace(&mut is_example, line.starts_with(b"  "));
         match (was_example, is_example) {
             (false, true) => text.extend(b".nf\n"),
             (true, false) => text.extend(b".fi\n"),
             _ => {}
         }
-        text.extend(line);
+        let indent = line.iter().take_while(|&&byte| byte == b' ').count();
+        text.extend(&line[indent.saturating_sub(1).min(INDENT_LESS)..]);
     }
     text
 }

@@ -865,7 +865,7 @@ stamp            Page  src/pages.rs:8  spare"
 #[test]
 fn self_documentation() {
     let page = printed("man");
-    assert!(page.contains(".TH heapledger 1") && page.contains("\n.nf\n    $ heapledger record "), "{page}");
+    assert!(page.contains(".TH heapledger 1") && page.contains("\n.nf\n $ heapledger record "), "{page}");
     assert!(page.contains("what nobody reports\n.fi\n"), "{page}");
     assert!(printed("completions bash").contains("complete-words"));
     assert!(printed("completions elvish").contains("temporary"));

@@ -142,6 +142,7 @@ struct CountsJson {
     threads: u64,
     stacks_truncated: u64,
     stacks_dropped: u64,
+    stacks_folded: u64,
     #[serde(flatten)]
     stack_checks: StackChecksJson,
     /// Of a sample.
@@ -178,6 +179,7 @@ impl CountsJson {
             threads: counts.threads,
             stacks_truncated: counts.stacks.truncated,
             stacks_dropped: counts.stacks.dropped,
+            stacks_folded: counts.stacks.folded,
             stack_checks: StackChecksJson::new(&counts.stacks),
             standard_errors: counts.errors.map(TotalErrorsJson::from),
         }
@@ -420,10 +422,10 @@ fn print(
         facts.push(0, Row::new(figure).note(note).cells([name]));
     };
     let errors = counts.errors.unwrap_or_default();
-    let size = |size: Bytes, error: Live| sampled::with_error(bytes(size.0), error.bytes.0, bytes);
+    let size = |size: Bytes, error: Live| sampled::bytes_with(size, error.bytes);
     let blocks = |number: Blocks, error: Live| {
         let unit = if number.0 == 1 { "block" } else { "blocks" };
-        format!("{} {unit}", sampled::with_error(count(number.0), error.blocks.0, count))
+        format!("{} {unit}", sampled::count_with(number, error.blocks))
     };
     let in_blocks = blocks(counts.blocks_at_bytes_max, errors.live_at_peak);
     let peak = size(counts.bytes_live_max, errors.live_at_peak);
@@ -444,7 +446,7 @@ fn print(
     let flow = |figure: String| at_least(counts, figure);
     let all = size(counts.bytes_allocated, errors.allocated);
     let allocated = format!("of {} in all, {temporary} temporary", flow(all));
-    let allocations = sampled::with_error(count(counts.allocations.0), errors.allocated.blocks.0, count);
+    let allocations = sampled::count_with(counts.allocations, errors.allocated.blocks);
     fact("allocations", flow(allocations), allocated);
     fact("of these reallocations", flow(count(counts.reallocations.0)), String::new());
     fact("frees", flow(count(counts.frees.0)), String::new());
@@ -492,8 +494,9 @@ fn print(
 /// What is not as it should be about stacks, and how they compare with the C library's.
 fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     let of_interest = [
-        ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept"),
-        ("stacks incomplete", stacks.dropped, "a frame has no usable unwind information"),
+        ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept".to_owned()),
+        ("stacks incomplete", stacks.dropped, "a frame has no usable unwind information".to_owned()),
+        ("stacks folded", stacks.folded, format!("into callers, for want of memory [{}]", Code::Folded)),
     ];
     if stacks.were_verified() {
         fact("stacks verified", count(stacks.verified), "the same as glibc's".to_owned());
@@ -501,7 +504,7 @@ fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
         fact("stacks mismatched", count(stacks.mismatched), note.to_owned());
     }
     for (name, number, note) in of_interest.into_iter().filter(|(_, number, _)| *number > 0) {
-        fact(name, count(number), note.to_owned());
+        fact(name, count(number), note);
     }
     let name = if stacks.were_verified() { "stacks incomparable" } else { "stacks missing" };
     for (number, reason) in stack_checks::incomparable(stacks) {
@@ -519,13 +522,12 @@ fn processes(recording: &Recording<'_>, totals: &Overview) -> Tree {
     for process in processes.into_iter().take(PROCESSES_MAX) {
         let counts = &process.counts;
         let errors = counts.errors.unwrap_or_default();
-        let size = |size: Bytes, error: Live| sampled::with_percent(bytes(size.0), size.0, error.bytes.0);
-        let calls = counts.allocations.0;
+        let size = |size: Bytes, error: Live| sampled::bytes_cell(size, error.bytes);
         let cells = [
             process.pid.to_string(),
             size(counts.bytes_live_max, errors.live_at_peak),
             size(counts.bytes_live_end, errors.live_end),
-            sampled::with_percent(count(calls), calls, errors.allocated.blocks.0),
+            sampled::count_cell(counts.allocations, errors.allocated.blocks),
             percent(counts.temporary_allocations.0, counts.allocations.0),
             exit_shown(process),
         ];

@@ -3,16 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use heapledger_analysis::{Amount, CallId, CallTree, Direction, Layer, Metric, Profile};
+use heapledger_analysis::{Amount, By as Parts, CallId, CallTree, Direction, Layer, Metric, Profile, RankBy};
 use heapledger_reports::Row;
 use serde::Serialize;
 
-use crate::args::{Levels, Tree};
+use crate::args::{By, Rows, Tree};
 use crate::document::Document;
-use crate::error::Result;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
 use crate::format::counted;
 use crate::label::{FrameJson, Labels};
 use crate::output::Output;
+use crate::parts::part_label;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Columns};
 
@@ -21,9 +23,10 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
-    let profile = question.profile()?;
+    let levels = Levels::new(&arguments.by)?;
+    let profile = levels.profile(&mut question)?;
     let direction = if arguments.bottom_up { Direction::BottomUp } else { Direction::TopDown };
-    let tree = CallTree::new(&profile, &mut question.labels.names, &layers(&arguments.by), direction, metric);
+    let tree = CallTree::new(&profile, &mut question.labels.names, &levels.layers, direction, metric);
     let mut limits = Limits {
         depth: arguments.depth.map_or(usize::MAX, |depth| depth as usize),
         least: arguments.threshold / 100.0,
@@ -40,21 +43,54 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     print(&question.labels, &tree, &limits, columns, metric, out)
 }
 
-/// What stands where functions do, each once.
-pub(crate) fn layers(levels: &[Levels]) -> Vec<Layer> {
-    let mut layers = Vec::new();
-    for level in levels {
-        let layer = match level {
-            Levels::Stack => Layer::Stack,
-            Levels::Context => Layer::Context,
-            Levels::Heap => Layer::Heap,
-            Levels::Type => Layer::Type,
-        };
-        if !layers.contains(&layer) {
-            layers.push(layer);
+/// The levels of a tree, from the outermost to the innermost.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    /// Each once.
+    pub(crate) layers: Vec<Layer>,
+    /// The parts among them, which only events tell.
+    parts: Option<Parts>,
+}
+
+impl Levels {
+    pub(crate) fn new(words: &[By]) -> Result<Levels> {
+        let mut levels = Levels::default();
+        for word in words {
+            let layer = match word.rows() {
+                Rows::Sites(RankBy::Site, _) => Layer::Stack,
+                Rows::Sites(RankBy::Context, _) => Layer::Context,
+                Rows::Sites(by, _) => Layer::Group(by),
+                Rows::Events(parts) if levels.parts.is_some_and(|other| other != parts) => {
+                    return Err(Failure::new(Exit::Usage, "threads, processes and sizes cannot be levels of one tree")
+                        .hint(
+                            "make one of them a level, and select one of another: --by thread,owner --process 1234",
+                        ));
+                }
+                Rows::Events(parts) => {
+                    levels.parts = Some(parts);
+                    Layer::Part
+                }
+            };
+            if !levels.layers.contains(&layer) {
+                levels.layers.push(layer);
+            }
         }
+        Ok(levels)
     }
-    layers
+
+    /// Returns what every site holds, with the sites of each part apart if one of the levels is of
+    /// parts.
+    pub(crate) fn profile(&self, question: &mut Question<'_, '_>) -> Result<Profile> {
+        let Some(by) = self.parts else { return question.profile() };
+        let recording = question.recording;
+        let several = recording.images().len() > 1;
+        let label = |part| part_label(recording, part, several);
+        let profile =
+            question.answer(|names, selection, progress| Profile::load_apart(names, selection, by, label, progress))?;
+        question.input.warn_of(&profile.damage);
+        question.expect_match(profile.whole.is_nothing())?;
+        Ok(profile)
+    }
 }
 
 /// What is left out.

@@ -823,6 +823,11 @@ impl Collector {
         is_due && self.slots.iter().any(|slot| matches!(slot.stage, Stage::Running(_)))
     }
 
+    /// Files that are whole, of those in which it has gone on.
+    pub(crate) fn parts_ended(&self) -> u32 {
+        self.shared.writer.parts()
+    }
+
     /// Ends the file here, and goes on in another one, which can be read alone.
     pub(crate) fn rotate(&mut self, next: File) {
         // Whatever is still to be merged is not earlier.
@@ -1104,6 +1109,7 @@ impl Slot {
             unasked: read(&counters.stacks_unasked),
             outlasting: read(&counters.stacks_outlasting),
             missing: read(&counters.stacks_missing),
+            folded: read(&counters.stacks_folded),
         };
         Noted { lost: self.lost.with(counters), stacks }
     }

@@ -1,6 +1,7 @@
 //! What children inherit: kept from the parent's fork event until the child introduces itself.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use heapledger_ledger::Ledger;
 use heapledger_recording::{ImageId, Time};
@@ -12,7 +13,7 @@ const POINTS_MAX: usize = 64;
 /// … what they may take together, …
 const BYTES_MAX: u64 = 1 << 30;
 /// … and how long: a fork may have failed.
-const PATIENCE: u64 = 10_000_000_000;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A parent at the moment of a fork.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Forks {
 
     /// Gives up children that did not come in time.
     pub(crate) fn expire(&mut self, now: Time) {
-        while self.0.front().is_some_and(|point| point.time.0.saturating_add(PATIENCE) < now.0) {
+        while self.0.front().is_some_and(|point| point.time.0.saturating_add(PATIENCE.as_nanos() as u64) < now.0) {
             self.0.pop_front();
         }
     }
@@ -82,7 +83,7 @@ mod tests {
         assert!(forks.claim(ImageId(1), 2).is_some());
         assert!(forks.claim(ImageId(1), 2).is_none());
         assert!(forks.claim(ImageId(3), 1).is_none());
-        forks.expire(Time(PATIENCE + 1));
+        forks.expire(Time(PATIENCE.as_nanos() as u64 + 1));
         assert!(forks.claim(ImageId(1), 1).is_none());
         assert!(forks.claim(ImageId(2), 1).is_some());
     }

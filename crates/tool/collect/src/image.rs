@@ -90,6 +90,7 @@ impl Noted {
             unasked: now.unasked.saturating_sub(then.unasked),
             outlasting: now.outlasting.saturating_sub(then.outlasting),
             missing: now.missing.saturating_sub(then.missing),
+            folded: now.folded.saturating_sub(then.folded),
         };
         Noted { lost: self.lost.since(before.lost), stacks }
     }

@@ -92,6 +92,10 @@ pub struct Options {
     /// How long the recorder may stand still (stopped, or waiting for a disk) until programs go on without it: they drop
     /// events then as with [`OnFull::Drop`], until it is back. `None`: they wait for ever.
     pub stall_timeout: Option<Duration>,
+    /// The most memory of its own that the recorder takes in each process, beside the rings that it
+    /// shares: beyond, new stacks end at the innermost frame that is known already. `None`: as much
+    /// as it needs.
+    pub target_memory: Option<Bytes>,
     /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
     /// replaced now and then, every ten seconds at the most, by one with all that is known then.
     pub totals_only: bool,
@@ -184,6 +188,7 @@ impl Options {
             wait_for_descendants: false,
             on_full: OnFull::Wait,
             stall_timeout: Some(STALL_TIMEOUT),
+            target_memory: None,
             rotate: None,
             begin: Begin::AtOnce,
             duration: None,
@@ -248,6 +253,8 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
     let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
     page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
+    // 0 is without limit.
+    page.target_memory.store(options.target_memory.map_or(0, |limit| limit.0.max(1)), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
     let capacity = options.ring_capacity();
@@ -294,6 +301,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     );
     let mut next_progress = Instant::now();
     let (mut end_is_told, mut time_is_up) = (false, false);
+    let mut parts_told = 0;
     while !collector.has_failed() {
         collector.round();
         collector.keep_up();
@@ -324,6 +332,12 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             }
             wake_at = Some(began + duration);
         }
+        while parts_told < collector.parts_ended() {
+            parts_told += 1;
+            if let Some(path) = output.kept_part(parts_told) {
+                observer(Progress::PartEnded { path });
+            }
+        }
         if let Some(Rotation { age, bytes, keep }) = rotation
             && collector.is_part_full(age, bytes)
         {
@@ -345,8 +359,10 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
                 }
             }
             let is_hurried = signals.as_ref().is_some_and(Signals::is_hurried);
-            // A child that is just being made is to be in the recording, and to be waited for if any.
-            let moment = Duration::from_millis(if waits { 300 } else { 100 });
+            // A child that is just being made is to be in the recording, and to be waited for if
+            // any: on a busy machine it may get no processor for seconds. Only forks that failed,
+            // or whose child was killed at once, take all that time.
+            let moment = if waits { forks::PATIENCE } else { Duration::from_millis(100) };
             let has_all_come = !collector.awaits_children(moment);
             if is_hurried || (has_all_come && (running == 0 || !waits)) {
                 break;

@@ -24,6 +24,11 @@ pub enum Progress<'a> {
     },
     /// So far. About ten times a second.
     Running(Totals),
+    /// One of several files is whole, and the next has begun.
+    PartEnded {
+        /// The file.
+        path: &'a Path,
+    },
     /// The command has ended.
     CommandEnded {
         /// How.

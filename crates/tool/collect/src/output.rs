@@ -112,6 +112,13 @@ impl Output {
         self.parts.as_ref().map_or(0, |parts| parts.number)
     }
 
+    /// One of the files by its number, from 1, if it is kept.
+    pub(crate) fn kept_part(&self, number: u32) -> Option<&Path> {
+        let parts = self.parts.as_ref()?;
+        let path = part_path(&parts.base, number);
+        parts.kept.iter().find(|kept| **kept == path).map(PathBuf::as_path)
+    }
+
     /// The files before the present one that are kept, the oldest first.
     pub(crate) fn earlier(&self) -> Vec<PathBuf> {
         let kept = self.parts.as_ref().map(|parts| parts.kept.iter().filter(|&path| *path != self.path).cloned());

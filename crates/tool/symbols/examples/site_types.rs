@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..count {
         let mut stack = vec![(module, start + random() % size)];
         stack.extend((1..PLACES).map(|_| (module, shared[(random() % SHARED) as usize])));
-        let sizes = SiteSizes { blocks: 1, bytes: random() % 1000 };
+        let sizes = SiteSizes::of_one(random() % 1000);
         typed += usize::from(symbolizer.site_type(&stack, sizes).block.is_some());
     }
     let took = begin.elapsed();

@@ -25,7 +25,7 @@ pub(crate) use sites::{Concluded, Sites, key as site_key};
 pub(crate) use types::Types;
 
 /// Changes when the same files give other names.
-const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 2");
+const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 4");
 /// Bytes of a file: some 50,000 addresses. The names of more are not kept.
 const FILE_MAX: u64 = 4 << 20;
 /// Frames in a file.

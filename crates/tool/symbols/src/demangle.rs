@@ -36,13 +36,52 @@ pub(crate) fn typed_function(name: &[u8], plain: &[u8]) -> Function {
     if let Some((full, short)) = cpp(raw) {
         return Function::new(&full, &short, Some(raw));
     }
-    let short = without_clone_suffix(raw);
-    // Debug information of Rust has plain names with type arguments, C++ templates too.
-    if short.contains('<') {
-        Function::new(raw, &without_arguments(short), None)
-    } else {
-        Function::new(raw, short, None)
+    if let Some(full) = cython(raw) {
+        return Function::new(&full, &full, Some(raw));
     }
+    let short = without_clone_suffix(raw);
+    let unpassed = without_parameters(short);
+    // Debug information of Rust has plain names with type arguments, C++ templates too.
+    let mut named = if unpassed.contains('<') { without_arguments(unpassed) } else { unpassed.to_owned() };
+    if unpassed.len() < short.len() {
+        named = without_return_type(&named).to_owned();
+    }
+    Function::new(raw, without_async(&named), None)
+}
+
+/// Removes the parameters of a C++ name that has been demangled already, as symbol files have them.
+fn without_parameters(name: &str) -> &str {
+    let whole = name.strip_suffix(" const").unwrap_or(name);
+    if !whole.ends_with(')') || whole.ends_with("operator()") || whole.ends_with("(anonymous namespace)") {
+        return name;
+    }
+    let mut depth = 0;
+    let open = whole.bytes().rposition(|byte| {
+        depth += i32::from(byte == b')') - i32::from(byte == b'(');
+        depth == 0
+    });
+    open.filter(|&open| open > 0).map_or(name, |open| &name[..open])
+}
+
+/// Removes the type that a C++ function returns: demangled names of templates begin with it.
+fn without_return_type(name: &str) -> &str {
+    let mut depth = 0;
+    let space = name.bytes().rposition(|byte| {
+        depth += i32::from(byte == b')') - i32::from(byte == b'(');
+        depth == 0 && byte == b' '
+    });
+    space.filter(|_| !name.contains("operator")).map_or(name, |space| &name[space + 1..])
+}
+
+/// The name without the parts that only the compiler has made of an async function:
+/// `render::{async_fn#0}`.
+fn without_async(mut name: &str) -> &str {
+    while let Some((outside, part)) = name.rsplit_once("::")
+        && part.starts_with("{async_")
+    {
+        name = outside;
+    }
+    name
 }
 
 /// True for `_ZN…17h0123456789abcdefE…`: without the hash, it could be C++.
@@ -67,6 +106,30 @@ fn rust(raw: &str) -> Option<String> {
     // A failure is the bound: what fits is kept.
     let _ = fmt::write(&mut full, format_args!("{name:#}"));
     Some(without_clone_suffix(&full.0).to_owned())
+}
+
+/// Returns the name in the sources of what Cython has made C of:
+/// `numpy.random._generator.Generator.normal` for
+/// `__pyx_pw_5numpy_6random_10_generator_9Generator_33normal`. Packages, modules and classes have
+/// their lengths before them, functions a number that tells them apart, or nothing.
+fn cython(raw: &str) -> Option<String> {
+    let prefixes = ["__pyx_pw_", "__pyx_pf_", "__pyx_f_"];
+    let mut rest = prefixes.iter().find_map(|prefix| without_clone_suffix(raw).strip_prefix(prefix))?;
+    let mut name = String::new();
+    loop {
+        let text = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let length: Option<usize> = rest[..rest.len() - text.len()].parse().ok();
+        let scope = length.and_then(|length| text.split_at_checked(length));
+        match scope.and_then(|(scope, rest)| Some((scope, rest.strip_prefix('_')?))) {
+            // A method `__init__` with the number 1 is no scope `_`.
+            Some((scope, inside)) if !scope.trim_matches('_').is_empty() && !inside.is_empty() => {
+                name.push_str(scope);
+                name.push('.');
+                rest = inside;
+            }
+            _ => return (!name.is_empty() && !text.is_empty()).then(|| name + text),
+        }
+    }
 }
 
 fn cpp(raw: &str) -> Option<(String, String)> {
@@ -246,6 +309,24 @@ mod tests {
     }
 
     #[test]
+    fn cpp_that_is_demangled() {
+        check("store::List<int>::push(int)", "store::List<int>::push(int)", "store::List::push");
+        check(
+            "Posting& List<Posting>::add<Posting>(Posting&&) const",
+            "Posting& List<Posting>::add<Posting>(Posting&&) const",
+            "List::add",
+        );
+        check(
+            "(anonymous namespace)::f(void (*)(int))",
+            "(anonymous namespace)::f(void (*)(int))",
+            "(anonymous namespace)::f",
+        );
+        check("operator new(unsigned long)", "operator new(unsigned long)", "operator new");
+        check("store::Hash::operator()", "store::Hash::operator()", "store::Hash::operator()");
+        check("main", "main", "main");
+    }
+
+    #[test]
     fn rust_legacy() {
         check(
             "_ZN5alloc3vec16Vec$LT$T$C$A$GT$4push17h0123456789abcdefE",
@@ -275,6 +356,23 @@ mod tests {
     }
 
     #[test]
+    fn cython_has_names_of_python() {
+        for (raw, name) in [
+            ("__pyx_pw_5numpy_6random_10_generator_9Generator_33normal", "numpy.random._generator.Generator.normal"),
+            ("__pyx_f_5numpy_6random_7_common_cont", "numpy.random._common.cont"),
+            ("__pyx_pw_4demo_1fib", "demo.fib"),
+            ("__pyx_pw_4demo_3Set_1__init__", "demo.Set.__init__"),
+            ("__pyx_pf_4demo_3Set_2add.isra.0", "demo.Set.add"),
+        ] {
+            let function = function(raw.as_bytes());
+            assert_eq!((function.full(), function.linkage()), (name, Some(raw)));
+        }
+        for raw in ["__pyx_pw_", "__pyx_f_4dem", "__pyx_f_99999999999999999999a_b", "__pyx_f_3äö_x", "__Pyx_Import"] {
+            assert_eq!(function(raw.as_bytes()).full(), raw);
+        }
+    }
+
+    #[test]
     fn rust_v0() {
         check("_RNvCskwGfYPst2Cb_3foo16example_function", "foo::example_function", "foo::example_function");
         check("_RINvNtC3std3mem8align_ofjE", "std::mem::align_of::<usize>", "std::mem::align_of");
@@ -297,6 +395,15 @@ mod tests {
         check("_ZNK3FooltERKS_", "Foo::operator<(Foo const&) const", "Foo::operator<");
         check("_ZltIiEbRK3FooT_", "bool operator< <int>(Foo const&, int)", "operator<");
         check("_ZlsRSoRK3Foo", "operator<<(std::ostream&, Foo const&)", "operator<<");
+    }
+
+    #[test]
+    fn async_functions_are_functions() {
+        let block = "<F as axum::Handler<(M,T),S>>::call::{async_block#0}<fn(u8) -> app::login::{async_fn_env#0}>";
+        check(block, block, "F::call");
+        check("app::login::{async_fn#0}::{async_block#1}", "app::login::{async_fn#0}::{async_block#1}", "app::login");
+        check("app::get::{closure#0}", "app::get::{closure#0}", "app::get::{closure#0}");
+        check("{async_fn#0}", "{async_fn#0}", "{async_fn#0}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use object::Object;
 
+use crate::breakpad::{self, Breakpad};
 use crate::index::Index;
 use crate::mapped::{self, Mapped};
 use crate::state::{BuildId, Problem};
@@ -87,6 +88,50 @@ impl Finder {
             .find(|file| check(file, build_id).is_ok() && has_dwarf(file))
             .or_else(|| self.by_build_id(build_id))
             .or_else(|| self.by_link(module?, problems))
+    }
+
+    /// Finds the symbol file of Breakpad for a module. Without a build id, the only one of that
+    /// name.
+    pub(crate) fn breakpad(
+        &self,
+        path: &Path,
+        build_id: &[u8],
+        base: u64,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Breakpad> {
+        let path = path.as_os_str().as_bytes();
+        let name = Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path))).file_name()?;
+        let debug_id = (!build_id.is_empty()).then(|| breakpad::debug_id(build_id));
+        self.options.breakpad.iter().find_map(|directory| {
+            let mut file_name = name.to_owned();
+            file_name.push(".sym");
+            let builds = directory.join(name);
+            let file = match &debug_id {
+                Some(id) => builds.join(id).join(file_name),
+                None => only(&builds)?.join(file_name),
+            };
+            let mapped = match Mapped::open(&file) {
+                Ok(mapped) => mapped,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+                Err(error) => {
+                    problems.push(Problem::Unreadable { file, error: error.to_string() });
+                    return None;
+                }
+            };
+            match Breakpad::new(mapped, base) {
+                Ok(symbols) if debug_id.as_ref().is_none_or(|id| id.eq_ignore_ascii_case(symbols.debug_id())) => {
+                    Some(symbols)
+                }
+                Ok(_) => {
+                    problems.push(Problem::DebugFileMismatch { file });
+                    None
+                }
+                Err(error) => {
+                    problems.push(Problem::Damaged { file, error: error.to_string() });
+                    None
+                }
+            }
+        })
     }
 
     /// The debug information of `name` from the servers that the environment names, by the client that is installed. The
@@ -239,6 +284,13 @@ pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// `.build-id/ab/cdef.debug`.
+/// Returns the only directory in one; `None` if there are several, or none.
+fn only(directory: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut directories = entries.filter(|path| path.is_dir());
+    directories.next().filter(|_| directories.next().is_none())
+}
+
 fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
     let hex = BuildId(build_id.into()).to_string();
     let (folder, name) = hex.split_at_checked(2).filter(|(_, name)| !name.is_empty())?;

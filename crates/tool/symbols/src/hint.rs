@@ -43,6 +43,8 @@ pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options
         Some(package) => {
             format!("{name}: install the debug symbols of {package} ({package}-dbg or {package}-dbgsym)")
         }
+        // Wheels come without debug information, and pip has none to install.
+        None if is_wheel(path) => return None,
         None if is_system(path) => format!("{name}: install the debug symbols of the package it is from"),
         None => format!("{name}: build it with debug information (-g; in Cargo, debug = 1) and do not strip it"),
     })
@@ -73,6 +75,11 @@ fn partly(state: &ModuleState) -> Option<String> {
 fn is_system(path: &Path) -> bool {
     ["/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin"].iter().any(|root| path.starts_with(root))
         && !path.starts_with("/usr/local")
+}
+
+/// True for a module of a package that pip has installed.
+fn is_wheel(path: &Path) -> bool {
+    path.iter().any(|part| part == "site-packages" || part == "dist-packages")
 }
 
 /// The Debian package that installed a file.

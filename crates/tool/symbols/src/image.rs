@@ -571,6 +571,7 @@ fn needed_section<'a>(
             | SectionId::DebugRngLists
             | SectionId::DebugStr
             | SectionId::DebugStrOffsets
+            | SectionId::DebugTypes
     );
     section(elf, name.filter(|_| needed), files)
 }

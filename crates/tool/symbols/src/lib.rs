@@ -6,6 +6,9 @@
 //! none of them knows is called `module+0xoffset`, where the offset is that of the function if unwind information tells
 //! where it begins, so there is always an answer.
 //!
+//! Before them all come the symbol files of Breakpad, if [`Options::breakpad`] names directories
+//! with some.
+//!
 //! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] tells what was found, and
 //! [`Symbolizer::hint`] what to do about it.
 //!
@@ -22,6 +25,7 @@
 //! ELF and DWARF come from files that anyone may have made. Damage leads to less knowledge, never to a panic, and the
 //! work and the memory spent on a file are bounded by a multiple of its size.
 
+mod breakpad;
 mod cache;
 mod demangle;
 mod extents;
@@ -40,6 +44,8 @@ mod symtab;
 mod types;
 
 #[doc(hidden)]
+pub use breakpad::exercise as exercise_breakpad;
+#[doc(hidden)]
 pub use cache::exercise as exercise_cache;
 pub use extents::Extent;
 pub use frame::{Frame, Function, NameSource};
@@ -47,6 +53,6 @@ pub use headers::{Headers, Segment};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
 pub use symbolizer::{ModuleRef, Options, Symbolizer};
 pub use types::{
-    Confidence, Constructed, Evidence, Language, Parameter, Pointee, Received, SiteSizes, SiteType, SizeCheck,
-    TypeName, TypedFrame, Written,
+    Confidence, Constructed, EachSize, Evidence, Language, Parameter, Pointee, Received, SiteSizes, SiteType,
+    SizeCheck, TypeName, TypedFrame, Written,
 };

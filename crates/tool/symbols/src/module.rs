@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use object::Object;
+use object::{Object, ObjectSegment};
 
+use crate::breakpad::Breakpad;
 use crate::cache;
 use crate::demangle;
 use crate::extents::{self, Extent};
@@ -25,6 +26,7 @@ use crate::types::{Rendering, TypedFrame};
 pub(crate) struct Module {
     pub(crate) state: ModuleState,
     source: Source,
+    breakpad: Option<Breakpad>,
     answers: HashMap<u64, Arc<[Frame]>>,
     typed: HashMap<u64, Arc<[TypedFrame]>>,
     rendering: Rendering,
@@ -64,12 +66,15 @@ impl Module {
             names: NameCounts::default(),
         };
         let (build_id, files) = find(module, finder, &mut state);
-        let fingerprint = files.as_ref().map(|files| cache::fingerprint(files.paths()));
+        let breakpad = find_breakpad(module, &build_id, files.as_ref(), finder, &mut state);
+        let paths = || files.iter().flat_map(Files::paths).chain(breakpad.as_ref().map(Breakpad::path));
+        let fingerprint = paths().next().map(|_| cache::fingerprint(paths()));
         let directory = finder.options.cache.as_deref();
         let kept = directory.and_then(|directory| cache::read(directory, &build_id, fingerprint.as_deref()));
         let mut module = Self {
             state,
             source: files.map_or(Source::Nothing, |files| Source::Files(Box::new(files))),
+            breakpad,
             answers: HashMap::new(),
             typed: HashMap::new(),
             rendering: Rendering::default(),
@@ -104,11 +109,17 @@ impl Module {
             None => {
                 self.is_new = true;
                 self.open();
-                let answer = match &self.source {
-                    Source::Image(image) => image.lookup(offset, finder, &mut self.state.problems),
-                    Source::Files(_) | Source::Nothing => Answer::default(),
-                };
-                self.render(answer, offset)
+                let mut told = self.breakpad.as_mut().map(|file| file.lookup(offset)).unwrap_or_default();
+                if told.frames.is_empty() {
+                    let answer = match &self.source {
+                        Source::Image(image) => image.lookup(offset, finder, &mut self.state.problems),
+                        Source::Files(_) | Source::Nothing => Answer::default(),
+                    };
+                    if !answer.frames.is_empty() || answer.symbol.is_some() {
+                        told = answer;
+                    }
+                }
+                self.render(told, offset)
             }
         };
         match frames.last().map(|frame| frame.source) {
@@ -233,7 +244,7 @@ impl Module {
             }
             Source::Nothing => {
                 // What earlier runs knew is all that there is.
-                self.state.debug = DebugInfo::Missing;
+                self.state.debug = self.breakpad.as_ref().map_or(DebugInfo::Missing, Breakpad::debug_info);
                 return;
             }
         };
@@ -247,7 +258,8 @@ impl Module {
             None => None,
         };
         let image = Image::new(files, &mut self.state.problems);
-        self.state.debug = image.debug_info();
+        let told = self.breakpad.as_ref().map(Breakpad::debug_info);
+        self.state.debug = told.map_or(image.debug_info(), |told| told.max(image.debug_info()));
         self.source = Source::Image(image);
     }
 
@@ -284,6 +296,10 @@ impl Module {
         let (plain, scoped) = (self.function(name), self.function(symbol));
         let last = |name: &str| name.rsplit("::").next().unwrap_or_default().trim_matches(['{', '}']).to_owned();
         let (inner, outer) = (last(plain.short()), last(scoped.short()));
+        if inner.starts_with("async_") && outer == "closure" {
+            let scope = scoped.full().split("::{{closure}}").next().unwrap_or_default();
+            return self.function(format!("{scope}::{}", plain.full()).as_bytes());
+        }
         let same = inner == outer || (inner.starts_with("closure") && outer == "closure");
         if same { self.typed(symbol, Some(name)) } else { plain }
     }
@@ -357,6 +373,29 @@ fn find(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> (Box
         (files.supplementary, files.package) = (supplementary, package);
     }
     (build_id, Some(files))
+}
+
+/// Finds the symbol file of Breakpad for a module, if there is one.
+fn find_breakpad(
+    module: ModuleRef<'_>,
+    build_id: &[u8],
+    files: Option<&Files>,
+    finder: &Finder,
+    state: &mut ModuleState,
+) -> Option<Breakpad> {
+    if finder.options.breakpad.is_empty() || !is_file(module.path) {
+        return None;
+    }
+    // Addresses in these files begin at the beginning of the module. Where that is in its own
+    // addresses, its file says: at 0 if it can be loaded anywhere.
+    let files = files.into_iter().flat_map(|files| files.module.iter().chain(&files.debug));
+    let base = files.filter_map(|file| file.elf().ok()?.segments().map(|segment| segment.address()).min()).next();
+    let path = Path::new(OsStr::from_bytes(module.path));
+    let found = finder.breakpad(path, build_id, base.unwrap_or(0), &mut state.problems)?;
+    if state.debug_file.is_none() {
+        state.debug_file = Some(found.path().to_path_buf());
+    }
+    Some(found)
 }
 
 /// True if `name` is not mangled although the symbol is.

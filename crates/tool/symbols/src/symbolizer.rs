@@ -22,6 +22,9 @@ pub struct Options {
     /// Files, and directories that are searched with all that is below them, for modules, debug files, and parts of split
     /// debug information: by build id, and by name where there is none. The first 100,000 files are looked at.
     pub search: Vec<PathBuf>,
+    /// Directories with symbol files of Breakpad: `NAME/DEBUGID/NAME.sym`, as its tools and
+    /// Mozilla's lay them out. Names come from there first.
+    pub breakpad: Vec<PathBuf>,
     /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
     /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
     pub debuginfod: Option<fn(&str)>,
@@ -37,6 +40,7 @@ impl Default for Options {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             sysroot: None,
             search: Vec::new(),
+            breakpad: Vec::new(),
             debuginfod: None,
             cache: None,
         }

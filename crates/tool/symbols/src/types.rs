@@ -12,7 +12,9 @@ mod entries;
 mod frame;
 mod lookup;
 mod name;
+mod python;
 mod rust;
+mod sizes;
 mod source;
 
 use std::fmt;
@@ -23,19 +25,11 @@ pub(crate) use entries::{Entries, Facts};
 pub use frame::{Constructed, Language, Parameter, Pointee, Received, TypedFrame, Written};
 pub(crate) use frame::{Lazy, Rendering};
 pub use name::TypeName;
+pub use sizes::{EachSize, SiteSizes};
 pub(crate) use source::Sources;
 
 use crate::cache::{self, Concluded};
 use crate::symbolizer::{ModuleRef, Symbolizer};
-
-/// What a site allocated, for checks against the size of a type. Sums, so every block must fit for the sum to fit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SiteSizes {
-    /// All blocks ever allocated there.
-    pub blocks: u64,
-    /// The sum of their requested sizes.
-    pub bytes: u64,
-}
 
 /// The type of the blocks that a site allocates.
 #[derive(Debug, Clone, PartialEq)]
@@ -196,11 +190,17 @@ impl Symbolizer {
 
     /// The type, and how many places were looked at for it.
     fn conclude(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> (SiteType, usize) {
-        let mut places = Vec::new();
+        let mut places: Vec<Arc<[TypedFrame]>> = Vec::new();
+        let (mut is_asked, mut own) = (false, 0);
         for &(module, offset) in stack {
-            places.push(self.typed_frames(module, offset));
-            // In Rust, nothing beyond the function that asks a library for memory is of interest.
-            if places.last().and_then(|frames| frames.last()).is_some_and(rust::asks) {
+            let frames = self.typed_frames(module, offset);
+            is_asked |= frames.iter().any(rust::is_entry);
+            let asks = frames.last().is_some_and(rust::asks);
+            places.push(frames);
+            // In Rust, nothing beyond the function that asks a library for memory is of interest. Before the allocator has
+            // been asked, it is the allocator's.
+            own += usize::from(asks && !is_asked);
+            if asks && is_asked || own > ALLOCATOR_MAX {
                 break;
             }
         }
@@ -249,9 +249,14 @@ fn file_name(path: &[u8]) -> &[u8] {
 
 /// Places looked at.
 const PLACES_MAX: usize = 64;
+/// Functions of a program's own allocator that are looked through.
+const ALLOCATOR_MAX: usize = 16;
 
 /// Asks the rules of the language that allocates.
 fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
+    if let Some(found) = python::site_type(places, below, sizes) {
+        return found;
+    }
     let frames = places.iter().flat_map(|frames| frames.iter());
     let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
     // Functions without a name, between one that is known and the allocator, are a library's.
@@ -260,16 +265,21 @@ fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     // What the C library needs for itself is called the same, whether or not its debug information is at hand.
     let frames = places.iter().skip(below.in_libc).flat_map(|frames| frames.iter());
     let calls = frames.map(|frame| frame.language).find(|&language| language != Language::Other);
-    let is_libcs = below.in_libc > 0 && calls == Some(Language::Rust);
+    let is_libcs = below.in_libc > 0;
     if (is_library || is_libcs)
         && let Some(found) = c::library_block(places, below, calls)
     {
         return found;
     }
-    match language {
+    let mut found = match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),
         Some(Language::C) => c::site_type(places, below, sizes),
         _ => SiteType::unknown(),
+    };
+    // Nothing is consistent with sizes that are not known.
+    if found.confidence == Confidence::SizeConsistent && found.size_check != SizeCheck::Consistent {
+        found.confidence = Confidence::Probable;
     }
+    found
 }

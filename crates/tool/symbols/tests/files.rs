@@ -625,6 +625,25 @@ fn hint_names_the_package() {
 }
 
 #[test]
+fn nobody_is_told_to_build_a_wheel() {
+    let scratch = support::Scratch::new();
+    scratch.write("code.c", SOURCE);
+    fs::create_dir_all(scratch.path("lib/site-packages")).unwrap();
+    let hint = |file: &str| {
+        if !scratch.run("cc", &["-s", "-rdynamic", "-o", file, "code.c"]) {
+            return None;
+        }
+        let subject = Subject::new(scratch.path(file));
+        let (main, _) = extent(&scratch.path(file), |name| name == "main");
+        subject.frames(main);
+        Some(subject.hint())
+    };
+    let Some(own) = hint("own.so") else { return };
+    assert!(own.is_some_and(|hint| hint.starts_with("own.so: build it with debug information")));
+    assert_eq!(hint("lib/site-packages/wheel.so"), Some(None));
+}
+
+#[test]
 fn types_of_earlier_runs() {
     let Some(split) = Split::new(&[]) else { return };
     let cache = split.scratch.path("cache/symbols");
@@ -638,7 +657,7 @@ fn types_of_earlier_runs() {
         subject.build_id = split.build_id.clone();
         let typed = |offset| {
             let place = (subject.module(), offset);
-            let site = subject.symbolizer.site_type(&[place, place], SiteSizes { blocks: 1, bytes: offset });
+            let site = subject.symbolizer.site_type(&[place, place], SiteSizes::of_one(offset));
             (subject.symbolizer.typed_frames(place.0, offset), site)
         };
         (split.inlined - 16..split.inlined + 16).map(typed).collect::<Vec<_>>()

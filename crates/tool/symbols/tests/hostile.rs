@@ -87,7 +87,7 @@ fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
         assert!(!subject.symbolizer.typed_frames(subject.module(), offset).is_empty());
     }
     let stack: Vec<_> = offsets.iter().map(|&offset| (subject.module(), offset)).collect();
-    let sizes = SiteSizes { blocks: 1, bytes: 24 };
+    let sizes = SiteSizes::of_one(24);
     let types = (0..stack.len())
         .flat_map(|at| {
             let alone = subject.symbolizer.site_type(&stack[at..][..1], sizes).block;

@@ -15,12 +15,10 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use heapledger_core::arch::syscall;
-use heapledger_core::hooks::{self, Functions, Hooks, Pointer, Replacement};
-use heapledger_core::lock::Lock;
-use heapledger_core::sys;
+use heapledger::hooks::{self, Functions, Hooks, Pointer, Replacement};
 
 const PAGE: usize = 4096;
 /// Requested bytes of the blocks that are served here.
@@ -40,9 +38,13 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 /// Called by Heapledger, with its tables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, hooks: *const Hooks) -> c_int {
-    let Ok(region) = sys::map_private(PLACES * 2 * PAGE) else { return 1 };
-    protect(region, PLACES * 2 * PAGE, false);
-    REGION.store(region, Ordering::Release);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    let region = unsafe { libc::mmap(ptr::null_mut(), PLACES * 2 * PAGE, libc::PROT_NONE, flags, -1, 0) };
+    if region == libc::MAP_FAILED {
+        return 1;
+    }
+    REGION.store(region.cast(), Ordering::Release);
     // SAFETY: the table is static, and its functions keep the contract of `Replacement`.
     unsafe { ((*hooks).install_replacement)(&raw const REPLACEMENT) }
 }
@@ -67,7 +69,7 @@ static REGION: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static SIZES: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 /// Where to look for a free place next. Under the lock.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-static LOCK: Lock = Lock::new();
+static LOCK: Mutex<()> = Mutex::new(());
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
@@ -85,7 +87,8 @@ fn below_malloc(size: usize) -> Pointer {
 fn take(size: usize) -> Option<usize> {
     /// Of many that are taken, so many are passed.
     const TRIES: usize = 64;
-    let _guard = LOCK.try_lock()?;
+    // It allocates nothing, and nothing panics under it.
+    let _guard = LOCK.try_lock().ok()?;
     let first = NEXT.load(Ordering::Relaxed);
     let place = (first..first + TRIES).map(|at| at % PLACES).find(|&at| SIZES[at].load(Ordering::Acquire) == 0)?;
     NEXT.store((place + 1) % PLACES, Ordering::Relaxed);
@@ -146,12 +149,15 @@ unsafe extern "C" fn usable_size(block: Pointer) -> usize {
 
 /// Makes memory of the region accessible, or not.
 fn protect(start: *mut u8, length: usize, is_accessible: bool) -> bool {
-    const MPROTECT: usize = 10;
-    const READ_WRITE: usize = 3;
-    // SAFETY: the region is ours; nobody uses a place that is free.
-    let done =
-        unsafe { syscall(MPROTECT, [start as usize, length, if is_accessible { READ_WRITE } else { 0 }, 0, 0, 0]) };
-    done == 0
+    let protection = if is_accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+    // SAFETY: the region is ours; nobody uses a place that is free. The number of the thread's last error is its own: it is kept.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let is_done = libc::mprotect(start.cast(), length, protection) == 0;
+        *errno = before;
+        is_done
+    }
 }
 
 /// Runs when the process exits.

@@ -16,8 +16,32 @@ pub struct Owner {
     pub is_own: bool,
 }
 
+/// A frame of a stack: whose it is, and the owner that it would be. `None`: nothing is known of it.
+pub(crate) type KnownFrame<'o> = Option<&'o (Whose, Owner)>;
+
+/// Returns whose the blocks are that were allocated at a stack, given from the inside.
+pub(crate) fn owner_in(stack: &[KnownFrame<'_>]) -> Option<Owner> {
+    let at = owner_at(stack)?;
+    let (_, owner) = stack[at]?;
+    if !owner.is_bare() {
+        return Some(owner.clone());
+    }
+    // An inlined function is mostly in the source file of the one that it was inlined in.
+    let mut outer = stack[at + 1..].iter().flatten().map(|(_, outer)| outer);
+    let outer = outer.find(|outer| !outer.is_bare() && outer.file() == owner.file());
+    Some(outer.filter(|_| owner.file().is_some()).map_or_else(|| owner.by_file(), |outer| owner.inside(outer)))
+}
+
+/// Returns which frame of a stack is the owner's: the innermost of the best there are, and none of
+/// the language's.
+pub(crate) fn owner_at(stack: &[KnownFrame<'_>]) -> Option<usize> {
+    let whose = |frame: &KnownFrame<'_>| frame.map_or(Whose::Library, |(whose, _)| *whose);
+    let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| whose(frame))?;
+    (whose(best) != Whose::Library).then_some(at)
+}
+
 impl Owner {
-    pub(super) fn of(text: &str) -> Owner {
+    pub(crate) fn of(text: &str) -> Owner {
         let frame = Frame::parse(text);
         let is_own = Whose::of(text) <= Whose::Helper;
         let place = frame.place.map(str::to_owned);
@@ -28,7 +52,7 @@ impl Owner {
     }
 
     /// The file that it is in.
-    pub(super) fn file(&self) -> Option<&str> {
+    pub(crate) fn file(&self) -> Option<&str> {
         Some(self.place.as_ref()?.rsplit_once(':')?.0)
     }
 

@@ -30,7 +30,7 @@ pub struct Code<'a> {
 }
 
 impl Whose {
-    pub(super) fn of(text: &str) -> Whose {
+    pub(crate) fn of(text: &str) -> Whose {
         let frame = Frame::parse(text);
         if frame.function == "???" || text.starts_with(NO_FUNCTION) {
             return Whose::Library;

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use heapledger_reports::escape;
 
 use super::Sum;
-use crate::analysis::{Options, Stack, is_alloc_fn};
+use crate::advice::{Owner, Whose, owner_in};
+use crate::analysis::{By, Options, Stack, is_alloc_fn};
 use crate::hash::Map;
-use crate::log::{FrameId, Log, NameId, TraceId};
+use crate::heap::Heap;
+use crate::log::{FrameId, NameId, TraceId};
+use crate::read::place;
 use crate::stacks::Stacks;
 
 /// What stands for the stack of blocks that have none.
@@ -26,12 +29,17 @@ pub(super) struct Texts {
     pub(super) none: u32,
     /// The library of the innermost frame that does not allocate, of each trace.
     modules: Vec<Option<NameId>>,
+    /// The function, line or file by which blocks are summed up, of each trace; none if it is by
+    /// something else.
+    code: Vec<Option<NameId>>,
 }
 
 impl Texts {
-    pub(super) fn of(log: &Log, options: &Options) -> Texts {
+    pub(super) fn of<H: Heap>(heap: &mut H, options: &Options) -> Result<Texts, H::Error> {
+        let log = heap.log();
         let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| Arc::from(escape(frame))).collect();
         let allocates: Vec<bool> = log.frames.iter().map(|frame| is_alloc_fn(frame)).collect();
+        let libraries = log.libraries.clone();
         // The same text may be there under two numbers.
         let mut firsts: Map<&str, FrameId> = Map::default();
         let first_of: Vec<FrameId> = log
@@ -43,27 +51,32 @@ impl Texts {
         let mut texts = Texts {
             names: log.names.iter().map(|name| Arc::from(escape(name))).collect(),
             frames,
-            stack_of: Vec::with_capacity(log.traces.len()),
+            stack_of: Vec::new(),
             stacks: Stacks::default(),
             none: 0,
-            modules: Vec::with_capacity(log.traces.len()),
+            modules: Vec::new(),
+            code: Vec::new(),
         };
+        let mut code = CodeNames::new(options.by, &log.frames);
         let mut stack = Vec::new();
-        for trace in &log.traces {
+        heap.each_trace(|trace, all| {
             let at = |frame: &FrameId| frame.0 as usize;
-            let innermost = trace.iter().find(|frame| !allocates[at(frame)]);
-            texts.modules.push(innermost.and_then(|frame| log.libraries.get(at(frame)).copied().flatten()));
+            let innermost = all.iter().find(|frame| !allocates[at(frame)]);
+            let module = innermost.and_then(|frame| libraries.get(at(frame)).copied().flatten());
             let is_ignored = |frame: &FrameId| {
                 options.ignore_alloc_fns && (allocates[at(frame)] || texts.frames[at(frame)].contains("???"))
             };
-            let counted = trace.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
+            let counted = all.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
             stack.clear();
             stack.extend(counted.map(|frame| first_of[at(frame)]));
-            let number = texts.stacks.number(&stack);
-            texts.stack_of.push(number);
-        }
+            place(&mut texts.modules, trace.0, module);
+            if let Some(code) = &mut code {
+                place(&mut texts.code, trace.0, code.name(all, innermost, &mut texts.names));
+            }
+            place(&mut texts.stack_of, trace.0, texts.stacks.number(&stack));
+        })?;
         texts.none = texts.stacks.count();
-        texts
+        Ok(texts)
     }
 
     pub(super) fn stack(&self, stack: u32) -> Stack {
@@ -77,10 +90,14 @@ impl Texts {
         self.modules[trace?.0 as usize]
     }
 
+    pub(super) fn code(&self, trace: Option<TraceId>) -> Option<NameId> {
+        self.code[trace?.0 as usize]
+    }
+
     /// Whether a record of stacks passes the filters.
     pub(super) fn sum_passes(&self, sum: &Sum, options: &Options) -> bool {
-        let shown = sum.stacks[0].map(|stack| self.shown(stack, options.filter_stacks_for_testing));
-        passes(&shown.unwrap_or_default(), &options.filters)
+        let shown = sum.key.numbers[0].checked_sub(1).map(|stack| self.shown(stack, options.filter_stacks_for_testing));
+        passes(|| shown.unwrap_or_default(), &options.filters)
     }
 
     pub(super) fn alloc(&self, trace: Option<TraceId>) -> Stack {
@@ -96,13 +113,48 @@ impl Texts {
     }
 }
 
+/// Names of what blocks are summed up by, where that is a part of the program.
+struct CodeNames {
+    by: By,
+    /// Each frame: whose it is, and the owner that it would be.
+    frames: Vec<(Whose, Owner)>,
+    numbers: Map<String, NameId>,
+}
+
+impl CodeNames {
+    fn new(by: By, frames: &[String]) -> Option<CodeNames> {
+        let is_code = matches!(by, By::Owner | By::Line | By::File | By::Function);
+        let known = |frame: &String| (Whose::of(frame), Owner::of(frame));
+        is_code.then(|| CodeNames { by, frames: frames.iter().map(known).collect(), numbers: Map::default() })
+    }
+
+    /// Returns the name of a stack, new ones at the end of the names.
+    fn name(&mut self, stack: &[FrameId], innermost: Option<&FrameId>, names: &mut Vec<Arc<str>>) -> Option<NameId> {
+        let owner = if self.by == By::Function {
+            self.frames.get(innermost?.0 as usize)?.1.clone()
+        } else {
+            let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame.0 as usize)).collect();
+            owner_in(&known)?
+        };
+        let text = match self.by {
+            By::Line => owner.place?,
+            By::File => owner.file()?.to_owned(),
+            _ => owner.function,
+        };
+        Some(*self.numbers.entry(text).or_insert_with_key(|text| {
+            names.push(Arc::from(escape(text)));
+            NameId(names.len() as u32 - 1)
+        }))
+    }
+}
+
 /// Whether a stack passes all filters, which look at frames as they are printed.
-pub(super) fn passes(stack: &Stack, filters: &[String]) -> bool {
+pub(super) fn passes(stack: impl FnOnce() -> Stack, filters: &[String]) -> bool {
     if filters.is_empty() {
         return true;
     }
     let shown: Vec<String> =
-        stack.iter().enumerate().map(|(at, frame)| format!("    #{:02}: {frame}", at + 1)).collect();
+        stack().iter().enumerate().map(|(at, frame)| format!("    #{:02}: {frame}", at + 1)).collect();
     let has = |part: &str| shown.iter().any(|frame| frame.contains(part));
     filters.iter().all(|filter| match (filter.strip_prefix('\\'), filter.strip_prefix('!')) {
         (Some(part), _) => has(part),

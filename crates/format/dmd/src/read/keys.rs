@@ -3,7 +3,7 @@
 use crate::hash::Map;
 
 /// Puts an item where its number says.
-pub(super) fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
+pub(crate) fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
     let at = number as usize;
     if list.len() <= at {
         list.resize_with(at + 1, T::default);
@@ -39,16 +39,10 @@ impl Numbers {
             return number;
         }
         let number = self.count;
-        self.set(key, number);
-        number
-    }
-
-    /// Gives a key this number, which others may have.
-    pub(super) fn set(&mut self, key: u64, number: u32) {
-        self.count = self.count.max(number + 1);
+        self.count += 1;
         if key >= SMALL_END {
             self.others.insert(key, number);
-            return;
+            return number;
         }
         let at = key as usize;
         if self.small.len() <= at {
@@ -56,11 +50,12 @@ impl Numbers {
             self.small.resize(length, 0);
         }
         self.small[at] = number + 1;
+        number
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.count as usize
+    /// Returns true if each number that was given belongs to something that the log has.
+    pub(super) fn are_all_defined(&self) -> bool {
+        self.is_defined.len() == self.count as usize && self.is_defined.iter().all(|is| *is)
     }
 
     pub(super) fn define(&mut self, number: u32) {
@@ -81,22 +76,7 @@ pub(super) struct Keys {
 impl Keys {
     #[inline]
     pub(super) fn key(&mut self, text: &[u8]) -> u64 {
-        // A digit that is zero in front would make another key of the same value.
-        if text.len() <= 12 && (text.len() == 1 || text.first() != Some(&b'A')) {
-            let mut key = 0;
-            for &byte in text {
-                let digit = match byte {
-                    b'A'..=b'Z' => byte - b'A',
-                    b'a'..=b'f' => byte - b'a' + 26,
-                    _ => return self.other(text),
-                };
-                key = key << 5 | u64::from(digit);
-            }
-            if !text.is_empty() {
-                return key;
-            }
-        }
-        self.other(text)
+        short_key(text.iter().copied().chain([b'"'])).map_or_else(|| self.other(text), |(key, _)| key)
     }
 
     #[cold]
@@ -105,3 +85,37 @@ impl Keys {
         *self.others.entry(text.to_owned()).or_insert(next)
     }
 }
+
+/// Returns the number of a key that is short and of 32 digits, and its length; a quotation mark ends it.
+#[inline]
+pub(crate) fn short_key(text: impl Iterator<Item = u8>) -> Option<(u64, usize)> {
+    let mut key = 0;
+    let mut is_zero_in_front = false;
+    for (at, byte) in text.take(SHORT_MAX + 1).enumerate() {
+        let digit = DIGITS[usize::from(byte)];
+        if digit == NO_DIGIT {
+            // A digit that is zero in front would make another key of the same value.
+            let is_key = byte == b'"' && (at == 1 || at > 1 && !is_zero_in_front);
+            return is_key.then_some((key, at));
+        }
+        is_zero_in_front |= at == 0 && digit == 0;
+        key = key << 5 | u64::from(digit);
+    }
+    None
+}
+
+/// The most digits of a short key.
+const SHORT_MAX: usize = 12;
+/// What is no digit.
+const NO_DIGIT: u8 = u8::MAX;
+
+/// The value of each byte as a digit.
+const DIGITS: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 32 {
+        digits[if value < 26 { b'A' + value } else { b'a' + value - 26 } as usize] = value;
+        value += 1;
+    }
+    digits
+};

@@ -51,6 +51,7 @@ export class List extends EventTarget {
     for (const element of this.drawn.values()) element.remove();
     this.spare.push(...this.drawn.values());
     this.drawn.clear();
+    this.dispatchEvent(new CustomEvent("answered", { detail: answers[0] }));
     this.draw();
     this.dispatchEvent(new CustomEvent("shown", { detail: answers[0] }));
     this.tell();

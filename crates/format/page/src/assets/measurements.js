@@ -2,6 +2,7 @@
 
 import { List } from "./list.js";
 import * as overview from "./overview.js";
+import * as processes from "./processes.js";
 import * as server from "./server.js";
 import { $, copy, during, element, filterBy, offer, open, print, say, subtractPrevious, time } from "./shell.js";
 
@@ -18,7 +19,6 @@ const list = new List($("tree"), $("space"), (from, count) => server.rows(asked(
 
 async function look(how = {}) {
   if (view.measurement === null) return;
-  list.find = finder();
   try {
     await list.show(how);
     say("");
@@ -27,10 +27,10 @@ async function look(how = {}) {
   }
 }
 
-/** Finds in names what the filter is about. */
-function finder() {
-  if (!view.filter) return null;
-  const source = view.is_regex ? view.filter : view.filter.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+/** Finds in names what the filter asks for. */
+function finder(path) {
+  if (!path) return null;
+  const source = view.is_regex ? path : path.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   let pattern;
   try {
     pattern = new RegExp(source, "g");
@@ -40,13 +40,30 @@ function finder() {
   return (text) => [...text.matchAll(pattern)].filter(([found]) => found).map((found) => [found.index, found.index + found[0].length]);
 }
 
+list.addEventListener("answered", ({ detail: answer }) => (list.find = finder(answer.sought.path)));
+
 list.addEventListener("shown", ({ detail: answer }) => {
   const number = (count) => count.toLocaleString("en");
   $("count").textContent = answer.is_cut
     ? `the first ${number(answer.seen)} lines: filter to see others`
     : `${number(answer.seen)} ${answer.seen === 1 ? "line" : "lines"}`;
   overview.draw($("overview"), answer, view.base !== null, (row) => list.jump(row));
+  processes.draw($("processes"), answer.processes, answer.sought, { jump: (row) => list.jump(row), filter });
+  markProcess();
 });
+
+/** Marks in the index the process of the chosen line, or if that is out of sight, of the first that is seen. */
+function markProcess() {
+  const isSeen = list.active >= list.firstSeen && list.active <= list.firstSeen + list.tree.clientHeight / list.height;
+  processes.mark($("processes"), isSeen ? list.active : list.firstSeen + 1);
+}
+
+/** Filters as if that had been typed. */
+function filter(text) {
+  $("filter").value = view.filter = text;
+  look({ top: 0, active: 0 });
+  focus();
+}
 
 list.addEventListener("failed", ({ detail: error }) => say(error.message, true));
 
@@ -57,6 +74,7 @@ list.addEventListener("toggle", ({ detail: key }) => {
 
 list.addEventListener("scrolled", () => {
   const first = list.firstSeen;
+  markProcess();
   const above = list.row(first) ? list.above(first) : [];
   const crumbs = $("crumbs");
   const text = above.map((one) => one.row).join();
@@ -101,7 +119,10 @@ function tell(into, number) {
   return true;
 }
 
-list.addEventListener("active", ({ detail: number }) => tell($("about"), number));
+list.addEventListener("active", ({ detail: number }) => {
+  tell($("about"), number);
+  markProcess();
+});
 
 let tipTimer = 0;
 $("tree").addEventListener("mousemove", (event) => {
@@ -205,11 +226,7 @@ $("allocator").addEventListener("click", () =>
 /** What the common buttons and keys do here. */
 export const actions = {
   filter: "filter",
-  unfilter() {
-    $("filter").value = view.filter = "";
-    look({ top: 0, active: 0 });
-    focus();
-  },
+  unfilter: () => filter(""),
   copy: async () => copy(await server.text(asked())),
   print: async () => print(await server.text(asked())),
   keys: {

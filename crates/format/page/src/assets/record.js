@@ -55,13 +55,13 @@ export function whole(into, record, find, jump) {
     facts.append(value);
   }
   if (facts.childNodes.length) into.append(facts);
+  for (const stack of record.stacks) into.append(frames(stack, find));
   if (record.sizes.length) {
     const sizes = element("p", "sizes");
     sizes.append(element("b", "", "Sizes"));
     for (const size of record.sizes) sizes.append(element("span", "", size));
     into.append(sizes);
   }
-  for (const stack of record.stacks) into.append(frames(stack, find));
   if (record.parts.length) {
     const parts = element("ul", "parts-of");
     for (const part of record.parts) {
@@ -85,13 +85,46 @@ function frames(stack, find) {
   const title = element("h3", "", stack.title);
   if (stack.reporter) title.append(" ", element("code", "", stack.reporter));
   const list = element("ol");
-  for (const frame of stack.frames) {
-    const line = element("li", frame.whose);
-    line.classList.toggle("owner", !!frame.is_owner);
-    line.append(marked("function", frame.function, find));
-    if (frame.place) line.append(" ", marked("place", frame.place, find));
-    list.append(line);
+  for (const run of runs(stack.frames)) {
+    if (run.length === 1) list.append(frame(run[0], find));
+    else list.append(folded(run, find));
   }
   section.append(title, list);
   return section;
+}
+
+/** The frames, with their numbers from 1; neighbours that are code of others are one run. */
+function runs(frames) {
+  const all = [];
+  for (const [at, frame] of frames.entries()) {
+    const isOthers = (frame.whose === "library" || frame.whose === "dependency") && !frame.is_owner;
+    const numbered = { ...frame, number: at + 1, isOthers };
+    if (isOthers && all.at(-1)?.[0].isOthers) all.at(-1).push(numbered);
+    else all.push([numbered]);
+  }
+  return all;
+}
+
+function frame(one, find) {
+  const line = element("li", one.whose);
+  line.value = one.number;
+  line.classList.toggle("owner", !!one.is_owner);
+  line.append(marked("function", one.function, find));
+  if (one.place) line.append(" ", marked("place", one.place, find));
+  return line;
+}
+
+/** Frames of the language, the system and of dependencies, which are opened by a click, or by a filter that finds something in them. */
+function folded(run, find) {
+  const line = element("li", "folded");
+  line.value = run[0].number;
+  const fold = element("details");
+  const whose = run.some((one) => one.whose === "dependency") ? "libraries and dependencies" : "libraries";
+  fold.append(element("summary", "", `${run.length} frames of ${whose}`));
+  const frames = element("ol");
+  frames.append(...run.map((one) => frame(one, find)));
+  fold.append(frames);
+  fold.open = frames.querySelector("mark") !== null;
+  line.append(fold);
+  return line;
 }

@@ -86,7 +86,9 @@ export function help() {
 
 // ----------------------------------------------------------------------------------------------------------- colours
 
-const THEMES = ["auto", "light", "dark"];
+const system = matchMedia("(prefers-color-scheme: dark)");
+const ofSystem = () => (system.matches ? "dark" : "light");
+/** "light", "dark", or "auto": as the system has it. */
 let theme = "auto";
 try {
   theme = localStorage.getItem("theme") ?? "auto";
@@ -94,15 +96,17 @@ try {
   // Nothing may be kept here: the system decides each time.
 }
 const paint = () => (document.documentElement.dataset.theme = theme);
+/** Turns light into dark and dark into light. What is as the system has it follows the system from then on. */
 export function nextTheme() {
-  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  const next = (theme === "auto" ? ofSystem() : theme) === "dark" ? "light" : "dark";
+  theme = next === ofSystem() ? "auto" : next;
   try {
     localStorage.setItem("theme", theme);
   } catch {
     // As above.
   }
   paint();
-  say(theme === "auto" ? "Colours as the system has them." : `Colours: ${theme}.`);
+  say(theme === "auto" ? `Colours: ${next}, as the system has them.` : `Colours: ${theme}.`);
 }
 paint();
 

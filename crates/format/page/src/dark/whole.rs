@@ -106,7 +106,7 @@ pub(super) fn group(read: &Read, row: &Row, by: By, list: List) -> Whole {
 /// Something to do.
 pub(super) fn step(step: &Step, list: List, total: i64) -> Whole {
     let owner = step.advice.owner();
-    let of = if list == List::Twice { "of what is reported twice" } else { "of what nobody reports" };
+    let of = if list == List::Twice { "of what is reported twice" } else { "of what is not reported" };
     let (blocks, usable) = (counted(step.blocks as f64, "block"), counted(step.bytes as f64, "byte"));
     let parts = step.parts.iter().take(PARTS_MAX).map(|part| Part {
         value: bytes(part.bytes as f64),

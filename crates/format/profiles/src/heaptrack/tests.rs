@@ -10,6 +10,7 @@ fn written(events: &[Event], peak: u64) -> String {
     let mut writer = Writer::new(&mut file, peak);
     events.iter().for_each(|event| writer.event(&profile, event).unwrap());
     writer.finish(&profile).unwrap();
+    drop(writer);
     String::from_utf8(file).unwrap()
 }
 
@@ -178,6 +179,7 @@ fn a_block_is_not_temporary_if_its_thread_did_something_else() {
         }
         writer.event(&profile, &event(EventKind::Freed { bytes: 10, sample: 0 })).unwrap();
         writer.finish(&profile).unwrap();
+        drop(writer);
         assert_eq!(read(&String::from_utf8(file).unwrap()).temporaries, u64::from(!is_interrupted));
     }
 }

@@ -3,6 +3,7 @@
 // result in rax; rcx and r11 are clobbered.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::AtomicU32;
 
 /// System call numbers used by Heapledger.
 #[allow(missing_docs, reason = "the names are the kernel's")]
@@ -22,6 +23,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = 310;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
+    pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
@@ -172,6 +174,61 @@ global_asm!(
     ".zero 40",
     ".popsection",
 );
+
+// One word, on a cache line of its own, since every call of an allocator reads it. Known by its
+// distance: a static of another crate is found through the table of addresses, by one load more.
+#[cfg(not(any(miri, all(test, loom))))]
+global_asm!(
+    ".pushsection .data.heapledger_way,\"aw\",@progbits",
+    ".globl heapledger_way",
+    ".hidden heapledger_way",
+    ".type heapledger_way, @object",
+    ".size heapledger_way, 64",
+    ".p2align 6",
+    "heapledger_way:",
+    ".long {unsettled}",
+    ".zero 60",
+    ".popsection",
+    unsettled = const crate::hooks::way::UNSETTLED,
+);
+
+/// The state of [`way`](crate::hooks::way).
+#[cfg(not(any(miri, all(test, loom))))]
+#[inline(always)]
+pub(crate) fn way() -> &'static AtomicU32 {
+    unsafe extern "C" {
+        safe static heapledger_way: AtomicU32;
+    }
+    &heapledger_way
+}
+
+/// The same, without assembly.
+#[cfg(miri)]
+pub(crate) fn way() -> &'static AtomicU32 {
+    static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
+    &WAY
+}
+
+/// True if that is 0.
+#[inline(always)]
+pub(crate) fn is_way_zero() -> bool {
+    #[cfg(not(miri))]
+    // SAFETY: reads the variable above, which is there for good, as a relaxed load of an aligned
+    // word.
+    unsafe {
+        asm!(
+            "cmp dword ptr [rip + heapledger_way], 0",
+            "jne {other}",
+            other = label { return false },
+            options(nostack, readonly),
+        );
+        true
+    }
+    #[cfg(miri)]
+    {
+        way().load(core::sync::atomic::Ordering::Relaxed) == 0
+    }
+}
 
 /// Subtracts from this thread's countdown, if it was drawn at this rate and is larger than that; at most [`isize::MAX`].
 ///

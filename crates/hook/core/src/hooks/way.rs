@@ -24,52 +24,55 @@ pub enum Way {
 /// The largest number that is a rate.
 const RATE_MAX: u32 = 0xff;
 /// The artefact's allocator has not been found out yet.
-const UNSETTLED: u32 = 0x100;
+pub(crate) const UNSETTLED: u32 = 0x100;
 const TOLD: u32 = 0x200;
 /// In the place of a rate, in [`offer`]: another process may change it at any time, and the observer knows where it is.
 pub const ELSEWHERE: u32 = TOLD;
 
-/// The way, for an artefact with an allocator of its own: 0 is straight, up to [`RATE_MAX`] sampled at the rate of this logarithm.
-static STATE: AtomicU32 = AtomicU32::new(UNSETTLED);
+/// The way, for an artefact with an allocator of its own: 0 is straight, up to [`RATE_MAX`] sampled
+/// at the rate of this logarithm. [`UNSETTLED`] at first.
+#[inline(always)]
+fn state() -> &'static AtomicU32 {
+    arch::way()
+}
 
-/// Taken by whoever changes `STATE`, but for its bit `UNSETTLED`, or the doors.
+/// Taken by whoever changes the state, but for its bit `UNSETTLED`, or the doors.
 static LOCK: Lock = Lock::new();
 static OFFERER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
 static OFFERED: AtomicU32 = AtomicU32::new(0);
 /// A `fn(Way)`, or null.
 static DOORS: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether a call for so many bytes, from 1 to [`isize::MAX`], may go straight to the program's own allocator. False until [`settle`].
+/// Whether a call for so many bytes, from 1 to [`isize::MAX`], may go straight to the program's own
+/// allocator. False until [`settle`].
 #[inline(always)]
 pub fn passes_malloc(size: usize) -> bool {
-    let state = STATE.load(Ordering::Relaxed);
-    state == 0 || arch::count_down(size, state)
+    // No countdown was drawn at what is no rate.
+    arch::is_way_zero() || arch::count_down(size, state().load(Ordering::Relaxed))
 }
 
 /// The same of the free of a block.
 #[inline(always)]
 pub fn passes_free(block: Pointer) -> bool {
-    let state = STATE.load(Ordering::Relaxed);
-    state == 0 || state <= RATE_MAX && !filter::may_hold(block as u64)
+    arch::is_way_zero() || state().load(Ordering::Relaxed) <= RATE_MAX && !filter::may_hold(block as u64)
 }
 
 /// The same of a reallocation to so many bytes.
 #[inline(always)]
 pub fn passes_realloc(old: Pointer, size: usize) -> bool {
-    let state = STATE.load(Ordering::Relaxed);
-    // No countdown was drawn at what is no rate.
-    state == 0 || !filter::may_hold(old as u64) && arch::count_down(size, state)
+    // As in `passes_malloc`.
+    arch::is_way_zero() || !filter::may_hold(old as u64) && arch::count_down(size, state().load(Ordering::Relaxed))
 }
 
 /// Whether [`settle`] has been called.
 #[inline]
 pub fn is_settled() -> bool {
-    STATE.load(Ordering::Acquire) & UNSETTLED == 0
+    state().load(Ordering::Acquire) & UNSETTLED == 0
 }
 
 /// What has to be done at the first call is done: [`set_bottom`](super::serve::set_bottom), for instance.
 pub fn settle() {
-    STATE.fetch_and(!UNSETTLED, Ordering::Release);
+    state().fetch_and(!UNSETTLED, Ordering::Release);
 }
 
 /// Says that this observer, where it is the only one, does not want to be told of blocks for which the [`countdown`](crate::countdown) finds no sample
@@ -91,12 +94,12 @@ pub fn watch(doors: fn(Way)) {
 pub fn update() {
     let _guard = LOCK.lock();
     let rate = if is_alone() { OFFERED.load(Ordering::Relaxed) } else { 0 };
-    let (way, state) = match (registry::OBSERVERS.first(), registry::REPLACEMENTS.first()) {
+    let (way, new) = match (registry::OBSERVERS.first(), registry::REPLACEMENTS.first()) {
         (None, None) => (Way::Straight, 0),
         (Some(_), None) if rate != 0 => (Way::Sampled, rate),
         _ => (Way::Told, TOLD),
     };
-    let _ = STATE.fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & UNSETTLED | state));
+    let _ = state().fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & UNSETTLED | new));
     let doors = DOORS.load(Ordering::Acquire);
     if !doors.is_null() {
         // SAFETY: stored by `watch`, of this type.

@@ -43,7 +43,7 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     let place = Place::of(unsafe { block.capture_rarely(caller) });
     let ticks = block.stamp();
     let heap = core::ptr::from_ref(name).expose_provenance() as u64;
-    let stack = tree::child(place, NodeKind::Heap, heap, &mut block.outlet).id;
+    let stack = tree::child(place, NodeKind::Heap, heap, &mut block.outlet).id();
     let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
     block.finish(written);

@@ -16,7 +16,7 @@ pub(super) fn report(reports: &mut Vec<Report>) {
             overhead.bytes_ledger,
             "The ledger's register of live blocks, and its totals, as mapped: not all of it is touched.",
         ),
-        ("stacks", overhead.bytes_stacks, "The stacks that have allocated, as mapped."),
+        ("stacks", overhead.bytes_stacks, "The stacks that have allocated, as touched."),
         ("rules", overhead.bytes_rules, "Rules by which stacks are unwound, as mapped."),
         ("threads", overhead.bytes_threads, "What the ledger has of each thread, as mapped."),
         ("events", overhead.bytes_events, "Events of sampled blocks that are kept to be seen in order, as mapped."),

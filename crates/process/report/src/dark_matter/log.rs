@@ -42,6 +42,15 @@ pub(super) fn of_ledger(
     about.defects_count = if mode == dmd::Mode::DarkMatter { snapshot.defects_count() } else { 0 };
     about.sampling = snapshot.stack_probability().map(|probability| dmd::Sampling { probability });
     about.pause_ns = snapshot.pause().as_nanos() as u64;
+    let overhead = ledger.overhead();
+    about.dump = Some(dmd::DumpStats {
+        register: overhead.bytes_ledger.0,
+        stacks: overhead.bytes_stacks.0,
+        rules: overhead.bytes_rules.0,
+        threads: overhead.bytes_threads.0,
+        events: overhead.bytes_events.0 + overhead.bytes_filter.0,
+        copy: snapshot.bytes_mapped().0,
+    });
     // The marked blocks of a sample say little about all blocks.
     for claim in claims.iter().filter(|_| !snapshot.totals().is_estimate) {
         writer.compare(claim);

@@ -1,7 +1,7 @@
 //! Names of frames, from the program's own debug information.
 
-use heapledger_dmd::{Log, Unresolved};
-use heapledger_inspect::{Frame, Modules};
+use heapledger_dmd::{FrameTexts, Log, Unresolved};
+use heapledger_inspect::{Frame, FunctionNames, Modules};
 
 /// Gives the frames of a log of this program, made in this process, the names of their functions with files and lines, and
 /// those that were inlined their own frames. What is not known stays as it is.
@@ -10,12 +10,17 @@ use heapledger_inspect::{Frame, Modules};
 /// `heapledger dmd` does the same outside of the program.
 pub fn name_frames(log: &mut Log) {
     let modules = Modules::of_this_process();
+    let mut functions = FunctionNames::default();
     log.map_frames(|text| {
         let Some(frame) = Unresolved::parse(text) else { return Vec::new() };
         let Some(module) = modules.iter().find(|module| module.path == frame.path) else { return Vec::new() };
         let address = module.address(frame.offset);
         // Frames in a log are where calls return to.
-        let symbols = Frame { address: address.wrapping_sub(1) }.symbols();
+        let mut symbols = Frame { address: address.wrapping_sub(1) }.symbols();
+        // The outermost is the function itself: what was inlined into it has no symbol.
+        if let Some(name) = symbols.last_mut().and_then(|symbol| symbol.function.as_mut()) {
+            *name = functions.complete(module, address.wrapping_sub(1), name);
+        }
         let named = symbols.into_iter().filter_map(|symbol| {
             let function = symbol.function?;
             Some(match (symbol.file, symbol.line) {

@@ -85,6 +85,7 @@ pub fn anonymize<W: Write>(
             })
             .collect();
         draft.names(&places)?;
+        draft.extents(&found.extents().collect::<Vec<_>>())?;
         damage.append(&mut found.damage);
     }
     match recording.footer() {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use heapledger_core::Bytes;
 use heapledger_recording::{
-    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, Counts, Damage, Departure,
+    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, CodeExtent, Counts, Damage, Departure,
     Error as RecordingError, Footer, ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample,
     Module, ModuleId, NamedPlace, Node, Pause, Place, Record, Recording, RunCosts, Sample, Sampling, Session, Site,
     Text, TextId, Thread, Time,
@@ -104,7 +104,7 @@ pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> R
             footer.costs = sum(footer.costs, own.costs);
         }
     }
-    let mut named = HashSet::new();
+    let mut named = [HashSet::new(), HashSet::new()];
     for source in &sources {
         source.copy_names(&mut named, draft, &mut damage)?;
     }
@@ -209,10 +209,10 @@ impl<'r, 'a> Source<'r, 'a> {
         }
     }
 
-    /// Copies the names of places that have none yet.
+    /// Copies the names of places that have none yet, and what is known of functions.
     fn copy_names<W: Write>(
         &self,
-        named: &mut HashSet<(ModuleId, u64)>,
+        [named, functions]: &mut [HashSet<(ModuleId, u64)>; 2],
         draft: &mut Draft<W>,
         damage: &mut [Vec<Damage>],
     ) -> Result<(), Error> {
@@ -222,6 +222,10 @@ impl<'r, 'a> Source<'r, 'a> {
             let mut new: Vec<_> = here.filter(|place| named.insert((place.module, place.offset))).collect();
             new.sort_by_key(|place| (place.module, place.offset));
             draft.names(&new)?;
+            let here = names.extents().map(|extent| CodeExtent { module: self.module(extent.module), ..extent });
+            let mut new: Vec<_> = here.filter(|extent| functions.insert((extent.module, extent.start))).collect();
+            new.sort_by_key(|extent| (extent.module, extent.start));
+            draft.extents(&new)?;
             damage[at].extend(names.damage);
         }
         Ok(())

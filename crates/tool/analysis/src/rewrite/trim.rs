@@ -69,6 +69,7 @@ pub fn trim<W: Write>(
     draft.records(&texts.collect::<Vec<_>>())?;
     let mut names = recording.names();
     draft.names(&names.iter().filter(|place| modules.contains(&place.module)).collect::<Vec<_>>())?;
+    draft.extents(&names.extents().filter(|extent| modules.contains(&extent.module)).collect::<Vec<_>>())?;
     damage.append(&mut names.damage);
     let exit = recording.footer().filter(|footer| footer.time <= to).and_then(|footer| footer.exit);
     let complete = recording.complete() && damage.is_empty();

@@ -197,6 +197,15 @@ pub(crate) struct SymbolFiles {
     #[arg(value_parser = PathBufValueParser::new().try_map(file_or_directory))]
     pub(crate) search: Vec<PathBuf>,
 
+    /// A directory with symbol files of Breakpad: NAME/DEBUGID/NAME.sym, as dump_syms and Firefox's
+    /// builds lay them out
+    ///
+    /// Names come from there first. Can be given more than once. Without it, the directory in the
+    /// environment variable BREAKPAD_SYMBOLS_PATH is used, if that is set, as by Mozilla's scripts.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
+    #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
+    pub(crate) breakpad_symbols: Vec<PathBuf>,
+
     /// Whether servers may be asked.
     #[arg(skip = true)]
     pub(crate) download: bool,

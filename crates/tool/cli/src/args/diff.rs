@@ -13,23 +13,28 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 ///
 /// What grew most comes first, what shrank most last.
 ///
-///     $ heapledger diff before.hl after.hl               functions that hold more at the peak
-///     $ heapledger diff before.hl after.hl --at end --by stack      leaks that are new
-///     $ heapledger diff before.hl after.hl --total --metric blocks  calls that are more
-///     $ heapledger diff before.hl after.hl --by type     types of which there is more
-///     $ heapledger diff run.hl --at 5s --at 20s          what grew between these times
-///     $ heapledger diff old.hl@end new.hl@1min           moments beside the names
-///     $ heapledger diff main.hl branch.hl --markdown --fail-above 5% > comment.md
+///     $ heapledger diff before.hl after.hl            functions that hold more
+///                                                     at the peak
+///     $ heapledger diff before.hl after.hl --at end --by stack
+///                                                     leaks that are new
+///     $ heapledger diff before.hl after.hl --total --metric blocks
+///                                                     calls that are more
+///     $ heapledger diff before.hl after.hl --by type  types of which there is
+///                                                     more
+///     $ heapledger diff run.hl --at 5s --at 20s       what grew between these
+///                                                     times
+///     $ heapledger diff old.hl@end new.hl@1min        moments beside the names
+///     $ heapledger diff main.hl new.hl --markdown --fail-above 5% > comment.md
 ///
 /// Functions are the same if they have the same name, in a module of the same file
 /// name and, where that is known, in a source file of the same name: addresses,
 /// process ids and directories do not count, nor do versions of libraries. Types
 /// are the same if they are called the same in full, whatever the compiler made of
-/// that. Where no names are known only the same build of a module can be compared, so keep the
-/// old programs, or their debug information, for --debug-dir.
+/// that. Where no names are known only the same build of a module can be compared,
+/// so keep the old programs, or their debug information, for --debug-dir.
 ///
-/// Exit status: 104 if the whole grew by more than --fail-above allows; of samples, by
-/// more than their error bar beyond that.
+/// Exit status: 104 if the whole grew by more than --fail-above allows; of samples,
+/// by more than their error bar beyond that.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Diff {

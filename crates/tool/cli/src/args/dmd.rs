@@ -13,9 +13,10 @@ use crate::select;
 /// A SOURCE is a log of the dark matter detector (DMD, version 5 of the format;
 /// `.json` or `.json.gz`), written by heapledger or by Firefox; `-` is standard
 /// input; or the number of a running process that answers: in Rust it has called
-/// `heapledger::reports::listen()`, in C `heapledger_listen()`. It asks its reporters
-/// and makes a log of the same heap. Or a recording: of when all reporters had been asked
-/// for the last time. A process that is recorded has its recording shown so far.
+/// `heapledger::reports::listen()`, in C `heapledger_listen()`. It asks its
+/// reporters and makes a log of the same heap. Or a recording: of when all
+/// reporters had been asked for the last time. A process that is recorded has its
+/// recording shown so far.
 ///
 /// The text is that of Mozilla's script dmd.py, and options have its names;
 /// those that it has not are below `Beyond dmd.py`. Of two logs of the same mode it
@@ -25,7 +26,7 @@ use crate::select;
 ///     $ heapledger dmd 4711
 ///     $ heapledger dmd --mode live --save before.json.gz 4711
 ///     $ heapledger dmd heapledger.server.4711.hl
-///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-4711.json.gz
+///     $ heapledger dmd --max-frames 4 --filter "Cache::insert" dmd-7.json.gz
 ///     $ heapledger dmd before.json.gz after.json.gz
 ///     $ heapledger dmd --by type dmd-4711.json.gz
 ///     $ heapledger dmd --advice dmd-4711.json.gz
@@ -78,6 +79,11 @@ pub(crate) struct DmdProcess {
     /// Have reporters leave out what is private, and no contents of blocks
     #[arg(long)]
     pub(crate) anonymize: bool,
+
+    /// Show on standard error how much memory the log took in the program, as the detector in
+    /// Firefox does with DMD=--show-dump-stats=yes; of a file, what it says of that
+    #[arg(long)]
+    pub(crate) show_dump_stats: bool,
 }
 
 /// What of a recording is asked for.
@@ -141,7 +147,7 @@ pub(crate) struct DmdBeyond {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Sum up by the types of blocks, by the libraries that allocate them, or by contexts
+    /// Sum up by owners, types, libraries, contexts …: the words of `top --by`
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<DmdBy>,
 
@@ -175,9 +181,18 @@ pub(crate) struct DmdBeyond {
 
     /// Save the log: with clamped contents, if they are
     ///
-    /// Stacks are as they were. `.gz` at the end of the name has it gzipped. Of two logs it is the second that is saved.
+    /// Stacks are as they were, but for --resolve. `.gz` at the end of the name has it gzipped. Of
+    /// two logs it is the second that is saved.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
+
+    /// Save the log with the names of functions and types, so that it can be read on another
+    /// machine
+    ///
+    /// Frames are saved as Mozilla's fix_stacks leaves them, with inlined functions as frames of
+    /// their own.
+    #[arg(long, requires = "save", conflicts_with = "no_fix_stacks")]
+    pub(crate) resolve: bool,
 }
 
 /// What a log is of.
@@ -209,6 +224,14 @@ pub(crate) enum DmdSort {
 /// What blocks are summed up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DmdBy {
+    /// The program's own functions that they are for
+    Owner,
+    /// The source lines in these functions
+    Line,
+    /// The source files of these functions
+    File,
+    /// The innermost functions that do not allocate
+    Function,
     /// Their types
     Type,
     /// The program or library that allocates them

@@ -10,19 +10,20 @@ use crate::select;
 
 /// Ask running programs what their parts hold, and write that for Chrome's viewer
 ///
-/// A memory dump: all parts of a program say what they hold, at one moment, with the
-/// heap by stack and type where the program keeps account of it. The file is a trace,
-/// which Chrome's about:tracing shows. Several processes are asked at the same time.
+/// A memory dump: all parts of a program say what they hold, at one moment, with
+/// the heap by stack and type where the program keeps account of it. The file is a
+/// trace, which Chrome's about:tracing shows. Several processes are asked at the
+/// same time.
 ///
-/// A program answers when it has been built with the library's feature `dump`, and has
-/// called `heapledger::reports::listen()`: see docs/dumps.md.
+/// A program answers when it has been built with the library's feature `dump`, and
+/// has called `heapledger::reports::listen()`: see docs/dumps.md.
 ///
 ///     $ heapledger dump 4711 -o trace.json
 ///     $ heapledger dump 4711 4712 --level light -o trace.json
 ///     $ heapledger dump 4711 --every 1s --count 10 -o trace.json
 ///
-/// For heaps, the program calls `heapledger::dump::set_heap_profiling(true)`, or runs
-/// with HEAPLEDGER_HEAP_PROFILING=1 in its environment.
+/// For heaps, the program calls `heapledger::dump::set_heap_profiling(true)`, or
+/// runs with HEAPLEDGER_HEAP_PROFILING=1 in its environment.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Dump {

@@ -49,6 +49,11 @@ pub(crate) struct Merge {
 ///                  several dumps the last is the end, the largest the peak
 ///     Firefox      profiles with native allocations: of profiler.firefox.com,
 ///                  and of Firefox itself (MOZ_PROFILER_SHUTDOWN)
+///     V8           .heapprofile of Chrome and Node.js (estimates, bytes only);
+///                  .heaptimeline: what was live, and allocated since it began
+///     Speedscope   its JSON: the profile of bytes; of memray by way of
+///                  memray transform speedscope
+///     collapsed    lines of outer;middle;inner BYTES
 ///
 /// What a file does not say (many know one moment only) is said on stderr.
 ///
@@ -94,10 +99,10 @@ pub(crate) struct Trim {
 /// Put the names of functions into a recording
 ///
 /// With names, files and lines of all functions on its stacks, a recording says the
-/// same on another machine, and after a rebuild. `heapledger record` puts them in at
-/// its end, as far as that is quick; this does it later, and completely, or again
-/// with other debug files. Where nothing as good is found, the names that are there
-/// stay. The file is replaced when the new one is whole.
+/// same on another machine, and after a rebuild. `heapledger record` puts them in
+/// at its end, as far as that is quick; this does it later, and completely, or
+/// again with other debug files. Where nothing as good is found, the names that are
+/// there stay. The file is replaced when the new one is whole.
 ///
 ///     $ heapledger names heapledger.server.4411.hl
 ///     $ heapledger names --debug-dir ./debug heapledger.server.4411.hl
@@ -114,12 +119,12 @@ pub(crate) struct Names {
 
 /// Make a recording that can be shown to others
 ///
-/// Removed: command lines, the working directory, options of `record`,
-/// annotations, names of functions and of the files that they are in, and the
-/// build ids of your own programs and libraries. Replaced:
-/// the paths of these by /own/HASH, the names of threads by thread-HASH, and the
-/// names of scopes and heaps, labels of stamps, and the values of scopes, by
-/// text-HASH, types of stamps by type-HASH; the same name by the same hash. Your own are all that are not below /usr (without
+/// Removed: command lines, the working directory, options of `record`, annotations,
+/// names of functions and of the files that they are in, and the build ids of your
+/// own programs and libraries. Replaced: the paths of these by /own/HASH, the names
+/// of threads by thread-HASH, and the names of scopes and heaps, labels of stamps,
+/// and the values of scopes, by text-HASH, types of stamps by type-HASH; the same
+/// name by the same hash. Your own are all that are not below /usr (without
 /// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
 /// /sbin.
 ///
@@ -133,8 +138,8 @@ pub(crate) struct Names {
 /// have your programs.
 ///
 ///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
-///     $ heapledger anonymize --keep-names -o public.hl heapledger.server.4411.hl
-///     $ heapledger info public.hl                                   what is in it now
+///     $ heapledger anonymize --keep-names -o public.hl heapledger.app.4411.hl
+///     $ heapledger info public.hl  what is in it now
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Anonymize {

@@ -247,4 +247,17 @@ mod tests {
             assert_eq!(name(word), None, "{word}");
         }
     }
+
+    /// Examples and tables keep their form: the parser breaks lines that are longer.
+    #[test]
+    fn manuals_fit_80_columns() {
+        for verb in crate::args::command().get_subcommands() {
+            let about = verb.get_long_about().map(ToString::to_string).unwrap_or_default();
+            for line in about.lines() {
+                // `man` indents all by 7, and these lines by 3 less.
+                let columns = if line.starts_with(' ') { 76 } else { 80 };
+                assert!(line.chars().count() <= columns, "{}: {line}", verb.get_name());
+            }
+        }
+    }
 }

@@ -53,12 +53,15 @@ pub(crate) struct Explain {
 
 /// Print a completion script for a shell
 ///
-///     $ heapledger completions bash > ~/.local/share/bash-completion/completions/heapledger
-///     $ heapledger completions zsh > /usr/local/share/zsh/site-functions/_heapledger
-///     $ heapledger completions fish > ~/.config/fish/completions/heapledger.fish
+///     $ cd ~/.local/share/bash-completion/completions
+///     $ heapledger completions bash > heapledger
+///     $ cd /usr/local/share/zsh/site-functions
+///     $ heapledger completions zsh > _heapledger
+///     $ cd ~/.config/fish/completions
+///     $ heapledger completions fish > heapledger.fish
 ///
-/// The scripts of bash, zsh and fish ask the command itself what there is to complete, so
-/// that they need not be written again for another version of it.
+/// The scripts of bash, zsh and fish ask the command itself what there is to
+/// complete, so that they need not be written again for another version of it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Completions {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use heapledger_profiles::chrome::Cut;
 
 use crate::args::{By, Input, Named, Range, Symbols};
@@ -16,20 +16,21 @@ use crate::select::{self, BlockFilter, What, number, percentage};
 /// all that a function holds goes through one that it calls, the two stand in one
 /// place, with one row of figures.
 ///
-///     $ heapledger tree                            the peak, from main inwards
-///     $ heapledger tree --bottom-up --depth 4      who wanted the memory, and who called them
-///     $ heapledger tree --at end --threshold 5     what was live at the end, without what is below 5 %
-///     $ heapledger tree --by context,stack         by the scopes of the program, and in each by function
-///     $ heapledger tree --by type,stack --depth 3  by the types of the blocks, and who allocates them
+///     $ heapledger tree                         the peak, from main inwards
+///     $ heapledger tree --bottom-up --depth 4   who wanted the memory
+///     $ heapledger tree --at end --threshold 5  at the end, 5 % and more
+///     $ heapledger tree --by context,stack      by the scopes of the program
+///     $ heapledger tree --by owner,type         which types in which functions
+///     $ heapledger tree --by process,owner      the functions of each process
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What the levels are, the outermost first: stack, context, heap, type, or several, such as type,stack
+    /// The levels, the outermost first: one of these, or several, such as type,owner
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
-    pub(crate) by: Vec<Levels>,
+    pub(crate) by: Vec<By>,
 
     /// From the functions that allocate to their callers
     #[arg(short, long)]
@@ -58,27 +59,14 @@ pub(crate) struct Tree {
     pub(crate) symbols: Symbols,
 }
 
-/// What levels of a tree are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Levels {
-    /// Functions
-    Stack,
-    /// The scopes that the program declares
-    Context,
-    /// The heaps that the program declares
-    Heap,
-    /// The types of the blocks
-    Type,
-}
-
 /// Draw a flame graph, or write the stacks for tools that do
 ///
 /// Each box is a function, as wide as what it and all that it calls hold or
 /// allocate. The picture is a file that browsers show: click on a box to enlarge
 /// it, press Ctrl-F to search. The program's own functions have warm colours,
-/// libraries cool ones, each crate, namespace or module its own. Frames of runtimes,
-/// interpreters and libraries that lead to the owner of a stack are one grey box:
-/// --frames all shows them.
+/// libraries cool ones, each crate, namespace or module its own. Frames of
+/// runtimes, interpreters and libraries that lead to the owner of a stack are one
+/// grey box: --frames all shows them.
 ///
 /// Without -o, the picture of NAME.hl is NAME.flame.svg, in the current directory.
 ///
@@ -86,17 +74,18 @@ pub(crate) enum Levels {
 ///     $ heapledger flame --total --metric blocks -o calls.svg
 ///     $ heapledger flame --thread "worker*" --at end -o workers.svg
 ///     $ heapledger flame --by context,stack -o requests.svg
+///     $ heapledger flame --by owner,stack  a box for each owner, then stacks
 ///     $ heapledger flame --collapsed | grep parse
-///     $ heapledger flame --json                    the tree of its boxes
+///     $ heapledger flame --json            the tree of its boxes
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Flame {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What boxes are, from the bottom: stack, context, heap, type, or several, such as context,stack
+    /// The boxes, from the bottom: one of these, or several, such as context,stack
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
-    pub(crate) by: Vec<Levels>,
+    pub(crate) by: Vec<By>,
 
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
     #[arg(long, conflicts_with = "json")]
@@ -119,21 +108,27 @@ pub(crate) struct Flame {
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
 ///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
-///     $ heapledger export --to dhat -o dhat.json         for dh_view.html or profiler.firefox.com
-///     $ heapledger export --to speedscope -o sites.json  for www.speedscope.app
+///     $ heapledger export --to dhat -o dhat.json     for dh_view.html or
+///                                                    profiler.firefox.com
+///     $ heapledger export --to speedscope -o sites.json
+///                                                    for www.speedscope.app
 ///     $ heapledger export --to collapsed --total -o - | sort -k2 -n -t " "
 ///     $ heapledger export --to heapprofile --at end -o end.heapprofile
 ///     $ heapledger export --to gperftools -o sites.heap
 ///     $ google-pprof --text ./server sites.heap
-///     $ heapledger export --to chrome -o trace.json         then load it in about:tracing
-///     $ heapledger export --to parquet -o sites.parquet    for DuckDB, pandas, Polars, Spark
+///     $ heapledger export --to chrome -o trace.json  then load it in
+///                                                    about:tracing
+///     $ heapledger export --to parquet -o sites.parquet
+///                                                    for DuckDB, pandas,
+///                                                    Polars, Spark
 ///
 /// Formats with a timeline, or with every allocation and free; of these, --at is
 /// the end of what is written.
 ///
 ///     $ heapledger export --to massif -o massif.out && ms_print massif.out
 ///     $ heapledger export --to heaptrack -o run.zst && heaptrack_print run.zst
-///     $ heapledger export --to firefox -o run.json.gz    for profiler.firefox.com
+///     $ heapledger export --to firefox -o run.json.gz  for
+///                                                      profiler.firefox.com
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Export {
@@ -175,7 +170,7 @@ pub(crate) struct Export {
 /// bytes at stake. A rule says nothing where its evidence does not reach.
 ///
 ///     leak       what grows at a constant rate to the end of 10 s and more
-///     reserve    blocks that grow by realloc, and copy what they have each time
+///     reserve    blocks that grow by realloc, and copy what they have
 ///     temporary  blocks that are freed at once, over and over
 ///     slop       sizes of which glibc takes much more than is used
 ///     reporters  blocks that memory reporters miss, or report twice
@@ -262,11 +257,15 @@ pub(crate) struct Growth {
 ///     $ heapledger timeline
 ///     $ heapledger timeline --svg -o live.svg
 ///     $ heapledger timeline --during 10s-12s --process 4411
-///     $ heapledger timeline --by function                  which function grows
-///     $ heapledger timeline --by context                   what the program did when it grew
-///     $ heapledger timeline --by type                      blocks of which types it has more and more
-///     $ heapledger timeline --by thread                    which thread allocates what grows
-///     $ heapledger timeline --function "json::*"           what these functions have live
+///     $ heapledger timeline --by function         which function grows
+///     $ heapledger timeline --by context          what the program did when it
+///                                                 grew
+///     $ heapledger timeline --by type             blocks of which types it has
+///                                                 more and more
+///     $ heapledger timeline --by thread           which thread allocates what
+///                                                 grows
+///     $ heapledger timeline --function "json::*"  what these functions have
+///                                                 live
 ///     $ heapledger timeline --by site -n 5 --svg -o sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///

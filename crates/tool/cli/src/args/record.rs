@@ -77,6 +77,15 @@ pub(crate) struct Record {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stall_timeout, verbatim_doc_comment)]
     pub(crate) stall_timeout: StallTimeout,
 
+    /// The most memory that the recorder may take in each process for itself, such as 16MiB
+    ///
+    /// For programs near a limit of their own (`ulimit -v`, a memory cgroup). Beyond it
+    /// a stack that is new ends at the innermost frame that is known already: its bytes
+    /// count for that caller, and reports say how many stacks were folded so. Rings of
+    /// 256 KiB a thread, which are shared with the recorder, are not part of it.
+    #[arg(long, value_name = "SIZE", value_parser = target_memory, verbatim_doc_comment)]
+    pub(crate) target_memory: Option<Bytes>,
+
     /// Go on in another file after this time, or when the file is this long: 1h, 500MiB, or 1h,1GiB for both
     ///
     /// The files are NAME.0001.hl, NAME.0002.hl … Each can be read alone: it begins with
@@ -102,8 +111,8 @@ pub(crate) struct Record {
     ///
     /// For programs in production, and for long runs: what is not in the sample costs
     /// the program some ten instructions, and the recording nothing. All figures are
-    /// estimates of the whole then, without bias, and are shown with error bars (two
-    /// standard errors). SIZE is rounded to a power of two. `heapledger sample` sets
+    /// estimates of the whole then, without bias, and are shown with error bars (of
+    /// 95 %). SIZE is rounded to a power of two. `heapledger sample` sets
     /// another one while the program runs.
     #[arg(long, value_name = "SIZE", value_parser = sample_size, verbatim_doc_comment)]
     #[arg(conflicts_with = "verify_stacks")]
@@ -170,7 +179,7 @@ pub(crate) struct Attach {
 /// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
 ///
 ///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
-///     $ heapledger run --hook ./libfail.so --hook ./libhistogram.so -- make test
+///     $ heapledger run --hook ./libfail.so --hook ./libcount.so -- make test
 ///
 /// The libraries are asked for their hooks in the order given, before the program's
 /// first allocation returns; without one, the program runs as it would by itself.
@@ -196,10 +205,10 @@ pub(crate) struct Run {
 
 /// Run a program and report how it misuses its allocator; record nothing
 ///
-/// What is found: blocks that are freed twice, or by a function that does not go with
-/// the one that allocated them (malloc and delete, new[] and delete), or with a size
-/// that is not theirs; frees of what is no block; and writes past the end of a block,
-/// as far as 16 bytes, when it is freed, reallocated, or live at the exit.
+/// It finds blocks that are freed twice, or by a function that does not go
+/// with the one that allocated them (malloc and delete, new[] and delete), or with
+/// a size that is not theirs; frees of what is no block; and writes past the end of
+/// a block, as far as 16 bytes, when it is freed, reallocated, or live at the exit.
 ///
 ///     $ heapledger check -- ./server --port 8080
 ///     $ heapledger check --error-exitcode 9 -- ./run-tests
@@ -207,10 +216,10 @@ pub(crate) struct Run {
 ///
 /// The program and all that it starts run with the checks. They see no difference,
 /// except that it takes longer, and that a block is not freed a second time, which
-/// would end them. The report is on stderr when the program has ended, each thing once
-/// with its stacks and how often it was found. Ends with the program's exit status, or
-/// by the signal that killed it. Programs that cannot be recorded cannot be checked
-/// either: they run as always.
+/// would end them. The report is on stderr when the program has ended, each thing
+/// once with its stacks and how often it was found. Ends with the program's exit
+/// status, or by the signal that killed it. Programs that cannot be recorded cannot
+/// be checked either: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Check {
@@ -252,8 +261,8 @@ pub(crate) struct Check {
 /// Takes effect at once, in all processes of the recording. What was allocated
 /// before is not in the recording; that it is freed later is counted apart. The
 /// same by a signal: `kill -USR1` to the process of `heapledger record`. A program
-/// that has Heapledger in it and answers (docs/profile.md) is meant by its process id:
-/// its ledger begins to sample, one point in 512 KiB.
+/// that has Heapledger in it and answers (docs/profile.md) is meant by its process
+/// id: its ledger begins to sample, one point in 512 KiB.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Start {
@@ -265,10 +274,10 @@ pub(crate) struct Start {
 ///
 ///     $ heapledger pause
 ///
-/// From now on allocations are not recorded, in any process of the recording;
-/// frees of recorded blocks are, so that what is live stays right. The program goes
-/// on. `heapledger start` resumes. The same by a signal: `kill -USR2` to the process
-/// of `heapledger record`. With the process id of a program that has a ledger of its
+/// From now on allocations are not recorded, in any process of the recording; frees
+/// of recorded blocks are, so that what is live stays right. The program goes on.
+/// `heapledger start` resumes. The same by a signal: `kill -USR2` to the process of
+/// `heapledger record`. With the process id of a program that has a ledger of its
 /// own, that is stopped; what it holds can be asked for until it is started again.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -277,20 +286,21 @@ pub(crate) struct Pause {
     pub(crate) control: Control,
 }
 
-/// Set the rate of a sampled recording that is going on, or of a program's own profile
+/// Set the rate of a sampled recording that goes on, or of a program's profile
 ///
 ///     $ heapledger sample 2MiB
 ///     $ heapledger sample 64KiB 4411
 ///     $ heapledger sample off
 ///
-/// Of a program that runs under `heapledger record --sample`. Takes effect at once, in
-/// all processes of the recording: from now on there is a sample point in so many
-/// bytes on average, rounded to a power of two; with `off`, all blocks are recorded.
-/// What was recorded before keeps its weight, so totals stay estimates of the whole.
+/// The program runs under `heapledger record --sample`. This takes effect at once,
+/// in all processes of the recording: from now on there is a sample point in so
+/// many bytes on average, rounded to a power of two; with `off`, all blocks are
+/// recorded. What was recorded before keeps its weight, so totals stay estimates of
+/// the whole.
 ///
-/// A program that has Heapledger in it and answers (docs/profile.md) is meant by its
-/// process id. Where its ledger does not run, it is started: what is live already
-/// stays unknown to it.
+/// A program that has Heapledger in it and answers (docs/profile.md) is meant by
+/// its process id. Where its ledger does not run, it is started: what is live
+/// already stays unknown to it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Sample {
@@ -302,7 +312,7 @@ pub(crate) struct Sample {
     pub(crate) control: Control,
 }
 
-/// List the recordings that are going on, and the programs that have a ledger of their own
+/// List the recordings that go on, and the programs with a ledger of their own
 ///
 /// Those of the same user; root sees all. Whether allocations are recorded at the
 /// moment, for how long it has run, and how much it has recorded.
@@ -319,8 +329,8 @@ pub(crate) struct Status {
 /// Which recording that is going on.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
-    /// The id of a recorded process or of its recorder, or the file [default: the only one]; or the id of a program that
-    /// answers
+    /// The id of a recorded process or of its recorder, or the file (with --rotate, its name
+    /// without the number) [default: the only one]; or the id of a program that answers
     #[arg(value_name = "PID|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) target: Option<String>,
 
@@ -344,6 +354,15 @@ fn sample_rate(text: &str) -> Result<Rate, String> {
             0 | 1 => Err("to record all blocks, say `off`".to_owned()),
             size => Ok(Rate::nearest(Bytes(size))),
         },
+    }
+}
+
+/// A size that is enough for the least that the recorder keeps in a program.
+fn target_memory(text: &str) -> Result<Bytes, String> {
+    const BYTES_MIN: u64 = 256 << 10;
+    match select::size(text)? {
+        ..BYTES_MIN => Err("it is at least 256KiB".to_owned()),
+        size => Ok(Bytes(size)),
     }
 }
 

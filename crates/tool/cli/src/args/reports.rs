@@ -4,22 +4,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-/// Show, compare and save memory reports: what programs say that their memory is for
+/// Show, compare and save memory reports: what programs say their memory is for
 ///
 /// The reports are those of a program with memory reporters (heapledger's own, or
 /// Firefox), as text that is the same as on Firefox's page about:memory. A SOURCE
-/// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox,
-/// or `-` for standard input; or a trace of Chrome's with memory dumps, of which
-/// the last of each process is shown; or the number of a running process that answers: in
-/// Rust it has called `heapledger::reports::listen()`; or the address of the page
-/// that a program serves. It collects now, itself and its descendants that answer.
+/// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox, or
+/// `-` for standard input; or a trace of Chrome's with memory dumps, of which the
+/// last of each process is shown; or the number of a running process that answers:
+/// in Rust it has called `heapledger::reports::listen()`; or the address of the
+/// page that a program serves. It collects now, itself and its descendants that
+/// answer.
 ///
 ///     $ heapledger reports show memory-report.json.gz
 ///     $ heapledger reports show 4711
 ///     $ heapledger reports show http://127.0.0.1:40321/5f…/
 ///     $ heapledger reports diff before.json.gz after.json.gz
 ///     $ heapledger reports merge -o all.json.gz server.json.gz worker.json.gz
-///     $ heapledger reports save -o public.json.gz --anonymize memory-report.json.gz
+///     $ heapledger reports save -o public.json.gz --anonymize report.json.gz
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reports {
@@ -47,8 +48,8 @@ pub(crate) enum ReportsAction {
 /// Several sources are shown as one, each with its processes.
 ///
 ///     $ heapledger reports show memory-report.json.gz
-///     $ heapledger reports show --verbose --filter explicit/cache server.json.gz
-///     $ heapledger reports show --regex --filter "threads/stacks/.*worker" server.json.gz
+///     $ heapledger reports show --verbose --filter explicit/cache a.json.gz
+///     $ heapledger reports show --regex --filter "stacks/.*worker" a.json.gz
 ///     $ heapledger reports show --page before.json.gz after.json.gz
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -76,7 +77,7 @@ pub(crate) struct ShowReports {
 /// files of Firefox, ids of processes and threads, addresses and the like.
 ///
 ///     $ heapledger reports diff before.json.gz after.json.gz
-///     $ heapledger reports diff --verbose --filter heap before.json.gz after.json.gz
+///     $ heapledger reports diff --verbose --filter heap a.json.gz b.json.gz
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffReports {

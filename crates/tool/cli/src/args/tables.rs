@@ -41,26 +41,34 @@ pub(crate) struct Summary {
 
 /// Show who holds or allocates the most
 ///
-///     $ heapledger top                             by owner, at the peak
-///     $ heapledger top --by function               by the innermost function that is no allocator
-///     $ heapledger top --by stack -n 3             the three largest stacks, in full
-///     $ heapledger top --by thread --total         who allocated how much in all
-///     $ heapledger top --by size --metric blocks   the most frequent block sizes at the peak
-///     $ heapledger top --by context                for which of the scopes that the program declares
-///     $ heapledger top --type Token                who holds blocks of a type
-///     $ heapledger top --at 1.5s                   what was live then
-///     $ heapledger top --during 10s-20s            what was allocated then and still live at 20 s
+///     $ heapledger top                            by owner, at the peak
+///     $ heapledger top --by function              by the innermost function
+///                                                 that is no allocator
+///     $ heapledger top --by stack -n 3            the three largest stacks, in
+///                                                 full
+///     $ heapledger top --by thread --total        who allocated how much in
+///                                                 all
+///     $ heapledger top --by size --metric blocks  the most frequent block
+///                                                 sizes at the peak
+///     $ heapledger top --by context               for which of the scopes that
+///                                                 the program declares
+///     $ heapledger top --type Token               who holds blocks of a type
+///     $ heapledger top --at 1.5s                  what was live then
+///     $ heapledger top --during 10s-20s           what was allocated then and
+///                                                 still live at 20 s
 ///     $ heapledger top --function "json::*" --size 4k.. --lifetime 1s..
-///                                                  large blocks of a library that live long
+///                                                 large blocks of a library
+///                                                 that live long
 ///
-/// A site is a stack that allocates. Its owner is the innermost function on it that is
-/// the program's own: not of an allocator, a language's library, a container, a
-/// wrapper such as xmalloc, a dependency or a library of the system. `via` says which
-/// of those it called. Its function is the innermost one that is no allocator.
+/// A site is a stack that allocates. Its owner is the innermost function on it that
+/// is the program's own: not of an allocator, a language's library, a container, a
+/// wrapper such as xmalloc, a dependency or a library of the system. `via` says
+/// which of those it called. Its function is the innermost one that is no
+/// allocator.
 ///
-/// `--by thread`, `process` or `size`, a time with `--at`, and `--thread`, `--size`,
-/// `--lifetime` and `--during` are answered from the events: that takes the
-/// longer, the more were recorded. All else takes no time.
+/// `--by thread`, `process` or `size`, a time with `--at`, and `--thread`,
+/// `--size`, `--lifetime` and `--during` are answered from the events: that takes
+/// the longer, the more were recorded. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
@@ -91,9 +99,10 @@ pub(crate) struct Top {
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
-///     $ heapledger leaks --by owner                in which functions of the program
+///     $ heapledger leaks --by owner  in which functions of the program
 ///     $ heapledger leaks --during 1min.. --not-module "libcrypto*"
-///     $ heapledger leaks --at 20s                  what was live then, as if the program had ended
+///     $ heapledger leaks --at 20s    what was live then, as if the program had
+///                                    ended
 ///     $ heapledger leaks --suppressions known.supp --error-exitcode 1
 ///
 /// A suppression file has the syntax of LeakSanitizer: `leak:PATTERN` on a line,
@@ -142,8 +151,8 @@ pub(crate) struct Leaks {
 /// With --within, a block counts that is freed soon, in numbers: before the thread
 /// that allocated it has made more than N further allocations (0: before its next
 /// one), whoever frees it and whatever is freed in between; or within a time. Times
-/// of events are kept in steps of 0.1 ms. A sample does not tell how many allocations
-/// lie between: of one only a time can be asked.
+/// of events are kept in steps of 0.1 ms. A sample does not tell how many
+/// allocations lie between: of one only a time can be asked.
 ///
 ///     $ heapledger temporary -n 5
 ///     $ heapledger temporary --within 10
@@ -175,17 +184,17 @@ pub(crate) struct Temporary {
 
 /// Show where blocks are reallocated, how often, and how much is copied for it
 ///
-/// By the stack that calls realloc. Where many reallocations grow few blocks in long
-/// chains, asking for the room beforehand saves them. `copied` is a bound: the
-/// smaller one of both sizes, each time; an allocator that finds room behind a block
-/// copies nothing.
+/// By the stack that calls realloc. Where many reallocations grow few blocks in
+/// long chains, asking for the room beforehand saves them. `copied` is a bound: the
+/// smaller one of both sizes, each time; an allocator that finds room behind a
+/// block copies nothing.
 ///
 ///     $ heapledger reallocations -n 5
 ///     $ heapledger reallocations --size 1M.. --thread "worker*"
 ///
-/// Selected are reallocations by the block that comes of them: by its size, lifetime
-/// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
-/// any other, and not counted here.
+/// Selected are reallocations by the block that comes of them: by its size,
+/// lifetime and thread, and by the time of the call. realloc(NULL, n) is an
+/// allocation like any other, and not counted here.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reallocations {
@@ -256,13 +265,16 @@ pub(crate) struct Neighbours {
 
 /// Show how large blocks are: a histogram by size class
 ///
-/// A class has the sizes up to a power of two, and above half of it. Sizes are those
-/// that were asked for. Exact ones: `heapledger top --by size`.
+/// A class has the sizes up to a power of two, and above half of it. Sizes are
+/// those that were asked for. Exact ones: `heapledger top --by size`.
 ///
-///     $ heapledger sizes                              what is live at the peak, by bytes
-///     $ heapledger sizes --total --metric blocks      how often each size is asked for
+///     $ heapledger sizes                          what is live at the peak, by
+///                                                 bytes
+///     $ heapledger sizes --total --metric blocks  how often each size is asked
+///                                                 for
 ///     $ heapledger sizes --at end --module libfoo.so
-///     $ heapledger sizes --by owner -n 3              of which sizes the blocks of three functions are
+///     $ heapledger sizes --by owner -n 3          of which sizes the blocks of
+///                                                 three functions are
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Sizes {

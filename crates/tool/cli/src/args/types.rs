@@ -11,18 +11,23 @@ use crate::select::{Live, What, number};
 /// allocates it tells, by debug information and symbols, without any change of the
 /// program. `[T]` is a buffer of T; `[unknown]` is what nothing is known of.
 ///
-///     $ heapledger types                           at the peak, by the types of the blocks
-///     $ heapledger types --at end --by element     Token, whether it is in a Vec, a Box or a HashMap
-///     $ heapledger types --by container            who holds them: HashMap, Arc, String
-///     $ heapledger types --total --metric blocks   what was allocated most often
-///     $ heapledger types --type "[Token]"          the sites of a type, with the evidence
-///     $ heapledger types --type Token --stacks     and with their stacks
+///     $ heapledger types                          at the peak, by the types of
+///                                                 the blocks
+///     $ heapledger types --at end --by element    Token, whether it is in a
+///                                                 Vec, a Box or a HashMap
+///     $ heapledger types --by container           who holds them: HashMap,
+///                                                 Arc, String
+///     $ heapledger types --total --metric blocks  what was allocated most
+///                                                 often
+///     $ heapledger types --type "[Token]"         the sites of a type, with
+///                                                 the evidence
+///     $ heapledger types --type Token --stacks    and with their stacks
 ///     $ heapledger types --json | jq ".rows[] | [.type, .bytes]"
 ///
 /// How sure a type is:
 ///
 ///   stamped          the program said so
-///   exact            the code that allocates names the type, and sizes do not contradict
+///   exact            the code that allocates names it; no size contradicts
 ///   size-consistent  it may be another one, but sizes agree with this one
 ///   ambiguous        it names several, or a size contradicts
 ///   probable         a guess from what is around: source text, or a C function
@@ -31,8 +36,8 @@ use crate::select::{Live, What, number};
 /// Of a type with several sites it is that of the least sure one; `+`: others are
 /// surer. With --type, each site tells its own.
 ///
-/// Below the table stand the binaries that told the types, and those that could not,
-/// with what would help.
+/// Below the table stand the binaries that told the types, and those that could
+/// not, with what would help.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Types {
@@ -72,16 +77,18 @@ pub(crate) enum TypesBy {
 /// List the blocks that are live at a moment, one by one
 ///
 /// The largest first; of equals, the oldest first. A block has a number: which
-/// allocation of its process it was, from 0. Its age is how long it had been there at
-/// that moment, and the stack that allocated it is below the table, or with --json
-/// beside it.
+/// allocation of its process it was, from 0. Its age is how long it had been there
+/// at that moment, and the stack that allocated it is below the table, or with
+/// --json beside it.
 ///
-///     $ heapledger blocks --type Token -n 5        the largest five of a type at the peak
-///     $ heapledger blocks --at end --size 1M..     large ones that were never freed
+///     $ heapledger blocks --type Token -n 5     the largest five of a type at
+///                                               the peak
+///     $ heapledger blocks --at end --size 1M..  large ones that were never
+///                                               freed
 ///     $ heapledger blocks --at 2s --thread worker --json
 ///
-/// This is answered from the events: the more were recorded, the longer it takes. At
-/// the peak it takes them twice.
+/// This is answered from the events: the more were recorded, the longer it takes.
+/// At the peak it takes them twice.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Blocks {

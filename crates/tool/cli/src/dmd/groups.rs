@@ -1,4 +1,4 @@
-//! Blocks by type, by library or by context: a table per kind.
+//! Blocks by owner, type, library or context: a table per kind.
 
 use heapledger_dmd::{Analysis, By, Kind, Record};
 use heapledger_reports::{Layout, Row, Tree};
@@ -55,6 +55,10 @@ fn name(by: By, record: &Record) -> String {
         By::Type => "(type not known)",
         By::Module => "(library not known)",
         By::Context => "(no context)",
+        By::Owner => "(no function of the program's own)",
+        By::Line => "(line not known)",
+        By::File => "(file not known)",
+        By::Function => "(function not known)",
         By::Stack => "",
     };
     record.name.as_deref().unwrap_or(unknown).to_owned()

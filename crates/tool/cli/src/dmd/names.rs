@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use heapledger_dmd::{Log, Unresolved};
+use heapledger_dmd::{FrameTexts, Log, Unresolved};
 use heapledger_reports::escape;
 use heapledger_symbols::{Frame, ModuleRef, NameSource, Problem, Symbolizer};
 
@@ -13,8 +13,8 @@ use super::passing::Passing;
 
 /// Gives names to the log's frames, in memory. Those of which none is known stay as they are. Logs of ours lose functions at the
 /// beginning of stacks that only pass something on.
-pub(super) fn resolve(log: &mut Log, symbolizer: &Symbolizer) {
-    let build_ids = BuildIds::of(log);
+pub(super) fn resolve(log: &mut impl FrameTexts, symbolizer: &Symbolizer) {
+    let build_ids = BuildIds::of(log.log());
     let mut passing = Passing::default();
     let mut asked: BTreeSet<String> = BTreeSet::new();
     log.map_frames(|text| {
@@ -32,14 +32,20 @@ pub(super) fn resolve(log: &mut Log, symbolizer: &Symbolizer) {
             }
         }
     });
-    if !log.about.is_nothing() {
+    if !log.log().about.is_nothing() {
         passing.leave_out(log);
     }
     for path in &asked {
         let module = ModuleRef { path: path.as_bytes(), build_id: build_ids.of_path(path) };
         for problem in &symbolizer.module_state(module).problems {
-            if let Problem::BuildIdMismatch { .. } = problem {
-                warn(Code::OtherBuild, escape(&format!("`{path}`: {problem}; its frames have no names")));
+            match problem {
+                Problem::BuildIdMismatch { .. } => {
+                    warn(Code::OtherBuild, escape(&format!("`{path}`: {problem}; its frames have no names")));
+                }
+                Problem::Damaged { .. } | Problem::DebugFileMismatch { .. } => {
+                    warn(Code::DebugInformation, escape(&format!("`{path}`: {problem}")));
+                }
+                _ => {}
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use heapledger_analysis::is_allocator;
-use heapledger_dmd::Log;
+use heapledger_dmd::FrameTexts;
 use heapledger_symbols::Frame;
 
 /// Frames that have been resolved to such functions, by their texts.
@@ -31,7 +31,7 @@ impl Passing {
     }
 
     /// Takes them off the beginning of each stack, but for what would be left of nothing.
-    pub(super) fn leave_out(&self, log: &mut Log) {
+    pub(super) fn leave_out(&self, log: &mut impl FrameTexts) {
         log.leave_out_leading(|frame| self.passing.contains(frame), |frame| self.between.contains(frame));
     }
 }

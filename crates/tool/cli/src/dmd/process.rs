@@ -38,10 +38,13 @@ pub(super) fn ask(pid: u32, mode: Mode, is_anonymous: bool) -> Result<Told> {
         Some(Answer::Refused(reason)) => {
             let failure = Failure::new(Exit::Unreadable, format_args!("process {pid} has no log: {reason}"));
             Err(failure.hint(match mode {
-                Mode::Cumulative => "the program has to start its ledger with `Options { keep_freed: true, .. }`",
+                Mode::Cumulative => {
+                    "the program's ledger has to count blocks that are freed: in Rust by\n\
+                     `heapledger::Options::keep_freed`, in C and C++ by `heapledger_options.keep_freed`"
+                }
                 _ => {
                     "the program has to hold a ledger: in Rust `heapledger::Ledger::start(Options::EXACT)`, in C\n\
-                     `heapledger_start(NULL)`; or to run under `heapledger record`: see docs/reporters.md"
+                     and C++ `heapledger_start(NULL)`; or to run under `heapledger record`: see docs/reporters.md"
                 }
             }))
         }

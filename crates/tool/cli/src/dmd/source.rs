@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use heapledger_dmd::{Log, ReadError};
+use heapledger_dmd::{FrameTexts, Log, Mode, ReadError, SpooledLog, Spooling};
 
 use crate::args::{Dmd, Named};
 use crate::error::{Failure, Result};
@@ -13,7 +13,6 @@ use crate::format::duration;
 use crate::output::tell;
 use crate::process::number;
 
-use super::beside::Beside;
 use super::process::{self, Told};
 use super::{mode, mode_asked, recording};
 
@@ -46,25 +45,46 @@ impl<'a> Source<'a> {
     /// The log; of a process or a recording one such as is asked for.
     pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
-            Source::Stdin => as_asked("-", parse("-", io::stdin().lock(), arguments)?, arguments),
+            Source::Stdin => {
+                let log = parse("-", io::stdin().lock(), arguments)?;
+                as_asked("-", log.mode, arguments)?;
+                Ok(log)
+            }
             Source::Process(pid) => of_process(pid, arguments),
             Source::Recording(named) => recording::log(&named, named.at, arguments),
             Source::File(path) => {
-                let file = File::open(path).map_err(|error| {
-                    Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
-                        .hint("`heapledger dmd --help` says what can be read")
-                })?;
-                let log = match frames_max(arguments) {
-                    // A pipe can be read once.
-                    Some(frames_max) if file.metadata().is_ok_and(|metadata| metadata.is_file()) => {
-                        read(path, Log::read_by_frames(file, frames_max, Beside::start()))
-                    }
-                    _ => parse(path, file, arguments),
-                };
-                as_asked(path, log?, arguments)
+                let log = parse(path, open(path)?, arguments)?;
+                as_asked(path, log.mode, arguments)?;
+                Ok(log)
             }
         }
     }
+
+    /// Returns true if this is a file or standard input.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Source::File(_) | Source::Stdin)
+    }
+
+    /// Reads a file for its analysis alone: what it has is stored, not kept in memory.
+    pub(super) fn read_spooled<'s>(self, arguments: &Dmd, spooling: Spooling<'s>) -> Result<SpooledLog<'s>> {
+        // Functions that are left out at the beginning of stacks are known by their names only.
+        let is_cut_later = arguments.view.ignore_alloc_fns || !arguments.view.no_fix_stacks;
+        let frames_max = if is_cut_later { usize::MAX } else { arguments.view.max_frames.into() };
+        let (name, log) = match self {
+            Source::File(path) => (path, SpooledLog::read(open(path)?, frames_max, spooling)),
+            _ => ("-", SpooledLog::read(io::stdin().lock(), frames_max, spooling)),
+        };
+        let log = read(name, log)?;
+        as_asked(name, log.log().mode, arguments)?;
+        Ok(log)
+    }
+}
+
+fn open(path: &str) -> Result<File> {
+    File::open(path).map_err(|error| {
+        Failure::caused(Exit::Unreadable, format_args!("cannot read `{path}`"), error)
+            .hint("`heapledger dmd --help` says what can be read")
+    })
 }
 
 fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
@@ -86,25 +106,18 @@ fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
 }
 
 /// Refuses a file of another mode than the one that was asked for: it is what it was when it was written.
-fn as_asked(name: &str, log: Log, arguments: &Dmd) -> Result<Log> {
+fn as_asked(name: &str, found: Mode, arguments: &Dmd) -> Result<()> {
     match mode_asked(arguments) {
-        Some(mode) if mode != log.mode => {
-            let what = format!("`{name}` is a log of mode `{}`, not `{}`", log.mode.name(), mode.name());
+        Some(mode) if mode != found => {
+            let what = format!("`{name}` is a log of mode `{}`, not `{}`", found.name(), mode.name());
             Err(Failure::new(Exit::Usage, what)
                 .hint("without --mode it is shown as it is; processes and recordings have all modes"))
         }
-        _ => Ok(log),
+        _ => Ok(()),
     }
 }
 
-/// How many frames of each stack are looked at, if it is not all of them.
-fn frames_max(arguments: &Dmd) -> Option<usize> {
-    let (view, beyond) = (&arguments.view, &arguments.beyond);
-    let is_all = view.ignore_alloc_fns || beyond.advice || beyond.page || beyond.save.is_some();
-    (!is_all && beyond.who_points_to.is_none()).then_some(view.max_frames.into())
-}
-
-fn read(name: &str, log: std::result::Result<Log, ReadError>) -> Result<Log> {
+fn read<T>(name: &str, log: std::result::Result<T, ReadError>) -> Result<T> {
     log.map_err(|error| {
         Failure::caused(Exit::Unreadable, format_args!("`{name}` is no log of the dark matter detector"), error)
             .hint("`heapledger dmd --help` says what can be read")

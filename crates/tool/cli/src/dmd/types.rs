@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use heapledger_dmd::{Log, NameId, TraceId, Unresolved};
-use heapledger_symbols::{SiteSizes, Symbolizer};
+use heapledger_symbols::{EachSize, SiteSizes, Symbolizer};
 
 use super::names::{BuildIds, call};
 
@@ -11,6 +11,7 @@ use super::names::{BuildIds, call};
 pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
     let build_ids = BuildIds::of(log);
     let mut sizes: HashMap<TraceId, SiteSizes> = HashMap::new();
+    let mut each: HashMap<TraceId, Option<EachSize>> = HashMap::new();
     for group in log.groups.iter().filter(|group| group.type_name.is_none()) {
         let Some(trace) = group.alloc else { continue };
         let sum = sizes.entry(trace).or_default();
@@ -19,9 +20,18 @@ pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
             let bytes = size.count.saturating_mul(size.requested).saturating_add_signed(size.rest);
             sum.bytes = sum.bytes.saturating_add(bytes);
         }
+        // Of blocks that were read as one, there are sums only.
+        if group.sizes.iter().all(|size| size.rest == 0) {
+            let mut sizes = group.sizes.iter().map(|size| size.requested);
+            let first = each.entry(trace).or_insert_with(|| sizes.next().map(EachSize::of));
+            sizes.for_each(|size| first.iter_mut().for_each(|each| each.add(size)));
+        } else {
+            each.insert(trace, None);
+        }
     }
     let mut found: HashMap<TraceId, String> = HashMap::new();
-    for (trace, sizes) in sizes {
+    for (trace, sum) in sizes {
+        let sizes = SiteSizes { each: each.get(&trace).copied().flatten(), ..sum };
         let places = log.trace(trace).iter().map_while(|frame| Unresolved::parse(log.frame(*frame)));
         let stack: Vec<_> = places.map(|place| (build_ids.module(&place), call(&place))).collect();
         if let Some(name) = symbolizer.site_type(&stack, sizes).block {

@@ -72,7 +72,7 @@ pub(super) fn export(
         profile.duration_ns = time.0;
     }
 
-    let mut samples: HashMap<NodeId, usize> = HashMap::new();
+    let mut samples: Numbers<NodeId, usize> = Numbers::default();
     let (mut happened, mut told) = (Ok(analysis::HeapEvents::default()), Vec::new());
     let saved = target.write(out.stream(), |out| {
         let mut out = Compressed::new(&arguments.output, out)?;
@@ -130,10 +130,13 @@ fn peak(recording: &Recording<'_>, selection: &Selection) -> u64 {
 }
 
 /// Where blocks are: of each image its process, and the how-manieth of that it is.
-type Places = HashMap<ImageId, (usize, u64)>;
+type Places = Numbers<ImageId, (usize, u64)>;
+
+/// What is looked up at every event.
+type Numbers<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 fn processes(recording: &Recording<'_>, images: &[ImageId]) -> (Vec<Process>, Places) {
-    let (mut processes, mut places) = (Vec::new(), Places::new());
+    let (mut processes, mut places) = (Vec::new(), Places::default());
     for process in recording.processes() {
         let selected: Vec<ImageId> = process.images.iter().copied().filter(|image| images.contains(image)).collect();
         let (Some(&first), Some(&last)) = (selected.first(), selected.last()) else { continue };

@@ -50,6 +50,7 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     let peak_ns = question.peak_time().or(found).map_or(0, |time| time.0);
     let timeline = if holds.timeline { events::timeline(&mut question, Moment::End, None)? } else { Vec::new() };
     let mut gatherer = Gatherer::new(question.recording, &mut question.labels);
+    gatherer.names_owners = holds.labels;
     let samples = gatherer.add(&holdings.stacks, &holdings.sites, |holding, sum| {
         add(&mut sum.allocated, holding.total);
         sum.temporaries += holding.total.temporaries.0;
@@ -139,6 +140,8 @@ pub(super) struct Gatherer<'q, 'r, 'a> {
     recording: &'r Recording<'a>,
     labels: &'q mut Labels<'r, 'a>,
     pub(super) profile: Profile,
+    /// Owners are among the labels.
+    names_owners: bool,
     /// Index in the profile, and bias.
     modules: HashMap<ModuleId, (Option<usize>, u64)>,
     /// By what was recorded, and how many functions are left of it.
@@ -166,6 +169,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
                 comments: recording.images().first().map(command).into_iter().collect(),
                 ..Profile::default()
             },
+            names_owners: false,
             modules: HashMap::new(),
             locations: HashMap::new(),
             samples: HashMap::new(),
@@ -203,6 +207,10 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         let typed = self.labels.names.typed(stacks, stack);
         if typed.name(TypeBy::Block).full() != UNKNOWN_TYPE {
             labels.push(("type".into(), typed.name(TypeBy::Block).full().to_owned()));
+        }
+        if self.names_owners {
+            let owner = self.labels.names.owner(stacks, stack).frame.function;
+            labels.push(("owner".into(), self.labels.function(owner)));
         }
         let samples = &mut self.profile.samples;
         *self.samples.entry((locations, labels)).or_insert_with_key(|(locations, labels)| {

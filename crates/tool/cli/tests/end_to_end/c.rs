@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, headers, installed, number};
+use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, headers, installed, number, plain_command};
 
 /// A program that uses all of the header, in C and in C++.
 const EVERYTHING: &str = r#"
@@ -83,6 +83,7 @@ fn compile(compiler: &Path, source: &Path, program: &Path, options: &[&str]) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_header_compiles_everywhere_and_runs_alone() {
     const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
     const C: [&str; 4] = ["-std=c99", "-std=c11", "-std=c17", "-std=gnu11"];
@@ -98,13 +99,14 @@ fn the_header_compiles_everywhere_and_runs_alone() {
         for how in standards.map(|standard| [standard, "-O2"]).into_iter().chain(ways) {
             let program = scratch.file("everything");
             compile(&compiler, source, &program, &[&STRICT[..], &how[..]].concat());
-            let done = Command::new(&program).status().unwrap();
+            let done = plain_command(&program).status().unwrap();
             assert_eq!(done, exited(0), "{} {how:?}", compiler.display());
         }
     }
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
     let scratch = Scratch::new();
     let source = scratch.write("everything.cpp", EVERYTHING_CPP);
@@ -114,7 +116,7 @@ fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
         for how in [["-std=c++20", "-O2"], ["-std=c++17", "-O0"], ["-std=c++14", "-O3"], ["-std=c++11", "-O2"]] {
             let options = ["-Wall", "-Wextra", "-pedantic", "-Werror", how[0], how[1]];
             compile(&compiler, &source, &program, &options);
-            assert_eq!(Command::new(&program).status().unwrap(), exited(0), "{} {options:?}", compiler.display());
+            assert_eq!(plain_command(&program).status().unwrap(), exited(0), "{} {options:?}", compiler.display());
         }
     }
     let (outcome, recording) = Job::new([&program]).recorded(&scratch);
@@ -383,7 +385,7 @@ fn libheapledger_preloaded_prints_at_exit() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
     let run = |what: &str, program: &Path, arguments: &[&str]| {
-        let mut command = Command::new(program);
+        let mut command = plain_command(program);
         command.args(arguments).env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", what);
         let done = command.output().unwrap();
         assert!(done.status.success(), "{done:?}");
@@ -426,6 +428,25 @@ fn libheapledger_preloaded_prints_at_exit() {
     assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks, dynamic"), "{told}");
 }
 
+/// A program that puts itself in a sandbox ends as it does without the library, which tells before what it knows.
+#[test]
+#[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
+fn libheapledger_in_a_sandbox() {
+    let scratch = Scratch::new();
+    let library = libheapledger(&scratch).join("lib/libheapledger.so");
+    for how in ["strict", "filter", "seccomp", "threads", "fork"] {
+        let bare = Job::fixture("confined", how).bare();
+        let program = crate::harness::program("confined");
+        let mut command = plain_command(program);
+        let done = command.arg(how).env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", "totals").output().unwrap();
+        assert_eq!((done.status, &done.stdout), (bare.status, &bare.stdout), "{how}: {done:?}");
+        let told = String::from_utf8(done.stderr).unwrap();
+        // One attempt is refused, and says so too late to be silent about.
+        assert!(told.starts_with("heapledger: the program enters a sandbox"), "{how}: {told}");
+        assert!(told.contains("heapledger: totals\nlive      "), "{how}: {told}");
+    }
+}
+
 /// What C++ objects are, by their vtables: in programs that were stripped, and without run-time type information.
 #[test]
 #[ignore = "many compilers run; `.ci/run` runs it"]
@@ -448,14 +469,14 @@ fn dynamic_types_are_found_in_stripped_programs() {
         let Some(compiler) = installed(compiler) else { continue };
         let program = scratch.file("dynamic");
         compile(&compiler, &source, &program, &[&["-std=c++17", "-Wall", "-Wextra"], options].concat());
-        let done = Command::new(&program).env("LD_PRELOAD", &library).output().unwrap();
+        let done = plain_command(&program).env("LD_PRELOAD", &library).output().unwrap();
         assert_eq!(done.status, exited(0), "{done:?}");
         let (truth, mut found) = (sorted(&done.stdout), sorted(&done.stderr));
         // The name is all that remains of the block of `make_shared` without type information.
         found.retain(|line| !options.contains(&"-fno-rtti") || !line.contains("_Sp_counted_ptr_inplace"));
         assert_eq!(truth, found, "{} {options:?}", compiler.display());
 
-        let mut at_exit = Command::new(&program);
+        let mut at_exit = plain_command(&program);
         at_exit.env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", "dynamic");
         let told = String::from_utf8(at_exit.output().unwrap().stderr).unwrap();
         let row = told.lines().find(|line| line.starts_with("app::Circle ")).unwrap_or_else(|| panic!("{told}"));
@@ -502,7 +523,7 @@ fn a_profile_of_a_c_program() {
     let options = ["-g", "-Wall", "-Wextra", &options[0], &options[1], "-Wl,--no-as-needed", "-lheapledger"];
     compile(&gcc, &source, &program, &options);
     let tmp = scratch.file("tmp");
-    let mut profiled = Command::new(&program);
+    let mut profiled = plain_command(&program);
     // Cargo's own comes first: the library may lie there, too, as some earlier build left it.
     profiled.arg(&file).env("PPROF_TMPDIR", &tmp).env("LD_LIBRARY_PATH", &library);
     let done = profiled.output().unwrap();

@@ -75,6 +75,7 @@ fn checks_begin_while_libraries_come_and_go() {
 /// Calls every function with null in each place where a pointer goes, and checks the answers that are promised.
 const NULLS: &str = r#"
 #include "heapledger/heapledger.h"
+#include "heapledger/dumps.h"
 #include "heapledger/hooks.h"
 #include "heapledger/profile.h"
 #include <stdio.h>
@@ -105,6 +106,16 @@ static int each_block(const heapledger_block *block, void *data) { (void)block, 
 static int each_site(const heapledger_site *site, void *data) { (void)site, (void)data; return 0; }
 static int each_type(const heapledger_dynamic_type *type, void *data) { (void)type, (void)data; return 0; }
 static int each_misuse(const heapledger_misuse *misuse, void *data) { (void)misuse, (void)data; return 0; }
+static int dump_nothing(const heapledger_dump_args *args, heapledger_dump *dump, void *data) {
+    const heapledger_heap_entry entry = {{5, 0, NULL}, 1, 1};
+    (void)args, (void)data;
+    heapledger_dump_scalar(dump, NULL, "a", "b", 1), heapledger_dump_scalar(dump, "n", NULL, "b", 1);
+    heapledger_dump_scalar(dump, "n", "a", NULL, 1), heapledger_dump_text(dump, "n", "a", NULL), heapledger_dump_text(dump, "n", NULL, "t");
+    EXPECT(heapledger_dump_size(dump, NULL, 1) == 0 && heapledger_dump_shared(dump, NULL, 0, 1) == 0);
+    heapledger_dump_suballocate(dump, 1, NULL), heapledger_dump_heap(dump, NULL, &entry, 1), heapledger_dump_heap(dump, "n", NULL, 1);
+    heapledger_dump_heap(dump, "n", &entry, 1), heapledger_dump_cost(dump, "n", NULL, NULL), heapledger_dump_cost(dump, "n", "p", NULL);
+    return 0;
+}
 HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(size_of, "r")
 HEAPLEDGER_DEFINE_MALLOC_ENCLOSING_SIZE_OF(enclosing, "r")
 HEAPLEDGER_DEFINE_MALLOC_SIZE_OF_ON_ALLOC(on_alloc, "r")
@@ -169,6 +180,37 @@ int main(int count, char **arguments) {
     EXPECT(heapledger_profile_save(NULL) == no_file);
     EXPECT(heapledger_profile_serve(0, NULL, 10) != HEAPLEDGER_OK);
     heapledger_unregister(reporter);
+    {
+        heapledger_provider nameless = {sizeof nameless, 0, NULL, dump_nothing, NULL, NULL, NULL};
+        heapledger_provider idle = {sizeof idle, 0, "Idle", NULL, NULL, NULL, NULL};
+        heapledger_provider provider = {sizeof provider, 5, "P", dump_nothing, NULL, NULL, NULL};
+        heapledger_trace_options wrong = {sizeof wrong, 0, 2, 3, 0, 0, 0, 0};
+        heapledger_registered_provider *registered;
+        heapledger_allocation_register *allocations;
+        EXPECT(heapledger_register_provider(NULL) == NULL && heapledger_register_provider(&nameless) == NULL);
+        EXPECT(heapledger_register_provider(&idle) == NULL);
+        registered = heapledger_register_provider(&provider);
+        EXPECT((registered != NULL) == is_linked);
+        heapledger_unregister_provider(NULL);
+        EXPECT(heapledger_trace_start(NULL, NULL) == no_file && heapledger_trace_start("/dev/null", &wrong) == no_file);
+        EXPECT(heapledger_trace_dump(HEAPLEDGER_LIGHT) == (is_linked ? HEAPLEDGER_STATE : HEAPLEDGER_ELSEWHERE));
+        EXPECT(heapledger_trace_finish() == (is_linked ? HEAPLEDGER_STATE : HEAPLEDGER_ELSEWHERE));
+        if (is_linked) {
+            EXPECT(heapledger_trace_start("/dev/null", NULL) == HEAPLEDGER_OK);
+            EXPECT(heapledger_trace_dump(7) == HEAPLEDGER_FAILED && heapledger_trace_dump(HEAPLEDGER_DETAILED) == HEAPLEDGER_OK);
+            EXPECT(heapledger_trace_finish() == HEAPLEDGER_OK);
+        }
+        EXPECT(dump_nothing(NULL, NULL, NULL) == 0);
+        heapledger_dump_own(NULL, 1, 2, 3);
+        heapledger_unregister_provider(registered);
+        allocations = heapledger_allocation_register_new();
+        EXPECT((allocations != NULL) == is_linked);
+        heapledger_allocation_insert(NULL, block, 1, NULL), heapledger_allocation_insert(allocations, NULL, 1, NULL);
+        EXPECT(heapledger_allocation_remove(NULL, block) == 0 && heapledger_allocation_remove(allocations, NULL) == is_linked);
+        EXPECT(heapledger_allocation_blocks(NULL, NULL, 5) == 0 && heapledger_allocation_blocks(allocations, NULL, 5) == 0);
+        EXPECT(heapledger_allocation_register_cost(NULL).count == 0);
+        heapledger_allocation_register_delete(allocations), heapledger_allocation_register_delete(NULL);
+    }
     if (heapledger_find_hooks() != NULL) {
         const heapledger_hooks *hooks = heapledger_find_hooks();
         EXPECT(hooks->install_observer(NULL) == HEAPLEDGER_HOOK_MALFORMED && hooks->remove_observer(NULL) != 0);

@@ -132,6 +132,23 @@ fn a_report_file_is_looked_through() {
     chromium.prefer_dark(true);
     assert_ne!(chromium.eval("getComputedStyle(document.body).backgroundColor"), light);
     picture(&chromium, &scratch, "dark.png");
+    // The switch changes colours at each press, whatever the system has.
+    for is_dark in [true, false] {
+        chromium.prefer_dark(is_dark);
+        let mut before = chromium.eval("getComputedStyle(document.body).backgroundColor");
+        for _ in 0..3 {
+            chromium.click("#theme");
+            let after = chromium.eval("getComputedStyle(document.body).backgroundColor");
+            assert_ne!(after, before, "{is_dark}");
+            before = after;
+        }
+        chromium.click("#theme");
+        // As the system has it, from here on.
+        chromium.prefer_dark(!is_dark);
+        assert_eq!(chromium.eval("getComputedStyle(document.body).backgroundColor"), before);
+    }
+    chromium.prefer_dark(true);
+    chromium.eval("(document.getElementById('tree').focus(), 0)");
 
     // By keys: the root is closed, and opened again.
     let whole = drawn(&chromium).len();
@@ -209,6 +226,64 @@ fn a_report_file_is_looked_through() {
     let injected = "(() => { const script = document.createElement('script'); script.textContent = 'window.foreign = 1'; \
         document.body.append(script); return window.foreign === undefined })()";
     assert_eq!(chromium.eval(injected), true);
+}
+
+#[test]
+#[ignore = "a real Chromium; in .ci/run"]
+fn processes_are_an_index_and_a_filter() {
+    let scratch = Scratch::new();
+    let Some(chromium) = Chromium::start(&scratch) else { return };
+    let of =
+        |process: &str, path: &str, mib: i64| Report { process: process.into(), ..report(path, Kind::Heap, mib << 20) };
+    let mut reports = sample();
+    for (process, mib) in [("worker (pid 13)", 60), ("worker (pid 14)", 50), ("router \"a\" (pid 15)", 40)] {
+        for part in ["cache", "queue", "buffers", "index", "names", "routes", "tables", "others", "rest"] {
+            reports.push(of(process, &format!("explicit/{part}"), mib));
+            reports.push(of(process, &format!("{part}-peak"), mib));
+        }
+        reports.push(Report { kind: Kind::Other, ..of(process, "resident", mib * 10) });
+    }
+    let served = Served::start(&[&file(&scratch, "processes.json.gz", reports)]);
+    chromium.resize(1280, 900);
+    chromium.prefer_dark(false);
+    chromium.open(&served.1);
+    chromium.wait(READY);
+    let texts = |selector: &str| -> Vec<String> {
+        let texts = format!("[...document.querySelectorAll({selector:?})].map((one) => one.textContent)");
+        serde_json::from_value(chromium.eval(&texts)).unwrap()
+    };
+    let names = || texts("#processes .name");
+    let current = "document.querySelector('#processes [aria-current] .name').textContent";
+    let all = ["worker (pid 13) 540.00 MB", "worker (pid 14) 450.00 MB", "router \"a\" (pid 15) 360.00 MB"];
+    assert_eq!(names().len(), 4, "{:?}", names());
+    assert!(all.iter().all(|name| names().iter().any(|other| other == name)), "{:?}", names());
+    picture(&chromium, &scratch, "processes.png");
+
+    // A press goes there, and the index says where one is.
+    let first = chromium.eval(current);
+    chromium.eval(
+        "([...document.querySelectorAll('#processes .name')].find((name) => name.textContent.startsWith('router')).click(), 0)",
+    );
+    chromium.wait(&format!("{current}.startsWith('router')"));
+    assert_ne!(chromium.eval(current), first);
+    assert!(texts("#tree .row.process .name").contains(&"router \"a\" (pid 15)".to_owned()));
+
+    // One alone, by the button beside its name; then by what is typed, with a part of a path.
+    let only = "([...document.querySelectorAll('#processes .process')].find((one) => \
+        one.textContent.includes('(pid 14)')).querySelector('.only').click(), 0)";
+    chromium.eval(only);
+    chromium.wait("document.querySelectorAll('#processes .process').length === 1");
+    assert_eq!(texts("#tree .row.process .name"), ["worker (pid 14)"]);
+    assert_eq!(chromium.eval("document.getElementById('filter').value"), "process:\"worker (pid 14)\"");
+    chromium.click("#processes .back");
+    chromium.wait("document.querySelectorAll('#processes .process').length === 4");
+    chromium.press("/process:worker queue");
+    chromium.wait("document.querySelectorAll('#processes .process').length === 2");
+    chromium.wait("[...document.querySelectorAll('.row mark')].every((mark) => mark.textContent === 'queue')");
+    assert!(texts(".row mark").len() >= 4, "{:?}", texts(".row mark"));
+    picture(&chromium, &scratch, "processes-filtered.png");
+    chromium.press(&key::ESCAPE.to_string());
+    chromium.wait("document.querySelectorAll('#processes .process').length === 4");
 }
 
 static AMOUNT: AtomicU64 = AtomicU64::new(3 << 20);

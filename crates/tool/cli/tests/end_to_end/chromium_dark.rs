@@ -82,10 +82,14 @@ fn heap(values: u64) -> Log {
         };
         builder.add(&block);
     };
+    // Stacks of programs begin with as many functions of the runtime.
+    let runtime = |line| format!("core::iter::traits::Iterator::fold (/rustc/01/library/core/src/iter/mod.rs:{line})");
+    let runtime: Vec<String> = (0..30).map(runtime).collect();
+    let far: Vec<&str> = runtime.iter().map(String::as_str).chain([BYTES, SET, RUN, MAIN]).collect();
     let store: &[(&str, &str)] = &[("explicit/store/entries", MEASURE)];
     add(40_960, 12, &[GROW, SET, RUN, MAIN], "store::db::Entry", store);
     for size in 1..40 {
-        add(size * 100, values / size, &[BYTES, SET, RUN, MAIN], "bytes::Bytes", &[]);
+        add(size * 100, values / size, &far, "bytes::Bytes", &[]);
     }
     add(262_140, 3, &[GROW, PUT, RUN, MAIN], "store::cache::Page", store);
     add(5_000, 40, &[GROW, PUT, RUN, MAIN], "store::cache::Page", &[("explicit/cache", CACHED)]);
@@ -186,6 +190,24 @@ fn dark_matter_is_looked_through() {
     assert_eq!(drawn(&chromium)[0].0, "store::db::Db::set", "{:?}", drawn(&chromium));
     chromium.wait(&whole("Extend explicit/store/entries: it reports other blocks that store::db::Db::set"));
     assert_eq!(chromium.eval("document.querySelector('#record .owner .function').textContent"), "store::db::Db::set");
+    // The owner is seen without scrolling, in a small window too; the runtime's frames are there to
+    // be opened.
+    chromium.resize(1280, 720);
+    let is_seen = "(() => { const owner = document.querySelector('#record .owner').getBoundingClientRect(); \
+        const around = document.getElementById('record').getBoundingClientRect(); \
+        return owner.height > 0 && owner.top >= around.top && owner.bottom <= Math.min(around.bottom, innerHeight) })()";
+    assert_eq!(chromium.eval(is_seen), true);
+    assert_eq!(
+        chromium.eval("document.querySelector('#record .folded summary').textContent"),
+        "31 frames of libraries and dependencies"
+    );
+    assert_eq!(chromium.eval("document.querySelector('#record .owner').value"), 32);
+    picture(&chromium, &scratch, "dark-matter-small.png");
+    chromium.click("#record .folded summary");
+    chromium.wait("document.querySelector('#record .folded .library').getBoundingClientRect().height > 0");
+    chromium.click("#record .folded summary");
+    chromium.eval("(document.getElementById('records').focus(), 0)");
+    chromium.resize(1440, 900);
     let lines = "Number(document.getElementById('log-count').textContent.replace(/[^0-9]/g, ''))";
     assert_eq!(chromium.eval(lines), 3_002);
     picture(&chromium, &scratch, "dark-matter.png");
@@ -242,6 +264,12 @@ fn dark_matter_is_looked_through() {
     chromium.press("/read_frame");
     chromium.wait(&format!("{lines} === 1"));
     assert_eq!(chromium.eval("document.querySelector('#record mark').textContent"), "read_frame");
+    chromium.press(&key::ESCAPE.to_string());
+    chromium.wait(&format!("{lines} === 3002"));
+    // Frames that are folded are opened if the filter finds something in them.
+    chromium.press("/Iterator::fold");
+    chromium.wait(&format!("{lines} === 1"));
+    chromium.wait("document.querySelector('#record .folded mark').getBoundingClientRect().height > 0");
     chromium.press(&key::ESCAPE.to_string());
     chromium.wait(&format!("{lines} === 3002"));
 

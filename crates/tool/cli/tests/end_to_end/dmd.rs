@@ -1,5 +1,7 @@
 //! `heapledger dmd`: logs of the dark matter detector.
 
+use std::process::Command;
+
 use crate::documents;
 use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch};
 
@@ -84,6 +86,45 @@ fn beyond_the_script() {
     assert_eq!(same("copy.json.gz"), same("log.json"));
 }
 
+/// By parts of the program, with the words that other verbs have: two sites of one function, and
+/// one of another.
+#[test]
+fn sums_are_by_parts_of_the_program() {
+    const LOG: &str = r##"{
+ "version": 5,
+ "invocation": {"dmdEnvVar": null, "mode": "live"},
+ "blockList": [{"req": 100, "alloc": "A"}, {"req": 20, "alloc": "B"}, {"req": 3, "alloc": "C"}, {"req": 1}],
+ "traceTable": {"A": ["M", "V", "F", "T"], "B": ["M", "V", "G", "T"], "C": ["M", "V", "T"]},
+ "frameTable": {
+  "M": "#00: malloc (m.c:1)", "V": "#00: alloc::vec::Vec<u8>::push (/rustc/1/library/alloc/src/vec/mod.rs:9)",
+  "F": "#00: app::store::fill (/home/me/app/src/store.rs:7)", "G": "#00: app::store::fill (/home/me/app/src/store.rs:8)",
+  "T": "#00: app::main (/home/me/app/src/main.rs:3)"}
+}"##;
+    let scratch = Scratch::new();
+    scratch.write("log.json", LOG);
+    for (by, expected) in [
+        ("owner", [("app::store::fill", 120), ("app::main", 3)].as_slice()),
+        (
+            "line",
+            &[
+                ("/home/me/app/src/store.rs:7", 100),
+                ("/home/me/app/src/store.rs:8", 20),
+                ("/home/me/app/src/main.rs:3", 3),
+            ],
+        ),
+        ("file", &[("/home/me/app/src/store.rs", 120), ("/home/me/app/src/main.rs", 3)]),
+        ("function", &[("alloc::vec::Vec::push", 123)]),
+    ] {
+        let json = documents::read(printed(&scratch, &["--json", "--by", by, "log.json"]).as_bytes());
+        let records = json["kinds"][0]["records"].as_array().unwrap();
+        let found: Vec<_> = records.iter().map(|it| (it["name"].as_str(), it["bytes"].as_i64().unwrap())).collect();
+        let expected: Vec<_> = expected.iter().map(|&(name, bytes)| (Some(name), bytes)).chain([(None, 1)]).collect();
+        assert_eq!(found, expected, "{json:#}");
+        let text = printed(&scratch, &["--by", by, "log.json"]);
+        assert!(expected.iter().all(|(name, _)| text.contains(name.unwrap_or("("))), "{text}");
+    }
+}
+
 #[test]
 fn a_file_is_of_the_mode_in_which_it_was_written() {
     let scratch = Scratch::new();
@@ -106,4 +147,136 @@ fn what_is_no_log_is_said_with_the_place() {
         text.contains("`damaged.json` is no log") && text.contains("at byte 11") && text.contains("hint: "),
         "{text}"
     );
+}
+
+#[test]
+fn what_a_dump_took_is_shown_beside_the_text() {
+    let scratch = Scratch::new();
+    let dump = r#""dump": {"registerBytes": 1048576, "stacksBytes": 4096, "copyBytes": 2000, "new": []}"#;
+    scratch.write("log.json", LOG.replace("\"pid\": 7,", &format!("\"pid\": 7, {dump},")));
+    scratch.write("old.json", LOG);
+    let plain = printed(&scratch, &["--no-fix-stacks", "log.json"]);
+    let outcome = dmd(&scratch, &["--no-fix-stacks", "--show-dump-stats", "log.json"]);
+    let body = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(body(&outcome.text()), body(&plain));
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(told.starts_with("log.json: Execution measurements {\n"), "{told}");
+    assert!(told.contains("    Register of live blocks:      1,048,576 bytes\n"), "{told}");
+    assert!(told.contains("    Copy of the register:             2,000 bytes\n"), "{told}");
+    assert!(told.contains("    Blocks:                               5\n"), "{told}");
+    let outcome = dmd(&scratch, &["--no-fix-stacks", "--show-dump-stats", "old.json"]);
+    let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(told.starts_with("old.json: Execution measurements {\n  Counts {\n"), "{told}");
+}
+
+/// A program that keeps what it allocates in a function that another calls, which is inlined; and
+/// its recording.
+const KEEPS: &str = r#"
+#include <stdlib.h>
+static void *kept[100];
+static inline __attribute__((always_inline)) void keep(int at) {
+    kept[at] = malloc(1000);
+}
+__attribute__((noinline)) void fill(int count) {
+    for (int at = 0; at < count; at++) {
+        keep(at);
+    }
+}
+int main(void) {
+    fill(100);
+    return kept[99] == 0;
+}
+"#;
+
+/// A recording of the program, which is gone since.
+struct Nameless {
+    scratch: Scratch,
+    /// The build id that the file had.
+    build_id: Vec<u8>,
+}
+
+impl Nameless {
+    fn new(keep_names: impl FnOnce(&Scratch)) -> Nameless {
+        let scratch = Scratch::new();
+        scratch.write("keeps.c", KEEPS);
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-O1", "-Wl,--build-id", "-o", "keeps", "keeps.c"]).current_dir(scratch.path());
+        assert!(compiler.status().unwrap().success());
+        let (_, recording) = Job::new([scratch.file("keeps")]).recorded(&scratch);
+        let info = recording.ask("info", &[]);
+        let mut modules = info["modules"].as_array().unwrap().iter();
+        let module = modules.find(|module| module["path"].as_str().unwrap().ends_with("/keeps")).unwrap();
+        let digits = module["build_id"].as_str().unwrap().as_bytes().chunks(2);
+        let build_id = digits.map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect();
+        std::fs::rename(&recording.path, scratch.file("keeps.hl")).unwrap();
+        keep_names(&scratch);
+        std::fs::remove_file(scratch.file("keeps")).unwrap();
+        Nameless { scratch, build_id }
+    }
+
+    /// Shows a log without the caches of earlier runs.
+    fn shown(&self, words: &[&str]) -> String {
+        let words = [HEAPLEDGER, "dmd"].into_iter().chain(words.iter().copied());
+        let job = Job::new(words).directory(self.scratch.path());
+        let outcome = job.variable("XDG_CACHE_HOME", self.scratch.path().join("none")).bare();
+        assert!(outcome.status.success(), "{outcome:?}");
+        outcome.text() + &String::from_utf8_lossy(&outcome.stderr)
+    }
+}
+
+#[test]
+fn a_log_with_names_can_leave_the_machine() {
+    let body = |text: String| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+    let mut here = Vec::new();
+    let nameless = Nameless::new(|scratch| {
+        let save = |words: &[&str]| {
+            let outcome = dmd(scratch, &[&["--mode", "live", "--save"], words, &["keeps.hl"]].concat());
+            assert!(outcome.status.success(), "{outcome:?}");
+            body(outcome.text())
+        };
+        save(&["bare.json"]);
+        here = save(&["named.json.gz", "--resolve"]);
+    });
+    let named = nameless.shown(&["named.json.gz"]);
+    assert!(named.contains(": fill (") && named.contains("/keeps.c:9)") && named.contains(": main ("), "{named}");
+    assert!(named.contains(": keep (") && named.contains("/keeps.c:5)"), "{named}");
+    assert_eq!(body(named), here);
+    let bare = nameless.shown(&["bare.json"]);
+    assert!(!bare.contains("fill") && bare.contains("/keeps +0x"), "{bare}");
+    // The library is still known.
+    let modules = nameless.shown(&["--by", "module", "named.json.gz"]);
+    assert!(modules.contains("/keeps\n"), "{modules}");
+    let outcome = dmd(&nameless.scratch, &["--resolve", "named.json.gz"]);
+    assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
+}
+
+#[test]
+fn names_come_from_symbol_files_of_breakpad() {
+    let scratch_names = |scratch: &Scratch| {
+        let outcome = dmd(scratch, &["--mode", "live", "--save", "bare.json", "keeps.hl"]);
+        assert!(outcome.status.success(), "{outcome:?}");
+    };
+    let nameless = Nameless::new(scratch_names);
+    let id = &nameless.build_id;
+    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    let id: String = order.iter().map(|&at| format!("{:02X}", id[at])).collect::<String>() + "0";
+    let directory = nameless.scratch.file(&format!("symbols/keeps/{id}"));
+    std::fs::create_dir_all(&directory).unwrap();
+    let write = |text: String| std::fs::write(directory.join("keeps.sym"), text).unwrap();
+    let module = format!("MODULE Linux x86_64 {id} keeps\nFILE 3 /elsewhere/keeps.c\nINLINE_ORIGIN 0 keep\n");
+    let function = "FUNC 1000 1000 0 fill\nINLINE 0 9 3 0 1000 1000\n1000 1000 5 3\n";
+    write(format!("{module}{function}PUBLIC 0 0 start\n"));
+    let shown = nameless.shown(&["--breakpad-symbols", "symbols", "bare.json"]);
+    let frames = "    #01: keep (/elsewhere/keeps.c:5)\n    #02: fill (/elsewhere/keeps.c:9)\n";
+    assert!(shown.contains(frames), "{shown}");
+
+    // The build of another, and a file that is damaged.
+    write(format!("{}{function}", module.replace(&id, "000000000000000000000000000000000")));
+    let shown = nameless.shown(&["--breakpad-symbols", "symbols", "bare.json"]);
+    assert!(shown.contains("keeps.sym is of another build") && !shown.contains("fill"), "{shown}");
+    write(format!("{module}{function}1000 zz 5 3\n"));
+    let shown = nameless.shown(&["--breakpad-symbols", "symbols", "bare.json"]);
+    let place = format!("line 7 (byte {})", module.len() + function.len());
+    let reason = format!("keeps.sym is damaged: {place}: the size `zz` is not a hexadecimal number of 64 bits");
+    assert!(shown.contains(&reason) && !shown.contains("fill"), "{shown}");
 }

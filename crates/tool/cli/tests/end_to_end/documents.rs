@@ -130,6 +130,7 @@ fn ask_all(recording: &Recording, other: &Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_answer_is_as_its_schema_has_it() {
     let scratch = Scratch::new();
     let (_, of_c) = Job::fixture("mix", "2000").recorded(&scratch);

@@ -136,6 +136,12 @@ fn pprof_shows_inlined_functions_and_modules() {
     let row = shown.lines().last().unwrap();
     let (bytes, name) = (number(first, "bytes"), first["function"].as_str().unwrap());
     assert!(row.trim_start().starts_with(&format!("{bytes}B ")) && row.contains(name), "{row}: {first:#}");
+    // Owners are labels, with all that their rows have.
+    let owner = &recording.ask("top", &["-n", "1"])["rows"][0];
+    let (bytes, name) = (number(owner, "bytes"), owner["function"].as_str().unwrap());
+    let tags = pprof(&["-tags", "-unit=B"], &file);
+    let row = tags.lines().find(|row| row.ends_with(&format!(": {name}"))).unwrap_or_else(|| panic!("{name}: {tags}"));
+    assert!(row.trim_start().starts_with(&format!("{bytes}.0B ")), "{row}: {owner:#}");
 }
 
 /// Stacks do not end in the allocator's functions; those that are equal without them are one.

@@ -120,6 +120,7 @@ fn programs_with_other_rights() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_with_an_allocator_of_their_own() {
     let scratch = Scratch::new();
     assert_foreseen(&program("own_malloc"), "HL0005", true, &scratch);
@@ -248,6 +249,7 @@ fn real_programs_that_define_malloc() {
 
 /// Runtimes that take their heap from the kernel.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_of_languages_with_a_heap_of_their_own() {
     let scratch = Scratch::new();
     for (file, arguments, language) in [

@@ -116,6 +116,14 @@ pub(crate) fn headers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include")
 }
 
+/// A program with the libraries that it was linked with: cargo's path leads to builds of ours with
+/// other features.
+pub(crate) fn plain_command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
 /// Where an optional program is, or `None` after saying so.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     // The distribution's own programs first: version managers put shims before them that are shell scripts.

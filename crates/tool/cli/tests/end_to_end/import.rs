@@ -11,6 +11,7 @@ use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, sha
 
 mod browser;
 mod exported;
+mod javascript;
 mod sampled;
 
 /// The recording of a file.

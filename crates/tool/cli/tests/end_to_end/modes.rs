@@ -415,6 +415,7 @@ fn assert_parts_fit(parts: &[Recording]) {
 
 /// The sum over all files is what one file says, and what the program knows.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_are_one_recording() {
     let whole = Scratch::new();
     for (fixture, idle_work, work) in [("mix", "000000", "600000"), ("mix_threads", "000000", "150000")] {
@@ -446,6 +447,7 @@ fn rotated_files_are_one_recording() {
 
 /// Processes that come, go, fork and replace themselves while files change.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_of_many_processes() {
     let scratch = Scratch::new();
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));
@@ -508,10 +510,18 @@ fn the_oldest_files_are_removed() {
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));
     let line = format!("{} 600000 {}", ready.display(), end.display());
     let job = Job::fixture("persists", &line).option("--rotate=100ms").option("--keep=2").directory(scratch.path());
+    // Names are added to files while others are removed.
+    let job = job.with_names("auto");
     let running = job.start(None);
     // Without an end, so that there are as many files as it takes, however fast they come.
     let is_fourth = |file: &PathBuf| file.to_str().is_some_and(|path| path.contains(".0004."));
     wait_until("there is a fourth file", || scratch.recordings().iter().any(is_fourth));
+    // All of them have the name that they are numbered after, which without `-o` has the process's
+    // number in it.
+    let first = scratch.recordings()[0].to_str().unwrap().to_owned();
+    let name = format!("{}.hl", first.rsplitn(3, '.').last().unwrap());
+    let status = heapledger(["status", "--json", &name]);
+    assert_eq!(documents::read(&status.stdout)["rows"].as_array().unwrap().len(), 1, "{name}: {status:?}");
     fs::write(&end, "").unwrap();
     let outcome = running.outcome();
     assert_eq!(outcome.status, exited(42), "{outcome:?}");

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, number, program};
+use crate::harness::{
+    HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, number, program, wait_until,
+};
 
 /// A copy of a fixture, which can be taken away.
 fn copy(name: &str, scratch: &Scratch) -> PathBuf {
@@ -38,6 +40,7 @@ fn places(recording: &Path) -> i64 {
 
 /// What a recording says of functions is what their program says, down to the last part of a name.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn are_those_that_the_program_has() {
     let scratch = Scratch::new();
     let mut fixtures = vec![("mix", "100"), ("crew", "2")];
@@ -90,6 +93,64 @@ fn are_kept_by_every_recording() {
         let after = all_functions(file);
         assert!(after.to_string().contains("mix.c"), "{after:#}");
         assert_eq!(after, before);
+    }
+}
+
+/// A file of a recording that goes on in the next one can be copied away.
+#[test]
+fn are_in_a_file_before_the_program_ends() {
+    let scratch = Scratch::new();
+    let (ready, end) = (scratch.file("ready"), scratch.file("end"));
+    let line = format!("{} 600000 {}", ready.display(), end.display());
+    let job = Job::fixture("persists", &line).option("--rotate=200ms").with_names("all");
+    let running = job.start(Some(&scratch.file("run.hl")));
+    let [first, second] = ["run.0001.hl", "run.0002.hl"].map(|name| scratch.file(name));
+    wait_until("the first file has names", || second.exists() && places(&first) > 0);
+    let passing = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(passing.filter(|name| name.to_str().unwrap().starts_with(".heapledger")).count() <= 1);
+    Recording::open(first).assert_whole();
+    fs::write(&end, "").unwrap();
+    assert_eq!(running.outcome().status, exited(42));
+}
+
+/// Rows are called by the same owners where the program is not: a recording holds how large
+/// functions are, so that wrappers are found there, too, and what is known of functions without a
+/// name.
+#[test]
+fn tell_owners_where_the_program_is_not() {
+    let scratch = Scratch::new();
+    let (one, stripped) = (copy("wrappers", &scratch), scratch.file("stripped"));
+    let strip = std::process::Command::new("strip").arg(&one).arg("-o").arg(&stripped).status();
+    assert!(strip.expect("strip, of binutils").success());
+    let (_, other) = Job::fixture("mix", "100").recorded(&scratch);
+    let other = other.path.to_str().unwrap();
+    for (program, wrapper) in [(one, "make"), (stripped, "stripped+0x")] {
+        let (_, recording) = Job::new([&program]).with_names("all").recorded(&scratch);
+        let make = |verb: &str, name: &str, options: &[&str]| {
+            let (output, file) = (scratch.file(name), recording.path.to_str().unwrap());
+            let line = [&[verb, "-o", output.to_str().unwrap()], options, &[file]].concat();
+            assert!(heapledger(line).status.success());
+            output
+        };
+        let files = [
+            recording.path.clone(),
+            make("trim", "part.hl", &["--from", "0s"]),
+            make("merge", "merged.hl", &[other]),
+            make("anonymize", "known.hl", &["--keep-functions", "--keep-names"]),
+        ];
+        let rows = |file: &PathBuf| said(file, "top", &["--total", "-n", "0"])["rows"].clone();
+        let before: Vec<Value> = files.iter().map(rows).collect();
+        fs::rename(&program, scratch.file("gone")).unwrap();
+        for (file, before) in files.iter().zip(&before) {
+            let after = rows(file);
+            assert_eq!(&after, before, "{}", file.display());
+            let via = |row: &Value| row["via"]["function"].to_string();
+            assert!(after.as_array().unwrap().iter().any(|row| via(row).contains(wrapper)), "{after:#}");
+        }
+        // Another look-up without the program takes nothing away.
+        assert!(add_names(&files[0], &[]).status.success());
+        assert_eq!(rows(&files[0]), before[0]);
+        files.iter().for_each(|file| fs::remove_file(file).unwrap());
     }
 }
 
@@ -172,4 +233,28 @@ fn are_not_put_into_pipes() {
     let outcome = Job::shell(&line).directory(scratch.path()).bare();
     assert!(!outcome.status.success() && String::from_utf8_lossy(&outcome.stderr).contains("no name"), "{outcome:?}");
     Recording::open(scratch.file("written")).assert_whole();
+}
+
+/// Nothing tells whether a file without a build id is the one that ran; that it has changed since
+/// is told.
+#[test]
+fn of_a_file_that_changed_and_has_no_build_id_are_told_apart() {
+    let scratch = Scratch::new();
+    let (plain, program) = (copy("wrappers", &scratch), scratch.file("without-id"));
+    let made = std::process::Command::new("objcopy")
+        .args(["--remove-section", ".note.gnu.build-id"])
+        .args([&plain, &program])
+        .status();
+    assert!(made.expect("objcopy, of binutils").success());
+    let (_, without_names) = Job::new([&program]).recorded(&scratch);
+    let (_, with_names) = Job::new([&program]).with_names("all").recorded(&scratch);
+    let warnings = |recording: &Recording| {
+        let top = heapledger(["top", "--total", recording.path.to_str().unwrap()]);
+        assert!(top.status.success(), "{top:?}");
+        String::from_utf8_lossy(&top.stderr).matches("HL0081").count()
+    };
+    assert_eq!([warnings(&without_names), warnings(&with_names)], [0, 0]);
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    fs::File::options().append(true).open(&program).unwrap().set_modified(later).unwrap();
+    assert_eq!([warnings(&without_names), warnings(&with_names)], [1, 0]);
 }

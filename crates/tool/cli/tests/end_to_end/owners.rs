@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, program};
+use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, program, skipped};
 
 /// The row of a function, and by what that allocates.
 #[track_caller]
@@ -236,6 +236,7 @@ fn reports_are_by_owner() {
 
 /// Rows are of the same things, under the same names, in every verb.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_verb_has_the_same_rows() {
     let scratch = Scratch::new();
     let (_, recording) = Job::new([program("growth").to_str().unwrap(), "20"]).recorded(&scratch);
@@ -277,12 +278,26 @@ fn first_rows_of_real_programs() {
     let hash = "typeset -A h; for i in {1..3000}; do h[k$i]=v$i; done";
     let arrays = "my %h; for (1..20000) { $h{\"k$_\"} = [$_, 1]; }";
     let module = ["--port", "0", "--save", "", "--loadmodule", "/nonexistent"];
+    // Joins words of lines: functions of the library `string` and `table`, called by their
+    // neighbours here.
+    let script = "local t = {} for i = 1, 20000 do t[i] = ('line %d of many'):format(i):rep(3, ',') end";
+    let script = scratch.write("script.lua", script.as_bytes());
+    let empty = scratch.write("empty.c", b"int main(void) { return 0; }");
+    let (script, empty) = (script.to_str().unwrap(), empty.to_str().unwrap());
     for (name, arguments, first, via, passed_over) in [
         ("jq", &["length", json][..], "jv_parser_next", "", &["jv_mem_alloc", "jv_string_sized", "jv_array_sized"][..]),
         ("zsh", &["-f", "-c", hash], "createparam", "zshcalloc", &["zalloc", "zshcalloc", "ztrdup"]),
         ("make", &["-f", variables], "define_variable_in_set", "xcalloc", &["xmalloc", "xcalloc", "hash_init"]),
         ("perl", &["-e", arrays], "Perl_av_make", "Perl_more_sv", &["Perl_safesysmalloc", "Perl_more_sv"]),
         ("redis-server", &module, "aeCreateEventLoop", "zmalloc", &["zmalloc", "zcalloc", "listCreate", "dictCreate"]),
+        ("lua5.4", &[script], "", "luaL_pushresult", &["lua_pushlstring", "luaL_pushresult", "luaL_buffinitsize"]),
+        (
+            "gcc",
+            &["-c", empty, "-o", "/dev/null"],
+            "et_new_tree",
+            "xmalloc",
+            &["xmalloc", "xcalloc", "ggc_internal_alloc"],
+        ),
         ("sqlite3", &[":memory:", "select 1"], "", "", &["sqlite3Malloc", "sqlite3DbMallocRaw", "sqlite3DbMallocZero"]),
     ] {
         let Some(program) = installed(name) else { continue };
@@ -300,6 +315,69 @@ fn first_rows_of_real_programs() {
         }
     }
 }
+
+/// A program in C++ that leaves memory to its containers: rows are its functions, each by itself.
+#[test]
+fn first_rows_of_a_program_in_cpp() {
+    if installed("c++").is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (_, recording) = Job::new([program("indexer").to_str().unwrap(), "500"]).recorded(&scratch);
+    let top = recording.ask("top", &[]);
+    for (at, (function, via)) in
+        [("tokenize", "std::vector::push_back"), ("Index::add", "std::")].into_iter().enumerate()
+    {
+        let row = &top["rows"][at];
+        assert_eq!(row["function"], function, "{row:#}");
+        assert!(row["via"]["function"].as_str().unwrap().starts_with(via), "{row:#}");
+        assert!(row["file"].as_str().unwrap().ends_with("indexer.cpp"), "{row:#}");
+    }
+}
+
+/// Lua with its names: what its libraries have their interpreter make is theirs.
+#[test]
+fn first_rows_of_a_program_with_lua() {
+    let library = "/usr/lib/x86_64-linux-gnu/liblua5.4.a";
+    if !std::path::Path::new(library).exists() {
+        return skipped("liblua5.4-dev is not installed");
+    }
+    let scratch = Scratch::new();
+    let (source, program) = (scratch.write("host.c", HOST.as_bytes()), scratch.file("host"));
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O1", "-g", "-I/usr/include/lua5.4"]).arg(source).arg("-o").arg(&program);
+    assert!(compiler.args([library, "-lm", "-ldl"]).status().unwrap().success());
+    let (_, recording) = Job::new([program]).recorded(&scratch);
+    let top = recording.ask("top", &["--total"]);
+    for (at, (function, via)) in [("str_rep", "luaL_"), ("repeat", "lua_pushlstring")].into_iter().enumerate() {
+        let row = &top["rows"][at];
+        assert_eq!(row["function"], function, "{row:#}");
+        assert!(row["via"]["function"].as_str().unwrap().starts_with(via), "{row:#}");
+    }
+}
+
+/// A program that has Lua make strings, with a function of its own for scripts.
+const HOST: &str = r#"
+#include <lauxlib.h>
+#include <lualib.h>
+#include <string.h>
+
+static int repeat(lua_State *lua) {
+    char text[300];
+    memset(text, 'x', sizeof text);
+    lua_pushlstring(lua, text, 200 + lua_tointeger(lua, 1) % 100);
+    return 1;
+}
+
+int main(void) {
+    lua_State *lua = luaL_newstate();
+    luaL_openlibs(lua);
+    lua_register(lua, "own", repeat);
+    int failed = luaL_dostring(lua, "local t = {} for i = 1, 999, 2 do t[i] = ('abc'):rep(i + 99) t[i + 1] = own(i) end");
+    lua_close(lua);
+    return failed;
+}
+"#;
 
 /// Pictures fold what leads to the program's own code, say how much of what they show, and know own code by its colour.
 #[test]

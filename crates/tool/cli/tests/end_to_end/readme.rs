@@ -20,7 +20,34 @@ fn shows_the_report_as_it_is() {
     assert_eq!(shape(&printed), shape(shown), "{printed}");
 }
 
-fn root() -> PathBuf {
+/// Who reads a page on the library has its code compile: what goes into `Cargo.toml` comes before the first line of it.
+#[test]
+fn pages_on_the_library_begin_with_the_dependency() {
+    let manifest = fs::read_to_string(root().join("crates/process/heapledger/Cargo.toml")).unwrap();
+    let (_, features) = manifest.split_once("[features]").unwrap();
+    let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let mut seen = 0;
+    for page in pages.chain([root().join("README.md")]) {
+        let text = fs::read_to_string(&page).unwrap();
+        // The language of each block, and what is in it.
+        let blocks: Vec<_> =
+            text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
+        let is_code = |(language, code): &&(&str, &str)| language.starts_with("rust") && code.contains("heapledger");
+        let Some(code) = blocks.iter().position(|block| is_code(&block)) else { continue };
+        seen += 1;
+        let before =
+            blocks[..code].iter().find(|(language, lines)| *language == "toml" && lines.contains("heapledger = "));
+        let (_, dependency) = before.unwrap_or_else(|| panic!("{}: {}", page.display(), blocks[code].1));
+        let (_, named) = dependency.split_once("heapledger = ").unwrap();
+        for feature in named.split_once("features = [").map_or("", |(_, list)| list).split('"').skip(1).step_by(2) {
+            assert!(features.contains(&format!("\n{feature} = ")), "{}: no feature `{feature}`", page.display());
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_owned()
 }
 
@@ -33,7 +60,7 @@ fn block<'a>(readme: &'a str, language: &str, start: &str) -> &'a str {
 
 /// What is the same on every machine: words without figures, and a table of five rows. A hint depends on what is
 /// installed.
-fn shape(report: &str) -> Vec<String> {
+pub(crate) fn shape(report: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for line in report.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("hint:")) {
         let is_row = line.starts_with(' ') && line.contains(" % ");

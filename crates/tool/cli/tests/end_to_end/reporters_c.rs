@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use heapledger_reports::Reports;
 
 use crate::c::{WITH_ALL, install, libheapledger};
-use crate::harness::{Job, Scratch, exited, headers, heapledger, installed};
+use crate::harness::{Job, Scratch, exited, headers, heapledger, installed, plain_command};
 
 /// Compiles a fixture without a warning.
 fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
@@ -35,7 +35,7 @@ pub(crate) fn build(compiler: &Path, options: &[&str], source: &str, prefix: &Pa
 
 /// Runs a program that says on standard error where measured and live bytes differ.
 fn agrees(program: &Path, how: &str) {
-    let done = Command::new(program).output().unwrap();
+    let done = plain_command(program).output().unwrap();
     assert_eq!(done.status, exited(0), "{how}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -287,7 +287,7 @@ fn the_example_of_measuring_functions() {
     let scratch = Scratch::new();
     let prefix = libheapledger(&scratch);
     let program = build(&compiler, &["-std=c++11"], "examples/sizes.cpp", &prefix, &scratch.file("sizes"));
-    let done = Command::new(&program).current_dir(scratch.file("")).output().unwrap();
+    let done = plain_command(&program).current_dir(scratch.file("")).output().unwrap();
     assert_eq!(done.status, exited(0), "{done:?}");
     let said = String::from_utf8(done.stdout).unwrap();
     let page = std::fs::read_to_string(headers().join("../docs/c.md")).unwrap();
@@ -329,7 +329,7 @@ fn reports_are_shown_in_the_program() {
     install(WITH_ALL, &prefix);
     let (program, library) = with_library(Path::new("cc"), &["-std=gnu99"], &prefix, &scratch);
     let mut running =
-        Command::new(&program).arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        plain_command(&program).arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     let mut output = BufReader::new(running.stdout.take().unwrap());
     while !said.contains("\nhttp://") {

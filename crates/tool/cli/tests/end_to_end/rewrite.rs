@@ -245,6 +245,7 @@ fn files_are_replaced_whole_and_on_request_only() {
 
 /// A part of the time answers like the whole, at every moment in it, and parts add up.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn parts_answer_like_the_whole() {
     let scratch = Scratch::new();
     let script = "our @kept; for my $round (1..8) { push @kept, map { \"$_\" x 20 } 1..3000; \
@@ -381,6 +382,7 @@ fn segments_merge_to_what_one_recording_says() {
 
 /// Processes that come, go and fork while files change have all their stacks.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn segments_of_many_processes_merge() {
     let scratch = Scratch::new();
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));

@@ -154,13 +154,14 @@ fn assert_agrees_on_blocks(recording: &Recording) {
 
 /// Every answer says that it is an estimate, and a recording of all blocks says nothing.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn answers_say_that_they_are_estimates() {
     let scratch = Scratch::new();
     // As dense as it takes for some of the few blocks that stay to be in the sample, as good as always.
     let job = || Job::fixture("mix", "60000");
     let (outcome, sampled) = job().option("--sample=256").with_report().recorded(&scratch);
     let (_, exact) = job().recorded(&scratch);
-    let notice = "a sample, of one point in 256 B: figures are estimates, ± two standard errors";
+    let notice = "a sample, of one point in 256 B: figures are estimates, with error bars of 95 %";
     assert!(String::from_utf8_lossy(&outcome.stderr).contains(notice), "{outcome:?}");
     let shown = |recording: &Recording, arguments: &[&str]| {
         let (verb, options) = arguments.split_first().unwrap();

@@ -26,6 +26,7 @@ const VERBS: [&str; 15] = [
 ];
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_verb_writes_to_a_file() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "2000").recorded(&scratch);
@@ -100,4 +101,39 @@ fn a_printed_time_can_be_asked_for() {
     let merged = heapledger(["anonymize", &moment, "-o", scratch.file("x.hl").to_str().unwrap()]);
     let said = String::from_utf8_lossy(&merged.stderr).into_owned();
     assert!(merged.status == exited(102) && said.contains("the whole recording is needed here"), "{said}");
+}
+
+/// The first level of a tree is what the same word has as rows elsewhere; so are the boxes of a
+/// flame graph.
+#[test]
+fn levels_of_a_tree_are_rows_of_a_table() {
+    let scratch = Scratch::new();
+    let (_, recording) = Job::fixture("forks", "").recorded(&scratch);
+    let sorted = |mut amounts: Vec<(i64, i64)>| {
+        amounts.sort_unstable();
+        amounts
+    };
+    let amount = |row: &Value| (number(row, "bytes"), number(row, "blocks"));
+    let tree = |verb: &str, by: &str| recording.ask(verb, &["--by", by, "--total"])["nodes"].clone();
+    for by in ["owner", "line", "file", "function", "module", "type", "heap", "context", "thread", "process", "size"] {
+        let table = recording.ask("top", &["--by", by, "--total", "-n", "0"]);
+        let rows = sorted(table["rows"].as_array().unwrap().iter().map(amount).collect());
+        assert!(!rows.is_empty(), "{table:#}");
+        for verb in ["tree", "flame"] {
+            let nodes = tree(verb, by);
+            let level = sorted(nodes.as_array().unwrap().iter().map(amount).collect());
+            assert_eq!(level, rows, "{verb} --by {by}");
+        }
+    }
+    // In each level the parts are those of its own.
+    let nodes = tree("tree", "process,owner,type");
+    let nodes = nodes.as_array().unwrap();
+    for node in nodes.iter().filter(|node| number(node, "depth") < 2) {
+        let parts = nodes.iter().filter(|part| part["parent"] == node["id"]);
+        let sum = parts.map(amount).fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        assert_eq!(sum, amount(node), "{nodes:#?}");
+    }
+    let path = recording.path.to_str().unwrap();
+    let two = heapledger(["tree", path, "--by", "process,thread"]);
+    assert_eq!(two.status, exited(2), "{two:?}");
 }

@@ -102,16 +102,16 @@ fn assert_whole(viewed: &Value, file: &Path) {
             assert_eq!(owns["target"].as_str(), name(&edge["target"]).map(String::as_str), "{edge}");
             assert_eq!(owns["importance"], edge["importance"], "{edge}");
         }
+        // It takes off what keeping account costs.
+        let account = |attribute: &str| found["allocators"]["tracing"][attribute].as_u64().unwrap_or(0);
         for (key, name) in [("resident_set_bytes", "residentBytes"), ("peak_resident_set_bytes", "peakResidentBytes")] {
             if let Some(told) = told["process_totals"].get(key) {
-                assert_eq!(found["totals"][name], hexadecimal(told), "{key}");
+                assert_eq!(found["totals"][name], hexadecimal(told) - account("resident_size"), "{key}");
             }
         }
         let Some(regions) = told["process_mmaps"]["vm_regions"].as_array() else { continue };
         let sum = |of: &dyn Fn(&Value) -> u64| regions.iter().map(of).sum::<u64>();
-        // It takes off what keeping account costs.
-        let account = found["allocators"]["tracing"]["size"].as_u64().unwrap_or(0);
-        assert_eq!(found["regions"]["sizeInBytes"], sum(&|region| hexadecimal(&region["sz"])) - account);
+        assert_eq!(found["regions"]["sizeInBytes"], sum(&|region| hexadecimal(&region["sz"])) - account("size"));
         for (key, name) in [
             ("pss", "proportionalResident"),
             ("pd", "privateDirtyResident"),
@@ -121,7 +121,8 @@ fn assert_whole(viewed: &Value, file: &Path) {
             ("sw", "swapped"),
         ] {
             let stat = found["regions"]["byteStats"][name].as_u64().unwrap_or(0);
-            assert_eq!(stat, sum(&|region| hexadecimal(&region["bs"][key])), "{key}");
+            let of_account = if matches!(key, "pss" | "pd") { account("resident_size") } else { 0 };
+            assert_eq!(stat, sum(&|region| hexadecimal(&region["bs"][key])) - of_account, "{key}");
         }
     }
     let mut counters: BTreeMap<(String, String), Vec<(f64, &Value)>> = BTreeMap::new();

@@ -9,7 +9,9 @@ use std::process::Command;
 
 use heapledger_analysis::{Moment, Names, Profile, Selection};
 use heapledger_recording::{NodeKind, Recording as File};
-use heapledger_symbols::{Confidence, Language, ModuleRef, Options, SiteSizes, SiteType, Symbolizer, TypeName};
+use heapledger_symbols::{
+    Confidence, Language, ModuleRef, Options, SiteSizes, SiteType, SizeCheck, Symbolizer, TypeName,
+};
 
 use crate::harness::{Job, Scratch, headers, installed, skipped};
 
@@ -18,6 +20,8 @@ use crate::harness::{Job, Scratch, headers, installed, skipped};
 pub(crate) struct Score {
     pub(crate) sites: usize,
     pub(crate) right: usize,
+    /// Those of which nothing was known.
+    pub(crate) unknown: usize,
     pub(crate) wrong: Vec<String>,
     /// Those of the wrong ones that were called exact.
     pub(crate) wrong_but_exact: Vec<String>,
@@ -36,12 +40,17 @@ impl Score {
         assert!(self.wrong_but_exact.is_empty(), "{name}: {self:?}");
         assert!(self.sites > 0 && self.per_mille() >= per_mille, "{name}: {self:?}");
     }
+
+    pub(crate) fn assert_none_wrong(&self, name: &str) {
+        println!("{name}: {self}");
+        assert!(self.sites > 0 && self.wrong.is_empty(), "{name}: {self:?}");
+    }
 }
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sites, right, exact, wrong, .. } = self;
-        write!(f, "{right} of {sites} sites right, {exact} exactly; {} wrong", wrong.len())?;
+        let Self { sites, right, exact, unknown, wrong, .. } = self;
+        write!(f, "{right} of {sites} sites right, {exact} exactly; {unknown} unknown; {} wrong", wrong.len())?;
         write!(f, ", {} of these called exact", self.wrong_but_exact.len())
     }
 }
@@ -53,11 +62,12 @@ impl fmt::Debug for Score {
     }
 }
 
-/// Asks for the types of all marked sites of a recording.
-pub(crate) fn score(recording: &Path, language: Language) -> Score {
+/// Asks for the types of all marked sites of a recording, with the debug information in these
+/// directories.
+pub(crate) fn score(recording: &Path, language: Language, debug_dirs: &[PathBuf]) -> Score {
     let bytes = fs::read(recording).unwrap();
     let file = File::open(&bytes).unwrap();
-    let options = || Options { debug_dirs: Vec::new(), ..Options::default() };
+    let options = || Options { debug_dirs: debug_dirs.to_vec(), ..Options::default() };
     let mut names = Names::new(&file, Symbolizer::new(options()));
     let symbolizer = Symbolizer::new(options());
     let profile = Profile::load(&mut names, &Selection::at(Moment::Total), &mut |_, _| ()).unwrap();
@@ -76,14 +86,20 @@ pub(crate) fn score(recording: &Path, language: Language) -> Score {
                 Some((ModuleRef { path: &module.path, build_id: &module.build_id }, frame.offset))
             })
             .collect();
-        let sizes = SiteSizes { blocks: site.amount.blocks.0, bytes: site.amount.bytes.0 };
-        let found = symbolizer.site_type(&stack, sizes);
+        let inferred = names.typed(&profile.stacks, site.stack).inferred;
+        let (found, sizes) = (inferred.site.clone(), inferred.sizes);
         let Some(right) = is_right(&found, answers, sizes, language) else { continue };
         score.sites += 1;
+        let is_checked = found.size_check == SizeCheck::Consistent;
+        assert!(found.confidence != Confidence::SizeConsistent || is_checked, "{found:?}");
         let exact = found.confidence == Confidence::Exact;
         if right {
             score.right += 1;
             score.exact += usize::from(exact);
+            continue;
+        }
+        if is_unknown(&found) {
+            score.unknown += 1;
             continue;
         }
         let at: Vec<String> = stack
@@ -103,6 +119,10 @@ pub(crate) fn score(recording: &Path, language: Language) -> Score {
     score
 }
 
+fn is_unknown(found: &SiteType) -> bool {
+    found.block.is_none() && found.candidates.is_empty()
+}
+
 /// Whether the type is one of the answers that sizes allow. `None`: nothing can tell it.
 fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Language) -> Option<bool> {
     let normal = |spelled: &str| without_numbers(TypeName::new(language, spelled).full());
@@ -114,6 +134,9 @@ fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Languag
         .collect();
     if answers.iter().any(|(name, _)| *name == "?") {
         return None;
+    }
+    if let [("unknown", _)] = answers[..] {
+        return Some(is_unknown(found));
     }
     // Arrays of what has a destructor begin with their length.
     let cookies = [0, 8 * sizes.blocks];
@@ -152,10 +175,7 @@ fn without_numbers(name: &str) -> String {
 /// A truth program in Rust, built with these options.
 fn rust_program(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
     let sources = headers().join("../fixtures/types");
-    let object = scratch.file("truth.o");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-c", "-I"]).arg(headers()).arg(sources.join("truth.c")).arg("-o").arg(&object);
-    run(&mut compiler)?;
+    let object = truth_object(scratch)?;
     let program = scratch.file(name);
     let mut compiler = Command::new("rustc");
     compiler.args(["--edition", "2021", "-A", "warnings", "-C", "opt-level=3"]).args(options);
@@ -163,6 +183,15 @@ fn rust_program(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathB
     compiler.arg(sources.join(name).with_extension("rs")).arg("-o").arg(&program);
     run(&mut compiler)?;
     Some(program)
+}
+
+/// What marks sites.
+fn truth_object(scratch: &Scratch) -> Option<PathBuf> {
+    let object = scratch.file("truth.o");
+    let mut compiler = Command::new("cc");
+    let source = headers().join("../fixtures/types/truth.c");
+    run(compiler.args(["-O1", "-c", "-I"]).arg(headers()).arg(source).arg("-o").arg(&object))?;
+    Some(object)
 }
 
 fn run(command: &mut Command) -> Option<()> {
@@ -184,7 +213,7 @@ fn rust_score(name: &str, options: &[&str]) -> Option<Score> {
     let program = rust_program(&scratch, name, options)?;
     let (_, recording) = Job::new([program]).both(&scratch);
     recording.assert_whole();
-    Some(score(&recording.path, Language::Rust))
+    Some(score(&recording.path, Language::Rust, &[]))
 }
 
 #[test]
@@ -195,12 +224,13 @@ fn rust_with_debug_information() {
 }
 
 #[test]
-#[ignore = "builds two programs twelve times, for some minutes: .ci/run full"]
+#[ignore = "builds two programs a dozen times, for some minutes: .ci/run full"]
 fn rust_at_each_level() {
     const V0: &[&str] = &["-C", "symbol-mangling-version=v0"];
     const LTO: &[&str] = &["-C", "lto=fat"];
     const ONE_UNIT: &[&str] = &["-C", "codegen-units=1"];
-    let builds: [(&str, &[&str], usize); 12] = [
+    const OWN_ALLOCATOR: &[&str] = &["--cfg", "own_allocator"];
+    let builds: [(&str, &[&str], usize); 13] = [
         ("debuginfo=2", &[], 990),
         ("debuginfo=2", V0, 990),
         ("debuginfo=1", &[], 990),
@@ -209,6 +239,7 @@ fn rust_at_each_level() {
         ("debuginfo=line-tables-only", V0, 990),
         ("debuginfo=2", LTO, 990),
         ("debuginfo=1", ONE_UNIT, 990),
+        ("debuginfo=1", OWN_ALLOCATOR, 990),
         ("debuginfo=2", &["-C", "opt-level=0"], 990),
         ("debuginfo=1", &["-C", "opt-level=s"], 990),
         // Symbols alone: nothing of what is inlined.
@@ -225,11 +256,30 @@ fn rust_at_each_level() {
     }
 }
 
+/// Containers of well-known crates, which ask the allocator themselves, and what is made of
+/// elements that are containers.
+#[test]
+#[ignore = "fetches and builds half a dozen crates, for a minute or two: .ci/run full"]
+fn rust_containers_of_crates() {
+    let scratch = Scratch::new();
+    let Some(object) = truth_object(&scratch) else { return };
+    for profile in ["release", "lto"] {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["rustc", "--quiet", "--locked", "--profile", profile, "--target-dir"]).arg(scratch.path());
+        cargo.arg("--manifest-path").arg(headers().join("../fixtures/types/crates/Cargo.toml"));
+        let Some(()) = run(cargo.arg("--").arg("-C").arg(format!("link-arg={}", object.display()))) else { return };
+        let (_, recording) = Job::new([scratch.path().join(profile).join("real_crates")]).both(&scratch);
+        let score = score(&recording.path, Language::Rust, &[]);
+        score.assert_none_wrong(profile);
+        score.assert_at_least(950, profile);
+    }
+}
+
 /// Scores a truth program in C or C++, built with these options.
 fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
     let scratch = Scratch::new();
     let program = c_program(&scratch, compiler, name, options)?;
-    Some(recorded_score(&scratch, &program, name))
+    Some(recorded_score(&scratch, &program, name, &[]))
 }
 
 /// A truth program in C or C++.
@@ -242,10 +292,10 @@ fn c_program(scratch: &Scratch, compiler: &str, name: &str, options: &[&str]) ->
     Some(program)
 }
 
-fn recorded_score(scratch: &Scratch, program: &Path, name: &str) -> Score {
+fn recorded_score(scratch: &Scratch, program: &Path, name: &str, debug_dirs: &[PathBuf]) -> Score {
     let (_, recording) = Job::new([program]).both(scratch);
     recording.assert_whole();
-    score(&recording.path, if name.ends_with(".c") { Language::C } else { Language::Cxx })
+    score(&recording.path, if name.ends_with(".c") { Language::C } else { Language::Cxx }, debug_dirs)
 }
 
 #[test]
@@ -265,17 +315,55 @@ fn c_with_debug_information() {
     }
 }
 
-const CXX_AND_C: [&str; 3] = ["objects.cpp", "containers.cpp", "c_sites.c"];
+/// The functions of containers within containers have the same code as those of others, and the
+/// same callers.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn cxx_containers_within_containers() {
+    if let Some(score) = c_score("clang++", "nested.cpp", &["-g", "-Os"]) {
+        score.assert_at_least(1000, "nested.cpp");
+    }
+}
+
+/// Without debug information there are fewer answers, but no wrong ones.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn cxx_without_debug_information() {
+    if let Some(score) = c_score("g++", "objects.cpp", &["-O2"]) {
+        score.assert_none_wrong("objects.cpp");
+    }
+}
+
+/// That of the C library has types, too, of what its own functions do: none is that of a block of
+/// the program's, and its own blocks are called as they are without.
+#[test]
+fn c_with_debug_information_of_the_c_library() {
+    let directory = PathBuf::from("/usr/lib/debug");
+    if !directory.join(".build-id").exists() {
+        return skipped("the debug information of the C library (Debian's libc6-dbg)");
+    }
+    let scratch = Scratch::new();
+    for options in [&["-g", "-O2"][..], &["-g1", "-O2"]] {
+        let Some(program) = c_program(&scratch, "gcc", "c_sites.c", options) else { return };
+        let score = recorded_score(&scratch, &program, "c_sites.c", std::slice::from_ref(&directory));
+        score.assert_none_wrong(&format!("c_sites.c {options:?}"));
+    }
+}
+
+const CXX_AND_C: [&str; 4] = ["objects.cpp", "containers.cpp", "nested.cpp", "c_sites.c"];
 
 /// Both compilers, at both ends of optimisation, and with debug information in other forms.
 #[test]
 #[ignore = "builds each program a dozen times, for five minutes or so: .ci/run full"]
 fn cxx_and_c_however_built() {
-    const WAYS: [&[&str]; 7] = [
+    const WAYS: [&[&str]; 10] = [
         &["-g", "-O0"],
+        &["-g", "-O1"],
         &["-g", "-O2"],
+        &["-g", "-Os"],
         &["-g", "-O2", "-gdwarf-4"],
         &["-g", "-O2", "-fdebug-types-section"],
+        &["-g", "-O2", "-gdwarf-4", "-fdebug-types-section"],
         &["-g", "-O2", "-gsplit-dwarf"],
         &["-g", "-O2", "-flto"],
         &["-g", "-O1", "-fPIE", "-fno-plt"],
@@ -290,6 +378,24 @@ fn cxx_and_c_however_built() {
                 // Clang's type units leave out what is around a class that is in another.
                 let is_apart = compiler == "clang++" && options.contains(&"-fdebug-types-section");
                 score.assert_at_least(if is_apart { 940 } else { 970 }, &format!("{compiler} {name} {options:?}"));
+            }
+        }
+    }
+}
+
+/// With less debug information, or none, there are fewer answers, but no wrong ones.
+#[test]
+#[ignore = "builds each program half a dozen times, for three minutes or so: .ci/run full"]
+fn cxx_and_c_with_less_debug_information() {
+    for name in CXX_AND_C {
+        let compilers = if name.ends_with(".c") { ["gcc", "clang"] } else { ["g++", "clang++"] };
+        for compiler in compilers {
+            let tables: &[&str] = if compiler.starts_with("clang") { &["-gline-tables-only"] } else { &[] };
+            for (options, level) in [(&["-g1"][..], "-g1"), (tables, "line tables"), (&[], "no debug information")] {
+                for optimised in ["-O0", "-O2"] {
+                    let Some(score) = c_score(compiler, name, &[options, &[optimised]].concat()) else { return };
+                    score.assert_none_wrong(&format!("{compiler} {name} {optimised}, {level}"));
+                }
             }
         }
     }
@@ -310,6 +416,6 @@ fn cxx_and_c_with_debug_information_in_common() {
     let Some(()) = run(Command::new(dwz).arg("-m").arg(&common).args(&programs)) else { return };
     assert!(common.exists());
     for (name, program) in CXX_AND_C.into_iter().zip(&programs) {
-        recorded_score(&scratch, program, name).assert_at_least(970, &format!("{name}, dwz -m"));
+        recorded_score(&scratch, program, name, &[]).assert_at_least(970, &format!("{name}, dwz -m"));
     }
 }

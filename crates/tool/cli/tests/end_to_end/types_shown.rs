@@ -39,6 +39,7 @@ fn types(recording: &Recording, options: &[&str]) -> Sums {
 
 /// At any moment there is as much of all types as there is at all, whoever is asked; and as much of each.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn verbs_agree() {
     let scratch = Scratch::new();
     let recording = Job::fixture("growth", "20").recorded(&scratch).1;

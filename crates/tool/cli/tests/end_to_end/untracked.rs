@@ -9,6 +9,7 @@ use crate::harness::{Job, Scratch, exited, headers, number};
 /// Calls all of libheapledger, and nothing else that allocates. Prints what it has allocated itself, in functions that
 /// Heapledger has called, and what its ledger says.
 const CALLER: &str = r#"
+#include "heapledger/dumps.h"
 #include "heapledger/heapledger.h"
 #include "heapledger/profile.h"
 #include <fcntl.h>
@@ -30,6 +31,34 @@ static int each_block(const heapledger_block *block, void *data) { (void)block, 
 static int each_site(const heapledger_site *site, void *data) { (void)site, (void)data; return 0; }
 static int each_type(const heapledger_dynamic_type *type, void *data) { (void)type, (void)data; kept = malloc(10), own++, free(kept); return 0; }
 static int each_misuse(const heapledger_misuse *misuse, void *data) { (void)misuse, (void)data; return 0; }
+static int dump(const heapledger_dump_args *args, heapledger_dump *dump, void *data) {
+    const heapledger_heap_entry entry = {heapledger_allocation_context_now("Entry"), 1, 100};
+    (void)args, (void)data;
+    kept = malloc(100);
+    own++;
+    heapledger_dump_suballocate(dump, heapledger_dump_size(dump, "entries", 100), HEAPLEDGER_MALLOC_OBJECTS);
+    heapledger_dump_own(dump, heapledger_dump_allocator(dump, "mapped"), heapledger_dump_shared(dump, "id", 0, 1), 1);
+    heapledger_dump_text(dump, "entries", "url", "/");
+    heapledger_dump_heap(dump, "entries", &entry, 1);
+    free(kept);
+    return 0;
+}
+static void dumps(void) {
+    const heapledger_provider provider = {sizeof provider, 0, "Entries", dump, NULL, NULL, NULL};
+    const heapledger_trace_options options = {sizeof options, HEAPLEDGER_TRACE_ON_DEMAND, 0, 0, 0, 0, 0, 0};
+    heapledger_registered_provider *registered = heapledger_register_provider(&provider);
+    heapledger_allocation_register *allocations = heapledger_allocation_register_new();
+    heapledger_allocation found[2];
+    HEAPLEDGER_SCOPE("dumps");
+    const heapledger_allocation_context context = heapledger_allocation_context_now("Entry");
+    heapledger_allocation_insert(allocations, found, sizeof found, &context);
+    heapledger_trace_start("/dev/null", &options);
+    heapledger_trace_dump(HEAPLEDGER_DETAILED);
+    heapledger_allocation_blocks(allocations, found, 2), heapledger_allocation_remove(allocations, found);
+    heapledger_trace_finish();
+    heapledger_allocation_register_delete(allocations);
+    heapledger_unregister_provider(registered);
+}
 int main(int count, char **files) {
     heapledger_totals totals;
     heapledger_collection marking = {sizeof marking, HEAPLEDGER_MARK, 0, 0};
@@ -44,7 +73,7 @@ int main(int count, char **files) {
     heapledger_reporter *late = heapledger_register("late", report, NULL);
     heapledger_collect(NULL, each_report, NULL);
     heapledger_collect(&marking, each_report, NULL);
-    heapledger_save_reports(NULL, files[1]);
+    heapledger_save_reports(files[1], NULL);
     for (int time = 0; time < 6; time++) heapledger_dmd_save(files[2], NULL);
     heapledger_dmd_on_signal(34, "/tmp", NULL);
     heapledger_print_reports(NULL, null);
@@ -54,6 +83,7 @@ int main(int count, char **files) {
     heapledger_serve(url, sizeof url);
     heapledger_profile_serve(0, url, sizeof url);
     heapledger_profile_save(files[1]);
+    dumps();
     heapledger_unregister(late);
     memset(&totals, 0, sizeof totals);
     heapledger_get_totals(&totals);

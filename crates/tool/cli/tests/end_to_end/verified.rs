@@ -134,6 +134,7 @@ fn a_difference_is_told() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn in_real_programs() {
     let scratch = Scratch::new();
     for workload in workloads(&scratch, 1) {

@@ -41,7 +41,7 @@ pub(crate) struct Concluded {
 /// What stands for a stack.
 pub(crate) fn key(stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (RULES, sizes.blocks, sizes.bytes).hash(&mut hasher);
+    (RULES, sizes).hash(&mut hasher);
     let mut last = None;
     for &(module, offset) in stack {
         // Most are of the module of the one before.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gimli::{AttributeValue, Dwarf, Operation, Unit, UnitOffset, UnitRef};
 
 use super::cxx_name::{Path, Type};
-use super::entries::{Entries, Spelled, Target, is_class, key, name_of};
+use super::entries::{Entries, Spelled, Target, is_class, key, name_of, position};
 use super::frame::{Constructed, Language, Received};
 use super::name::TypeName;
 use crate::demangle;
@@ -330,7 +330,8 @@ impl<'a> Entries<'a> {
         None
     }
 
-    /// What a pointer points to, or an array has; `None` if the type is neither, or points to `void`.
+    /// What a pointer points to, or an array has; `None` if the type is neither, or points to
+    /// `void` or to a function: no block is one.
     pub(crate) fn pointee<'u>(&mut self, of: Spot<'u, 'a>) -> Option<Spot<'u, 'a>> {
         let pointer = self.strip(of, true)?;
         let entry = pointer.unit().entry(pointer.offset).ok()?;
@@ -338,7 +339,23 @@ impl<'a> Entries<'a> {
             return None;
         }
         let pointee = self.go(&pointer, entry.attr_value(gimli::DW_AT_type)?)?;
-        self.strip(pointee, false)
+        let real = self.strip(pointee.clone(), true)?;
+        let is_function = real.unit().entry(real.offset).ok()?.tag() == gimli::DW_TAG_subroutine_type;
+        if is_function { None } else { self.strip(pointee, false) }
+    }
+
+    /// True for a pointer to `void`.
+    fn is_void_pointer(&mut self, of: Spot<'_, 'a>) -> bool {
+        let Some(pointer) = self.strip(of, true) else { return false };
+        let Ok(entry) = pointer.unit().entry(pointer.offset) else { return false };
+        if entry.tag() != gimli::DW_TAG_pointer_type {
+            return false;
+        }
+        match entry.attr_value(gimli::DW_AT_type) {
+            None => true,
+            // `const void *` has the qualifier, and nothing behind it.
+            Some(pointee) => self.go(&pointer, pointee).is_some_and(|pointee| self.strip(pointee, true).is_none()),
+        }
     }
 
     /// Without `const` and the like, and without `typedef` if that is wanted; `None` of `void`.
@@ -358,13 +375,16 @@ impl<'a> Entries<'a> {
         None
     }
 
-    /// What the function whose entry this is returns a pointer to.
+    /// What the function whose entry this is returns a pointer to; `void` is spelled so.
     pub(crate) fn returned(&mut self, unit: UnitRef<'_, Metered<'a>>, function: UnitOffset) -> Option<Spelled> {
         let mut at = self.spot(unit, function)?;
         for _ in 0..NESTING_MAX {
             let entry = at.unit().entry(at.offset).ok()?;
             if let Some(of) = entry.attr_value(gimli::DW_AT_type) {
                 let of = self.go(&at, of)?;
+                if self.is_void_pointer(of.clone()) {
+                    return Some(("void".into(), None));
+                }
                 let pointee = self.pointee(of)?;
                 return self.spelled(&pointee);
             }
@@ -381,7 +401,7 @@ impl<'a> Entries<'a> {
 
     /// An entry, in a way that outlives the reference to its unit.
     pub(crate) fn spot<'u>(&mut self, unit: UnitRef<'u, Metered<'a>>, offset: UnitOffset) -> Option<Spot<'u, 'a>> {
-        let own = self.unit(unit.dwarf, unit.header.debug_info_offset()?.0)?;
+        let own = self.unit(unit.dwarf, position(&unit.header)?)?;
         Some(Spot { dwarf: unit.dwarf, unit: own, offset })
     }
 

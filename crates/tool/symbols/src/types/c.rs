@@ -15,8 +15,9 @@ pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> S
     known.or_else(|| library_block(places, below, Some(Language::C))).unwrap_or_else(SiteType::unknown)
 }
 
-/// What source text, variables and results say of the innermost function that says anything: those within it that return
-/// `void *` are its allocators.
+/// What source text, variables and results say of the innermost function, or of its caller as long
+/// as functions return `void *`: those are allocators. The caller of any other function knows
+/// nothing of what that allocates.
 pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> {
     let frames = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
     let frames = frames.skip_while(|(_, frame)| is_allocator(frame));
@@ -24,8 +25,14 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
         if !matches!(frame.language, Language::C | Language::Cxx) || frame.file.is_none() {
             return None;
         }
-        if let Some((of, evidence)) = said(frame, sizes) {
-            return Some(answer(of, evidence, place, sizes));
+        let mut answers = said(frame, sizes).map(|(of, evidence)| answer(of, evidence, place, sizes));
+        // Text of another version of the file, or another variable in the same register.
+        let fits = |found: &SiteType| !matches!(found.size_check, SizeCheck::Inconsistent(_));
+        if let Some(found) = answers.find(fits) {
+            return Some(found);
+        }
+        if !frame.is_wrapper() {
+            return None;
         }
     }
     None
@@ -39,44 +46,45 @@ struct Said<'f> {
     is_more: bool,
 }
 
-fn said(frame: &TypedFrame, sizes: SiteSizes) -> Option<(Said<'_>, Evidence)> {
-    let exact = frame.written.iter().find(|written| !written.is_result);
-    if let Some(written) = exact {
+/// What a function says, the surest first.
+fn said(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (Said<'_>, Evidence)> {
+    let exact = frame.written.iter().find(|written| !written.is_result).map(|written| {
         let is_array = Some(written.is_array).filter(|is_array| *is_array || written.is_more);
         let said = Said { type_name: &written.type_name, size: written.size, is_array, is_more: written.is_more };
-        return Some((said, Evidence::SourceText));
-    }
+        (said, Evidence::SourceText)
+    });
     let guess = |type_name, size| Said { type_name, size, is_array: None, is_more: false };
     // A block cannot be smaller than what it holds: then the variable is another one, in the same register.
-    let fits = |size: Option<u64>| size.is_none_or(|size| size.saturating_mul(sizes.blocks) <= sizes.bytes);
-    if let Some(received) = frame.received.as_ref().filter(|received| fits(received.size)) {
-        let evidence = Evidence::Variable(received.variable.clone());
-        return Some((guess(&received.type_name, received.size), evidence));
-    }
-    if let Some(written) = frame.written.iter().find(|written| written.is_result) {
-        return Some((guess(&written.type_name, written.size), Evidence::SourceText));
-    }
-    let returned = frame.returns.as_ref()?;
-    Some((guess(&returned.type_name, returned.size), Evidence::Function(frame.name.clone())))
+    let fits = move |size: Option<u64>| size.is_none_or(|size| sizes.are_at_least(size) != Some(false));
+    let received = frame
+        .received
+        .as_ref()
+        .filter(|received| fits(received.size))
+        .map(|received| (guess(&received.type_name, received.size), Evidence::Variable(received.variable.clone())));
+    let put = frame.written.iter().find(|written| written.is_result);
+    let put = put.map(|written| (guess(&written.type_name, written.size), Evidence::SourceText));
+    let returned = frame.result();
+    let returned =
+        returned.map(|returned| (guess(&returned.type_name, returned.size), Evidence::Function(frame.name.clone())));
+    [exact, received, put, returned].into_iter().flatten()
 }
 
 fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) -> SiteType {
-    let SiteSizes { blocks, bytes } = sizes;
     let size = said.size.or_else(|| Type::parse(said.type_name.full())?.known_size()).filter(|&size| size > 0);
-    let is_one = size.is_some_and(|size| size.checked_mul(blocks) == Some(bytes));
-    let divides = size.is_some_and(|size| bytes % size == 0);
-    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(size.is_some() && !is_one) };
-    let check = match size {
-        Some(_) if blocks == 0 => SizeCheck::NotPossible,
-        Some(size) if said.is_more && size.checked_mul(blocks).is_some_and(|least| least <= bytes) => {
-            SizeCheck::Consistent
-        }
-        Some(_) if divides && (is_array || is_one) => SizeCheck::Consistent,
-        Some(size) => {
+    let is_one = size.and_then(|size| sizes.are(size));
+    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(is_one == Some(false)) };
+    let fits = size.and_then(|size| match () {
+        () if said.is_more => sizes.are_at_least(size),
+        () if is_array => sizes.are_several(size, 0),
+        () => is_one,
+    });
+    let check = match (fits, size) {
+        (Some(true), _) => SizeCheck::Consistent,
+        (Some(false), Some(size)) => {
             let of = said.type_name.short();
-            SizeCheck::Inconsistent(format!("{bytes} bytes in {blocks} blocks, but {of} has {size}").into())
+            SizeCheck::Inconsistent(format!("{}, but {of} has {size}", sizes.in_words()).into())
         }
-        None => SizeCheck::NotPossible,
+        _ => SizeCheck::NotPossible,
     };
     // What does not fit at all may have something behind it, or be something else.
     let is_array = is_array && !matches!(check, SizeCheck::Inconsistent(_));
@@ -94,15 +102,16 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     }
 }
 
-/// A block of a library's own, "C: opendir". Where a Rust program calls the C library, the outermost function of it that is
-/// meant for others has the name; else the innermost one of those without debug information. Libraries without a symbol
-/// for it may be known by what their caller called. What is in the program itself is no library's, except below Rust.
+/// A block of a library's own, "C: opendir". Of the C library, the outermost function that is meant
+/// for others has the name; of other libraries the innermost one of those without debug
+/// information. Libraries without a symbol for it may be known by what their caller called. What is
+/// in the program itself is no library's, except below Rust.
 pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Language>) -> Option<SiteType> {
     let is_rust = caller == Some(Language::Rust);
     if !below.is_shared && !is_rust {
         return None;
     }
-    let in_libc = if is_rust { below.in_libc } else { 0 };
+    let in_libc = below.in_libc;
     // Of a library's own functions, what the program calls says most; a tail call may have taken its frame.
     let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());
     let called = caller.and_then(|frame| frame.called.as_deref()).map(|name| (in_libc - 1, name));

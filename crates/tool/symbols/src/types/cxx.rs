@@ -4,6 +4,8 @@
 //! that make one `T`; the constructor that runs right after the call; the text of the line; names of functions in symbol
 //! tables.
 
+mod merge;
+
 use std::sync::Arc;
 
 use super::cxx_name::{Path, Segment, Type};
@@ -78,18 +80,19 @@ pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     let Some(first) = frames.iter().position(|frame| !frame.frame.is_allocator() && !is_new(frame)) else {
         return SiteType::unknown();
     };
-    // An operator of a class's own serves that class, and those derived from it.
-    let own = frames[..first].iter().find(|frame| is_new(frame) && frame.path.0.len() > 1);
     let frames = &frames[first..];
 
+    // What containers construct and call variables is theirs, and says nothing about what they
+    // hold.
+    let is_container = frames.first().is_some_and(|frame| frame.is_in_std() && merge::is_of_container(frame));
     let claim = by_allocator(frames)
         .or_else(|| by_maker(frames))
-        .or_else(|| by_expression(places, frames, sizes, is_array))
-        .or_else(|| by_symbol(frames))
-        .or_else(|| own.and_then(by_own_operator));
+        .or_else(|| if is_container { None } else { by_expression(places, frames, sizes, is_array) })
+        .or_else(|| by_symbol(frames));
     let found = claim.map(|claim| settle(claim, sizes));
     let found = match found {
         Some(found) => found,
+        None if is_container => SiteType::unknown(),
         None => c::by_text(places, sizes).unwrap_or_else(SiteType::unknown),
     };
     SiteType { container: container(frames), ..found }
@@ -120,16 +123,13 @@ fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
         return None;
     }
     let frame = &frames[asked];
-    let own = is_asked(frame)?;
-    let callers = &frames[asked + 1..];
-    let merged = of_callers(&own, frame.place, callers);
-    let of = merged.clone().unwrap_or_else(|| own.clone());
+    let merge::Told { of, is_certain } = merge::told(is_asked(frame)?, &frames[asked..]);
     let standard = frame.class().is_some_and(|class| is_allocator_class(&class.name)) || frame.is_in_std();
     let size = frame.size_of(&of).or_else(|| {
-        let others = frames[asked + 1..].iter().take(3);
+        let others = frames[asked + 1..].iter().take_while(|frame| frame.is_in_std());
         others.filter_map(|other| other.size_of(&of)).next()
     });
-    let size = size.or_else(|| frame.frame.returns.as_ref().filter(|to| to.type_name.full() == of.full())?.size);
+    let size = size.or_else(|| frame.frame.result().filter(|to| to.type_name.full() == of.full())?.size);
     let node = is_node(&of);
     let buffer = frames[asked + 1..].iter().take_while(|frame| frame.is_in_std()).any(has_buffer);
     let shape = if node {
@@ -144,25 +144,9 @@ fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
         size,
         shape,
         evidence: Evidence::TemplateParameter("_Tp".into()),
-        confidence: if standard && merged.is_none() { Confidence::Exact } else { Confidence::SizeConsistent },
+        confidence: if standard && is_certain { Confidence::Exact } else { Confidence::SizeConsistent },
         place: frame.place,
     })
-}
-
-/// What the functions that called an allocator's, or a container's, say it is asked for, if that is something else:
-/// compilers and linkers merge functions with the same code, but what is inlined into the callers is their own.
-fn of_callers(own: &Type, place: usize, callers: &[Frame<'_>]) -> Option<Type> {
-    let callers = || callers.iter().take_while(|frame| frame.is_in_std());
-    let asked = callers().take(4).filter_map(is_asked).last().filter(|asked| asked != own);
-    if asked.is_some() {
-        return asked;
-    }
-    let element =
-        |frame: &Frame<'_>| Some((frame.class()?.name.clone(), frame.class()?.arguments.as_ref()?.first()?.clone()));
-    let physical = callers().filter(|frame| frame.place == place).last().and_then(element);
-    let (class, of) = physical.filter(|(_, of)| of == own)?;
-    let outer = callers().filter(|frame| frame.place > place).filter_map(element);
-    outer.filter(|(other, _)| *other == class).map(|(_, of)| of).last().filter(|outer| *outer != of)
 }
 
 fn is_allocator_class(name: &str) -> bool {
@@ -182,7 +166,7 @@ fn is_asked(frame: &Frame<'_>) -> Option<Type> {
     if matches!(&*class.name, "allocator_traits" | "__alloc_traits") && frame.is_in_std() {
         // Of an allocator: by contract it is asked for what `allocate` returns a pointer to.
         let allocator = first.path.last()?;
-        let returned = frame.frame.returns.as_ref().and_then(|returned| Type::parse(returned.type_name.full()));
+        let returned = frame.frame.result().and_then(|returned| Type::parse(returned.type_name.full()));
         if is_allocator_class(&allocator.name) || returned.is_none() {
             return allocator.arguments.as_ref()?.first().cloned();
         }
@@ -261,7 +245,7 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
     let site = frames.first()?;
     let constructed = places.get(site.place)?.last().map(|last| &last.constructed[..]).unwrap_or_default();
     let shape = if is_array { Shape::Several } else { Shape::One };
-    let fits = |size: Option<u64>| size.is_some_and(|size| agrees(size, shape, sizes));
+    let fits = |size: Option<u64>| size.is_some_and(|size| agrees(size, shape, sizes) != Some(false));
     let is_here = |found: &&Constructed| {
         found.line.is_some() && (found.line, found.column) == (site.frame.line, site.frame.column)
     };
@@ -281,13 +265,17 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
     if let Some(written) = written {
         let last = |name: &TypeName| Type::parse(name.full()).and_then(|of| Some(of.path.last()?.name.clone()));
         // Values among the arguments of a template have several spellings.
+        let can_be_called = |class: &TypeName| {
+            let (class, written) = (Type::parse(class.full()), Type::parse(written.type_name.full()));
+            class.zip(written).is_some_and(|(class, written)| class.can_be_called(&written))
+        };
         let same = fitting.iter().find(|found| {
-            found.class == written.type_name || is_here(found) && last(&found.class) == last(&written.type_name)
+            can_be_called(&found.class) || is_here(found) && last(&found.class) == last(&written.type_name)
         });
         if let Some(same) = same {
             return claim(&same.class, same.size, shape_of(written), Evidence::Constructor, Confidence::Exact);
         }
-        let fits = written.size.is_some_and(|size| agrees(size, shape_of(written), sizes));
+        let fits = written.size.is_some_and(|size| agrees(size, shape_of(written), sizes) != Some(false));
         // Text of another version of the file would be contradicted.
         if fits || fitting.is_empty() {
             let confidence = if fits { Confidence::SizeConsistent } else { Confidence::Probable };
@@ -314,34 +302,36 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
     if let Some(written) = site.frame.written.iter().find(|written| fits(written.size)) {
         return claim(&written.type_name, written.size, shape, Evidence::SourceText, Confidence::Probable);
     }
-    if let Some(returned) = site.frame.returns.as_ref().filter(|returned| fits(returned.size)) {
+    if let Some(returned) = site.frame.result().filter(|returned| fits(returned.size)) {
         let evidence = Evidence::Function(site.frame.name.clone());
         return claim(&returned.type_name, returned.size, shape, evidence, Confidence::Probable);
     }
-    // A constructor's name, of which nothing else is known: there is a symbol table only.
-    let found = constructed.iter().find(|found| found.size.is_none()).filter(|_| site.frame.file.is_none())?;
-    claim(&found.class, None, shape, Evidence::Constructor, Confidence::Probable)
+    None
 }
 
-/// Functions of templates of the standard library that were compiled elsewhere: what they say by their names.
+/// What a container's function says by its name where nothing is known of what is inlined into it:
+/// it allocates for the container, unless it makes elements, which may allocate for themselves.
 fn by_symbol(frames: &[Frame<'_>]) -> Option<Claim> {
-    let found = frames.iter().take_while(|frame| frame.is_in_std()).find_map(|frame| {
-        let classes = frame.path.0.iter().rev().skip(1);
-        classes.filter_map(|class| Some((class, class.arguments.as_ref()?))).find_map(|(class, arguments)| {
-            let first = arguments.first()?;
-            let name = &*class.name;
-            let of = match name {
-                "vector" | "_Vector_base" | "valarray" => first.clone(),
-                "_Rb_tree" => node("_Rb_tree_node", arguments.get(1)?.clone()),
-                "list" | "_List_base" => node("_List_node", first.clone()),
-                _ if name.starts_with("basic_") => first.clone(),
-                _ => return None,
-            };
-            let shape = if is_node(&of) { Shape::One } else { Shape::Several };
-            Some((frame, of, shape))
-        })
-    });
-    let (frame, of, shape) = found?;
+    // Line tables have inlined functions by their last names only.
+    let is_bare = |frame: &Frame<'_>| frame.frame.inlined && frame.frame.linkage.is_none() && frame.path.0.len() == 1;
+    let frame = frames.iter().find(|frame| !is_bare(frame)).filter(|frame| frame.is_in_std())?;
+    let (class, arguments) =
+        frame.path.0.iter().rev().skip(1).find_map(|class| Some((class, class.arguments.as_ref()?)))?;
+    let first = arguments.first()?;
+    let of = match &*class.name {
+        // Of bits, in words.
+        "vector" | "_Bvector_base" if first.full() == "bool" => Type::parse("unsigned long")?,
+        "vector" | "_Vector_base" | "valarray" => first.clone(),
+        "_Rb_tree" => node("_Rb_tree_node", arguments.get(1)?.clone()),
+        "list" | "_List_base" => node("_List_node", first.clone()),
+        name if name.starts_with("basic_") => first.clone(),
+        _ => return None,
+    };
+    let held = if is_node(&of) { of.path.last()?.arguments.as_ref()?.first()? } else { &of };
+    if !is_plain(held) && !only_moves(frame, held) {
+        return None;
+    }
+    let shape = if is_node(&of) { Shape::One } else { Shape::Several };
     let size = frame.size_of(&of);
     Some(Claim {
         of,
@@ -353,56 +343,75 @@ fn by_symbol(frames: &[Frame<'_>]) -> Option<Claim> {
     })
 }
 
+/// True if a value of this type allocates nothing when it is made, or in functions of its own only:
+/// those of strings are in the library.
+fn is_plain(of: &Type) -> bool {
+    let inside = |last: &Segment| last.arguments.iter().flatten().all(|argument| is_plain(&argument.unqualified()));
+    let of = of.unqualified();
+    of.known_size().is_some()
+        || of.path.is_in_std()
+            && of.path.last().is_some_and(|last| match &*last.name {
+                "basic_string" | "unique_ptr" | "shared_ptr" => true,
+                "pair" | "tuple" | "optional" => inside(last),
+                _ => false,
+            })
+}
+
+/// True if a function of a container moves elements, and makes none.
+fn only_moves(frame: &Frame<'_>, element: &Type) -> bool {
+    match frame.function() {
+        "reserve" | "_M_default_append" | "_M_allocate" | "_M_create_storage" => true,
+        "_M_realloc_insert" | "_M_realloc_append" | "emplace_back" => {
+            let made_of = frame.path.last().and_then(|last| last.arguments.as_ref());
+            made_of.is_some_and(|made_of| match &made_of[..] {
+                // Hardly any container allocates before it has something.
+                [] => element.path.is_in_std() && element.path.last().is_some_and(|class| class.name != "deque"),
+                [only] => only == element,
+                _ => false,
+            })
+        }
+        _ => false,
+    }
+}
+
 fn node(name: &str, of: Type) -> Type {
     let plain = |name: &str, arguments| Segment { name: name.to_owned(), arguments, parameters: None };
     Type::named(Path(vec![plain("std", None), plain(name, Some(vec![of]))]))
 }
 
-/// A class's own `operator new`.
-fn by_own_operator(operator: &Frame<'_>) -> Option<Claim> {
-    Some(Claim {
-        of: Type::named(operator.path.parent()?),
-        size: None,
-        shape: Shape::Either,
-        evidence: Evidence::Function(operator.frame.name.clone()),
-        confidence: Confidence::Probable,
-        place: operator.place,
-    })
+/// True if blocks are of elements of this size. `None`: their sum leaves it open.
+fn agrees(size: u64, shape: Shape, sizes: SiteSizes) -> Option<bool> {
+    let one = || sizes.are(size);
+    let several = || either(sizes.are_several(size, 0), sizes.are_several(size, COOKIE));
+    match shape {
+        Shape::One => one(),
+        Shape::Several => several(),
+        Shape::Either => either(one(), several()),
+    }
 }
 
-/// Whether blocks can be of elements of this size.
-fn agrees(size: u64, shape: Shape, sizes: SiteSizes) -> bool {
-    let SiteSizes { blocks, bytes } = sizes;
-    let one = size.checked_mul(blocks) == Some(bytes);
-    let several = size > 0
-        && (bytes % size == 0
-            || blocks
-                .checked_mul(COOKIE)
-                .and_then(|cookies| bytes.checked_sub(cookies))
-                .is_some_and(|rest| rest % size == 0));
-    match shape {
-        Shape::One => one,
-        Shape::Several => several,
-        Shape::Either => one || several,
+fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (Some(false), Some(false)) => Some(false),
+        _ => None,
     }
 }
 
 /// Makes an answer of a claim, with the sizes of the blocks.
 fn settle(claim: Claim, sizes: SiteSizes) -> SiteType {
     let Claim { of, size, shape, evidence, mut confidence, place } = claim;
-    let is_known = sizes.blocks > 0;
-    let check = match size {
-        Some(size) if is_known && agrees(size, shape, sizes) => SizeCheck::Consistent,
-        Some(size) if is_known => {
-            let blocks = if sizes.blocks == 1 { "1 block".to_owned() } else { format!("{} blocks", sizes.blocks) };
-            SizeCheck::Inconsistent(format!("{} bytes in {blocks}, but {} has {size}", sizes.bytes, of.short()).into())
+    let check = match size.and_then(|size| Some((size, agrees(size, shape, sizes)?))) {
+        Some((_, true)) => SizeCheck::Consistent,
+        Some((size, false)) => {
+            SizeCheck::Inconsistent(format!("{}, but {} has {size}", sizes.in_words(), of.short()).into())
         }
-        _ => SizeCheck::NotPossible,
+        None => SizeCheck::NotPossible,
     };
     let is_one = match shape {
         Shape::One => true,
         Shape::Several => false,
-        Shape::Either => is_known && size.is_some_and(|size| agrees(size, Shape::One, sizes)),
+        Shape::Either => sizes.blocks > 0 && size.is_some_and(|size| sizes.are(size) != Some(false)),
     };
     // One that may as well be several of which there is one.
     if shape == Shape::Either && is_one {

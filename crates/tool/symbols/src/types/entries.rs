@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, UnitOffset, UnitRef, UnitType};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, UnitHeader, UnitOffset, UnitRef, UnitType,
+};
 
 use super::aftermath::Body;
 use super::frame::{Language, Parameter};
@@ -43,7 +45,7 @@ pub(super) type Key = (usize, usize);
 #[derive(Debug, Default)]
 pub(crate) struct Entries<'a> {
     /// Where units begin, and where the types with signatures are.
-    headers: HashMap<usize, Arc<Headers>>,
+    headers: HashMap<usize, Arc<Headers<'a>>>,
     units: HashMap<Key, Arc<Unit<Metered<'a>>>>,
     scopes: HashMap<Key, Arc<[Scope]>>,
     functions: HashMap<Key, Arc<Facts>>,
@@ -61,10 +63,18 @@ pub(crate) struct Entries<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Headers {
+struct Headers<'a> {
+    /// Ascending: see [`position`].
     offsets: Vec<usize>,
     signatures: HashMap<DebugTypeSignature, (usize, UnitOffset)>,
+    /// Of the units that only a walk through their section finds.
+    types: HashMap<usize, UnitHeader<Metered<'a>>>,
 }
+
+/// Units of `.debug_types`, which DWARF 4 has, come behind those of `.debug_info`.
+const IN_TYPES: usize = 1 << (usize::BITS - 2);
+/// Units of one file with a type each.
+const TYPES_MAX: usize = 1 << 20;
 
 /// An entry with others in it that take its name into theirs.
 #[derive(Debug)]
@@ -515,7 +525,10 @@ impl<'a> Entries<'a> {
         if let Some(unit) = self.units.get(&key) {
             return Some(unit.clone());
         }
-        let header = dwarf.unit_header(DebugInfoOffset(start)).ok()?;
+        let header = match start & IN_TYPES {
+            0 => dwarf.unit_header(DebugInfoOffset(start)).ok()?,
+            _ => *self.headers(dwarf).types.get(&start)?,
+        };
         let unit = Arc::new(dwarf.unit(header).ok()?);
         self.units.insert(key, unit.clone());
         Some(unit)
@@ -526,22 +539,43 @@ impl<'a> Entries<'a> {
         self.headers(dwarf).offsets.clone()
     }
 
-    fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers> {
+    fn headers(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Arc<Headers<'a>> {
         let read = || {
             let mut headers = Headers::default();
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {
-                let Some(offset) = header.debug_info_offset() else { continue };
-                headers.offsets.push(offset.0);
-                if let UnitType::Type { type_signature, type_offset }
-                | UnitType::SplitType { type_signature, type_offset } = header.type_()
-                {
-                    headers.signatures.insert(type_signature, (offset.0, type_offset));
+                headers.add(&header);
+            }
+            let mut units = dwarf.type_units();
+            while let Ok(Some(header)) = units.next() {
+                if let Some(start) = headers.add(&header).filter(|_| headers.types.len() < TYPES_MAX) {
+                    headers.types.insert(start, header);
                 }
             }
             Arc::new(headers)
         };
         self.headers.entry(address(dwarf)).or_insert_with(read).clone()
+    }
+}
+
+impl Headers<'_> {
+    fn add(&mut self, header: &UnitHeader<Metered<'_>>) -> Option<usize> {
+        let start = position(header)?;
+        self.offsets.push(start);
+        if let UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset } =
+            header.type_()
+        {
+            self.signatures.insert(type_signature, (start, type_offset));
+        }
+        Some(start)
+    }
+}
+
+/// Where a unit begins.
+pub(super) fn position(header: &UnitHeader<Metered<'_>>) -> Option<usize> {
+    match header.debug_info_offset() {
+        Some(offset) => Some(offset.0),
+        None => header.debug_types_offset()?.0.checked_add(IN_TYPES),
     }
 }
 
@@ -635,7 +669,7 @@ pub(super) fn name_of<'a>(
 }
 
 pub(super) fn key(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> Option<Key> {
-    Some((address(unit.dwarf), unit.header.debug_info_offset()?.0.checked_add(offset.0)?))
+    Some((address(unit.dwarf), position(&unit.header)?.checked_add(offset.0)?))
 }
 
 pub(super) fn address(dwarf: &Dwarf<Metered<'_>>) -> usize {

@@ -47,7 +47,8 @@ pub struct TypedFrame {
     /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
     /// to be had (C and C++).
     pub written: Arc<[Written]>,
-    /// What the function returns a pointer to, if it does and says it (C and C++).
+    /// What the function returns a pointer to, if it does and says it; of `void *`, `void` (C and
+    /// C++).
     pub returns: Option<Pointee>,
     pub(crate) view: Lazy,
 }
@@ -174,6 +175,16 @@ impl TypedFrame {
     /// True if the text of its source is asked for the types of blocks.
     pub(crate) fn has_source(&self) -> bool {
         matches!(self.language, Language::C | Language::Cxx)
+    }
+
+    /// What the function returns a pointer to, if that is a type.
+    pub(crate) fn result(&self) -> Option<&Pointee> {
+        self.returns.as_ref().filter(|returned| returned.type_name.full() != "void")
+    }
+
+    /// True if the function returns `void *`: what it allocates is what its caller says.
+    pub(crate) fn is_wrapper(&self) -> bool {
+        self.returns.as_ref().is_some_and(|returned| returned.type_name.full() == "void")
     }
 
     /// True if this function only hands out memory: it says nothing about what for.

@@ -86,14 +86,16 @@ impl<'a> Entries<'a> {
             return Some((parsed.full().into(), parsed.known_size()));
         }
         if parsed.is_pointer() {
-            // To what it points need not be known.
             let pointee = parsed.pointee()?;
             let name = self.type_called(unit, function, language, &pointee.full()).map(|(name, _)| name);
             let is_const = pointee.full().starts_with("const ");
             let name = name.map(|name| if is_const { format!("const {name}*") } else { format!("{name}*") });
             let kind = ["struct ", "union ", "enum "].into_iter().find(|kind| called.starts_with(kind));
             let spelled = || format!("{}{}", kind.unwrap_or_default(), parsed.full());
-            return Some((name.unwrap_or_else(spelled).into(), Some(8)));
+            // To what it points need not be known in C; in C++, such a name may be one of any
+            // scope.
+            let name = name.or_else(|| (language == Language::C || pointee.full() == "void").then(spelled))?;
+            return Some((name.into(), Some(8)));
         }
         let parsed = parsed.unqualified();
         let kind = [

@@ -25,6 +25,8 @@ enum Shape {
     One,
     /// A number of it: `Vec`, `VecDeque`, strings.
     Buffer,
+    /// The same behind a length and a capacity.
+    Headed,
     /// One or a slice behind two counters, in `Arc` and `Rc`; the name of what has them.
     Counted(&'static str, Sliced),
     /// A hash table of it.
@@ -42,7 +44,7 @@ impl Shape {
     fn family(self) -> u8 {
         match self {
             Self::One | Self::Counted(..) => 0,
-            Self::Buffer => 1,
+            Self::Buffer | Self::Headed => 1,
             Self::Table => 2,
         }
     }
@@ -113,7 +115,7 @@ impl Candidate {
         };
         match self.shape {
             Shape::One => name,
-            Shape::Buffer => name.buffer(),
+            Shape::Buffer | Shape::Headed => name.buffer(),
             Shape::Table => around("hashbrown::raw::RawTable", "RawTable", &name),
             Shape::Counted(full, Sliced::Yes) => around(full, last(full), &name.buffer()),
             Shape::Counted(full, Sliced::No) => around(full, last(full), &name),
@@ -128,18 +130,26 @@ fn last(path: &str) -> &str {
 /// The first frame that says what it allocates, before any that is not of a library: whoever asks for memory himself does
 /// not say for what.
 fn first(places: Places<'_>) -> Option<Candidate> {
-    for (place, frames) in places.iter().enumerate() {
+    // What the program's own allocator does is behind the function that the language calls for it.
+    let asked = places.iter().position(|frames| frames.iter().any(is_entry)).unwrap_or(0);
+    for (place, frames) in places.iter().enumerate().skip(asked) {
         let found = first_in(place, frames);
-        if found.is_some() || !frames.iter().all(is_library) {
+        if found.is_some() || !frames[entry(frames)..].iter().all(is_library) {
             return found;
         }
     }
     None
 }
 
+/// Where the function that asks the allocator is, of a place that has one: what is inlined before it
+/// is the allocator's.
+fn entry(frames: &[TypedFrame]) -> usize {
+    frames.iter().position(is_entry).unwrap_or(0)
+}
+
 /// The same of one place.
 fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
-    let mut library = frames.iter().enumerate().take_while(|(_, frame)| is_library(frame));
+    let mut library = frames.iter().enumerate().skip(entry(frames)).take_while(|(_, frame)| is_library(frame));
     library.find_map(|(at, frame)| {
         let view = frame.view().filter(|_| !frame.is_allocator())?;
         let (mut shape, mut of, mut size) = allocates(view, frame)?;
@@ -151,6 +161,20 @@ fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
         }
         Some(Candidate { shape, of, size, place, frame: at })
     })
+}
+
+/// True for the functions through which Rust asks whatever allocator there is.
+pub(crate) fn is_entry(frame: &TypedFrame) -> bool {
+    const PREFIXES: [&str; 7] = [
+        "alloc::alloc::",
+        "<alloc::alloc::Global",
+        "__rustc::__r",
+        "__rust_",
+        "__rg_",
+        "alloc::raw_vec::RawVecInner",
+        "<alloc::raw_vec::RawVecInner",
+    ];
+    PREFIXES.iter().any(|prefix| frame.name.starts_with(prefix))
 }
 
 /// True for functions of Rust that allocate for themselves.
@@ -175,7 +199,17 @@ fn begins_vec<'t>(view: &View, frame: &TypedFrame, of: &'t Type) -> Option<&'t T
 /// What a function of a library allocates.
 fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64>)> {
     /// Modules that do; a look before the name is taken apart.
-    const ALLOCATING: [&str; 4] = ["alloc", "hashbrown", "std", "smallvec"];
+    const ALLOCATING: [&str; 9] = [
+        "alloc",
+        "hashbrown",
+        "std",
+        "smallvec",
+        "allocator_api2",
+        "thin_vec",
+        "bumpalo",
+        "crossbeam_channel",
+        "tokio",
+    ];
     if !ALLOCATING.iter().any(|module| view.is_in(module)) {
         return None;
     }
@@ -192,7 +226,7 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
         let inner = own.arguments().iter().find(|argument| !is_allocator(argument) && argument.path() != "_")?;
         Some((inner.clone(), details.size_of(inner)))
     };
-    if view.is_in("alloc::raw_vec") {
+    if view.is_in("alloc::raw_vec") || view.is_in("allocator_api2::stable::raw_vec") {
         let (of, size) = of("T", 0)?;
         return Some((Shape::Buffer, of, size));
     }
@@ -264,6 +298,23 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
         let (key, size) = of("T", 0)?;
         return Some((Shape::Table, Type::Tuple(vec![key, Type::Tuple(Vec::new())]), size));
     }
+    if view.is_in("allocator_api2::stable::vec") || view.is_in("thin_vec") {
+        let (of, size) = within("Vec").or_else(|| within("ThinVec")).or_else(|| of("T", 0))?;
+        let shape = if view.is_in("thin_vec") { Shape::Headed } else { Shape::Buffer };
+        return Some((shape, of, size));
+    }
+    // Arenas have whatever the program puts there.
+    if view.is_in("bumpalo") {
+        return Some((Shape::Buffer, bytes(), Some(1)));
+    }
+    // Channels ask the allocator for blocks of messages.
+    let is_block = ["crossbeam_channel::flavors::list", "tokio::sync::mpsc::block"];
+    if is_block.iter().any(|module| view.is_in(module)) && details.function == "new" {
+        let own = details.own.clone().filter(|own| own.last().is_some_and(|last| last.name == "Block"));
+        let module = is_block.iter().find(|module| view.is_in(module))?;
+        let named = || Some(Type::parse(&format!("{module}::Block<{}>", of("T", 0)?.0.spelled(true))));
+        return Some((Shape::One, own.filter(|own| !own.arguments().is_empty()).or_else(named)?, None));
+    }
     if view.is_in("smallvec") {
         let (of, size) = of("A", 0)?;
         return Some(match of {
@@ -298,6 +349,15 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
         let physical = places[current.place].last().and_then(TypedFrame::view).filter(|physical| physical.library);
         let caller = places.get(next).and_then(|frames| first_in(next, frames));
         let (Some(physical), Some(caller)) = (physical, caller) else { return chosen };
+        // What the physical function itself is for, if that is something else, has the block
+        // inside: as elements.
+        let is_inside = || {
+            let frame = places[current.place].last()?;
+            allocates(frame.view()?, frame).map(|(_, of, _)| of != current.of)
+        };
+        if is_inside() == Some(true) {
+            return chosen;
+        }
         // Only what the physical function was called for: the container that it is a part of, called by the innermost function
         // there, and not what has such containers in it.
         let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();
@@ -356,46 +416,40 @@ fn alternatives(frames: &[TypedFrame], chosen: &Candidate) -> Vec<Type> {
 
 fn check(chosen: &Candidate, sizes: SiteSizes) -> SizeCheck {
     let Some(size) = chosen.size.or_else(|| size::of(&chosen.of)) else { return SizeCheck::NotPossible };
-    let SiteSizes { blocks, bytes } = sizes;
-    if blocks == 0 {
-        return SizeCheck::NotPossible;
-    }
     let fits = match chosen.shape {
-        Shape::One => size.checked_mul(blocks) == Some(bytes),
-        Shape::Buffer => size > 0 && bytes % size == 0,
-        Shape::Counted(_, sliced) => match size::counted(size, sliced == Sliced::Yes, sizes) {
-            Some(fits) => fits,
-            None => return SizeCheck::NotPossible,
-        },
-        Shape::Table => match size::table(size, sizes) {
-            Some(fits) => fits,
-            None => return SizeCheck::NotPossible,
-        },
+        Shape::One => sizes.are(size),
+        Shape::Buffer => sizes.are_several(size, 0),
+        Shape::Headed => sizes.are_several(size, size::HEADER),
+        Shape::Counted(_, sliced) => size::counted(size, sliced == Sliced::Yes, sizes),
+        Shape::Table => size::table(size, sizes),
     };
-    if fits {
-        return SizeCheck::Consistent;
+    match fits {
+        Some(true) => SizeCheck::Consistent,
+        Some(false) => {
+            let name = chosen.of.name();
+            SizeCheck::Inconsistent(format!("{}, but {} has {size}", sizes.in_words(), name.short()).into())
+        }
+        None => SizeCheck::NotPossible,
     }
-    let plural = if blocks == 1 { "" } else { "s" };
-    let name = chosen.of.name();
-    SizeCheck::Inconsistent(format!("{bytes} bytes in {blocks} block{plural}, but {} has {size}", name.short()).into())
 }
 
 /// What the program called: the outermost function of the libraries around the allocation.
 fn container(places: Places<'_>, chosen: &Candidate) -> Option<Arc<str>> {
-    let inner = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
-    let views = inner.map_while(|(place, frame)| {
+    let inner = places.iter().enumerate().skip(chosen.place);
+    let inner = inner.flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
+    let views = inner.skip(chosen.frame).map_while(|(place, frame)| {
         let view = frame.view()?;
         (view.library || frame.is_allocator()).then_some((place, frame, view))
     });
     // From the outside, since taking names apart takes time.
-    let views: Vec<_> = views.filter(|(place, ..)| *place >= chosen.place).collect();
+    let views: Vec<_> = views.collect();
     views.into_iter().rev().find_map(|(_, frame, view)| called(view, frame)).map(Into::into)
 }
 
 /// `HashMap<K, V>::insert`
 fn called(view: &View, frame: &TypedFrame) -> Option<String> {
     /// Modules, what they define, and how many arguments of it are shown.
-    const CONTAINERS: [(&str, &str, usize); 22] = [
+    const CONTAINERS: [(&str, &str, usize); 26] = [
         ("std::collections::hash::map", "HashMap", 2),
         ("std::collections::hash::set", "HashSet", 1),
         ("hashbrown::map", "HashMap", 2),
@@ -418,6 +472,10 @@ fn called(view: &View, frame: &TypedFrame) -> Option<String> {
         ("smallvec", "SmallVec", 1),
         ("std::sync::mpsc", "mpsc", 0),
         ("bytes::bytes_mut", "BytesMut", 0),
+        ("thin_vec", "ThinVec", 1),
+        ("bumpalo", "Bump", 0),
+        ("crossbeam_channel", "channel", 0),
+        ("tokio::sync::mpsc", "mpsc", 0),
     ];
     let &(_, name, count) = CONTAINERS.iter().find(|(module, ..)| view.is_in(module))?;
     let details = view.details(frame);

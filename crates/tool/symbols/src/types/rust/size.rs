@@ -5,6 +5,8 @@ use crate::types::SiteSizes;
 
 /// Bytes of a word, of the targets that programs are recorded on.
 const WORD: u64 = 8;
+/// Bytes of a length and a capacity in front of elements.
+pub(super) const HEADER: u64 = 2 * WORD;
 /// Bytes that are probed at once in a hash table; as many more follow the last bucket's.
 const GROUP: u64 = 16;
 
@@ -76,49 +78,65 @@ fn is_never_null(of: &Type) -> bool {
 
 /// Whether blocks fit that have two counters and one of a type, or some. `None`: they may or may not.
 pub(super) fn counted(size: u64, slice: bool, sizes: SiteSizes) -> Option<bool> {
-    let SiteSizes { blocks, bytes } = sizes;
-    let Some(rest) = bytes.checked_sub(2 * WORD * blocks) else { return Some(false) };
+    const COUNTERS: u64 = 2 * WORD;
     if slice {
         if size > 0 && size.is_multiple_of(WORD) {
-            return Some(rest % size == 0);
+            return sizes.are_several(size, COUNTERS);
         }
         // Each is padded to a whole word.
-        return (blocks == 1)
-            .then(|| bytes % WORD == 0 && (rest < WORD || size == 0 || rest / size * size + WORD > rest));
+        let fits = |bytes: u64| {
+            let rest = bytes.checked_sub(COUNTERS);
+            bytes.is_multiple_of(WORD)
+                && rest.is_some_and(|rest| rest < WORD || size == 0 || rest / size * size + WORD > rest)
+        };
+        let each = sizes.each()?;
+        return match fits(each.least) && fits(each.most) {
+            false => Some(false),
+            // Of those between, padding may be anything less than a word: it is, of elements that
+            // are smaller.
+            true if each.step.is_multiple_of(WORD) && (size < WORD || each.least == each.most) => Some(true),
+            true => None,
+        };
     }
-    let one = |align: u64| size.checked_next_multiple_of(align).and_then(|one| one.checked_mul(blocks));
-    Some(
-        [WORD, 2 * WORD].into_iter().any(|align| one(align) == Some(rest))
-            || rest % blocks == 0 && rest / blocks >= size && rest / blocks - size < 2 * WORD,
-    )
+    // Behind the counters it is aligned, and padded, to one word or two.
+    let each = match sizes.each() {
+        Some(each) if each.least != each.most => return Some(false),
+        Some(each) => each.least,
+        None if sizes.blocks == 0 => return None,
+        None if !sizes.bytes.is_multiple_of(sizes.blocks) => return Some(false),
+        None => sizes.bytes / sizes.blocks,
+    };
+    let fits = each.checked_sub(COUNTERS).is_some_and(|rest| rest >= size && rest - size < 2 * WORD);
+    match sizes.each() {
+        None if fits => None,
+        _ => Some(fits),
+    }
 }
 
 /// Whether hash tables fit whose entries have this size: a power of two of them, and a byte for each and for a group more.
 /// `None`: they may or may not.
 pub(super) fn table(size: u64, sizes: SiteSizes) -> Option<bool> {
-    let SiteSizes { blocks, bytes } = sizes;
     let of = |buckets: u64| {
         let entries = size.checked_mul(buckets)?.checked_next_multiple_of(GROUP)?;
         entries.checked_add(buckets + GROUP)
     };
-    let powers = || (2..48).map(|power| 1u64 << power);
-    if bytes % blocks == 0 && powers().any(|buckets| of(buckets) == Some(bytes / blocks)) {
-        return Some(true);
-    }
-    if blocks == 1 {
+    let fits = |bytes: u64| (2..48).map(|power| 1u64 << power).any(|buckets| of(buckets) == Some(bytes));
+    let each = sizes.each()?;
+    if !fits(each.least) || !fits(each.most) {
         return Some(false);
     }
-    // Entries of whole quarters of a group need no padding, however many tables there are.
-    if !size.is_multiple_of(4) {
-        return None;
+    // Those between are of the same kind, unless their differences say otherwise. Entries of whole
+    // quarters of a group need no padding, however many there are.
+    if each.least == each.most || size.is_multiple_of(4) && each.step.is_multiple_of(4 * (size + 1)) {
+        return Some(true);
     }
-    let Some(rest) = bytes.checked_sub(GROUP * blocks) else { return Some(false) };
-    Some(rest % (4 * (size + 1)) == 0)
+    if size.is_multiple_of(4) { Some(false) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::EachSize;
 
     #[test]
     fn known_sizes() {
@@ -135,16 +153,23 @@ mod tests {
 
     #[test]
     fn counted_and_tables() {
-        let sizes = |blocks, bytes| SiteSizes { blocks, bytes };
-        assert_eq!(counted(24, false, sizes(3, 120)), Some(true));
-        assert_eq!(counted(24, false, sizes(3, 121)), Some(false));
-        assert_eq!(counted(1, true, sizes(1, 24)), Some(true));
-        assert_eq!(counted(16, true, sizes(2, 64)), Some(true));
-        assert_eq!(counted(16, true, sizes(2, 72)), Some(false));
+        let sizes = |each: &[u64]| {
+            let mut known = EachSize::of(each[0]);
+            each[1..].iter().for_each(|&size| known.add(size));
+            SiteSizes { blocks: each.len() as u64, bytes: each.iter().sum(), each: Some(known) }
+        };
+        assert_eq!(counted(24, false, sizes(&[40; 3])), Some(true));
+        assert_eq!(counted(24, false, sizes(&[40, 41, 40])), Some(false));
+        // The sum fits, and no block does.
+        assert_eq!(counted(24, false, sizes(&[8, 72])), Some(false));
+        assert_eq!(counted(24, false, SiteSizes { blocks: 2, bytes: 80, each: None }), None);
+        assert_eq!(counted(1, true, sizes(&[24])), Some(true));
+        assert_eq!(counted(16, true, sizes(&[32; 2])), Some(true));
+        assert_eq!(counted(16, true, sizes(&[32, 40])), Some(false));
         // What `HashMap<u64, u64>` takes for 3, 7 and 14 entries.
-        assert_eq!(table(16, sizes(1, 4 * 17 + 16)), Some(true));
-        assert_eq!(table(16, sizes(3, (4 + 8 + 16) * 17 + 3 * 16)), Some(true));
-        assert_eq!(table(16, sizes(1, 85)), Some(false));
-        assert_eq!(table(16, sizes(2, 4 * 17 + 16)), Some(false));
+        assert_eq!(table(16, sizes(&[4 * 17 + 16])), Some(true));
+        assert_eq!(table(16, sizes(&[4 * 17 + 16, 8 * 17 + 16, 16 * 17 + 16])), Some(true));
+        assert_eq!(table(16, sizes(&[85])), Some(false));
+        assert_eq!(table(16, sizes(&[4 * 17 + 16, 4])), Some(false));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Argument {
 }
 
 /// Crates that are containers, beside std.
-const LIBRARIES: [&str; 11] = [
+const LIBRARIES: [&str; 14] = [
     "alloc",
     "core",
     "std",
@@ -51,6 +51,9 @@ const LIBRARIES: [&str; 11] = [
     "arrayvec",
     "slab",
     "rustc_demangle",
+    "allocator_api2",
+    "bumpalo",
+    "crossbeam_channel",
 ];
 
 /// Modules of std that run other people's code: what they inline is not theirs. (They allocate nothing themselves.)
@@ -63,9 +66,14 @@ impl View {
             let (own, as_trait) = around(of, segments)?;
             Some(home(&own, as_trait.as_ref()))
         };
-        let module = frame.file.as_deref().and_then(module_of_file).or_else(by_name).unwrap_or_default();
+        // Where link-time optimisation has lost what is inlined, the line is in a file of something
+        // else.
+        let of_file = || frame.file.as_deref().and_then(module_of_file);
+        let module = if is_elsewhere(frame) { by_name().or_else(of_file) } else { of_file().or_else(by_name) };
+        let module = module.unwrap_or_default();
         let krate = module.split("::").next().unwrap_or_default();
-        let library = LIBRARIES.contains(&krate) && !RUNNERS.iter().any(|runner| module.starts_with(runner));
+        let library = LIBRARIES.contains(&krate) || module.starts_with("tokio::sync::mpsc");
+        let library = library && !RUNNERS.iter().any(|runner| module.starts_with(runner));
         Self { module, library, details: OnceLock::new() }
     }
 
@@ -78,6 +86,21 @@ impl View {
     pub(crate) fn details(&self, frame: &TypedFrame) -> &Details {
         self.details.get_or_init(|| Details::new(frame))
     }
+}
+
+/// True for a function that its name puts into a crate that is no library: one that is in a module
+/// or of a type there, and not of a trait.
+fn is_elsewhere(frame: &TypedFrame) -> bool {
+    let is_other = |segments: &[Segment]| {
+        segments.first().is_some_and(|first| segments.len() > 1 && !LIBRARIES.contains(&&*first.name))
+    };
+    frame.linkage.is_some()
+        && match parts(frame) {
+            (Some(of), _) => {
+                of.as_trait.is_none() && matches!(&of.own, Type::Path { of: None, segments } if is_other(segments))
+            }
+            (None, segments) => is_other(&segments),
+        }
 }
 
 /// The name as a path, which begins with a type or not.
@@ -156,8 +179,13 @@ fn named(plain: &str, frame: &TypedFrame) -> Vec<Argument> {
 }
 
 pub(crate) fn is_allocator(of: &Type) -> bool {
-    matches!(&*of.path(), "alloc::alloc::Global" | "std::alloc::System")
-        || of.path() == "hashbrown::raw::alloc::inner::Global"
+    matches!(
+        &*of.path(),
+        "alloc::alloc::Global"
+            | "std::alloc::System"
+            | "hashbrown::raw::alloc::inner::Global"
+            | "allocator_api2::stable::alloc::global::Global"
+    )
 }
 
 fn inner_arguments(own: &Type) -> Vec<&Type> {

@@ -1,0 +1,127 @@
+//! Everything else than x86-64 Linux: nobody observes, and nothing is observed. What is called here answers as a kernel does that knows
+//! no system call.
+
+/// System call numbers used by Heapledger.
+#[allow(missing_docs, reason = "the names are the kernel's")]
+pub mod nr {
+    pub const READ: usize = usize::MAX;
+    pub const WRITE: usize = usize::MAX;
+    pub const OPEN: usize = usize::MAX;
+    pub const PREAD64: usize = usize::MAX;
+    pub const CLOSE: usize = usize::MAX;
+    pub const FSTAT: usize = usize::MAX;
+    pub const MMAP: usize = usize::MAX;
+    pub const MPROTECT: usize = usize::MAX;
+    pub const MUNMAP: usize = usize::MAX;
+    pub const RT_SIGACTION: usize = usize::MAX;
+    pub const RT_SIGPROCMASK: usize = usize::MAX;
+    pub const RT_TGSIGQUEUEINFO: usize = usize::MAX;
+    pub const PROCESS_VM_READV: usize = usize::MAX;
+    pub const ACCESS: usize = usize::MAX;
+    pub const SCHED_YIELD: usize = usize::MAX;
+    pub const MINCORE: usize = usize::MAX;
+    pub const MADVISE: usize = usize::MAX;
+    pub const GETPID: usize = usize::MAX;
+    pub const SOCKET: usize = usize::MAX;
+    pub const CONNECT: usize = usize::MAX;
+    pub const SENDTO: usize = usize::MAX;
+    pub const RECVMSG: usize = usize::MAX;
+    pub const SETSOCKOPT: usize = usize::MAX;
+    pub const GETSOCKOPT: usize = usize::MAX;
+    pub const CLONE: usize = usize::MAX;
+    pub const EXIT: usize = usize::MAX;
+    pub const KILL: usize = usize::MAX;
+    pub const FCNTL: usize = usize::MAX;
+    pub const GETEUID: usize = usize::MAX;
+    pub const GETEGID: usize = usize::MAX;
+    pub const PRCTL: usize = usize::MAX;
+    pub const GETTID: usize = usize::MAX;
+    pub const FUTEX: usize = usize::MAX;
+    pub const CLOCK_GETTIME: usize = usize::MAX;
+    pub const TGKILL: usize = usize::MAX;
+    pub const EXIT_GROUP: usize = usize::MAX;
+    pub const CLOSE_RANGE: usize = usize::MAX;
+}
+
+/// `ENOSYS`, as the kernel answers it.
+const UNKNOWN_CALL: isize = -38;
+
+/// Does nothing.
+///
+/// # Safety
+///
+/// None is needed.
+#[inline]
+pub unsafe fn syscall(_: usize, _: [usize; 6]) -> isize {
+    UNKNOWN_CALL
+}
+
+/// Runs nothing.
+///
+/// # Safety
+///
+/// None is needed.
+pub unsafe fn run_aside(_: usize, _: extern "C" fn(*mut u8), _: *mut u8) -> isize {
+    UNKNOWN_CALL
+}
+
+/// The address of a symbol as a number: nobody defines it.
+#[macro_export]
+macro_rules! weak_address {
+    ($symbol:literal) => {
+        0_usize
+    };
+}
+
+/// The address of the observer's table: there is none.
+#[inline(always)]
+pub fn bridge() -> *const crate::bridge::Bridge {
+    core::ptr::null()
+}
+
+/// A clock that stands still.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    0
+}
+
+/// A clock that stands still.
+#[inline(always)]
+pub fn ticks_after_loads() -> u64 {
+    0
+}
+
+/// No address.
+#[inline(always)]
+pub fn thread_pointer() -> usize {
+    0
+}
+
+/// Nothing is counted.
+#[inline(always)]
+pub fn count_down(_: usize, _: u32) -> bool {
+    false
+}
+
+/// A thread's way to its next sample point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Countdown {
+    /// Bytes until the thread has to look.
+    pub left: i64,
+    /// The rate at which it was drawn.
+    pub rate: u64,
+    /// Bytes from there to the sample point.
+    pub beyond: u64,
+    /// After how many bytes the thread last chose to look.
+    pub stride: u64,
+    /// The time stamp of then.
+    pub looked: u64,
+}
+
+/// This thread's: nothing has been drawn.
+pub fn countdown() -> Countdown {
+    Countdown { left: 0, rate: 0, beyond: 0, stride: 0, looked: 0 }
+}
+
+/// Keeps nothing.
+pub fn set_countdown(_: Countdown) {}

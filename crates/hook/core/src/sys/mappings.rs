@@ -1,0 +1,151 @@
+//! The private mappings that this artefact has made and not given back, and how much of them is in physical memory.
+//!
+//! A list of pages of slots, lock-free, which only grows. A mapping that finds no room in it is not counted.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ_WRITE, call, check};
+use crate::arch::nr;
+
+const PAGE: usize = 4096;
+const SLOTS: usize = PAGE / size_of::<Slot>() - 1;
+
+#[repr(C)]
+struct Slot {
+    /// 0: the slot is free.
+    start: AtomicUsize,
+    /// 0: not entered yet, or not any more.
+    length: AtomicUsize,
+}
+
+/// Zeroed, as mapped, it is empty.
+#[repr(C)]
+struct Page {
+    next: AtomicPtr<Page>,
+    reserved: usize,
+    slots: [Slot; SLOTS],
+}
+
+const _: () = assert!(size_of::<Page>() == PAGE);
+
+static FIRST: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
+
+/// Enters a mapping.
+#[cold]
+pub(super) fn enter(start: usize, length: usize) {
+    let mut link = &FIRST;
+    while let Some(page) = page(link).or_else(|| append(link)) {
+        for slot in &page.slots {
+            if slot.start.load(Ordering::Relaxed) == 0
+                && slot.start.compare_exchange(0, start, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                slot.length.store(length, Ordering::Release);
+                return;
+            }
+        }
+        link = &page.next;
+    }
+}
+
+/// Removes the mapping that starts there. To be called before it is given back: afterwards the kernel may give the address
+/// to another one.
+#[cold]
+pub(super) fn remove(start: usize) {
+    if let Some(slot) = slots().find(|slot| slot.start.load(Ordering::Relaxed) == start) {
+        slot.length.store(0, Ordering::Relaxed);
+        slot.start.store(0, Ordering::Release);
+    }
+}
+
+/// Returns how many bytes of all of them are in physical memory now.
+pub fn bytes_resident() -> u64 {
+    let ranges = slots().map(|slot| {
+        // The length first: with it, the start is that of the same mapping, or of none.
+        let length = slot.length.load(Ordering::Acquire);
+        (slot.start.load(Ordering::Relaxed), length)
+    });
+    ranges.map(|(start, length)| bytes_resident_in(start, length)).sum()
+}
+
+/// Pages that the kernel is asked about at once.
+const ASKED: usize = 2048;
+
+fn bytes_resident_in(start: usize, length: usize) -> u64 {
+    let mut is_resident = [0_u8; ASKED];
+    let mut bytes = 0;
+    for from in (0..length).step_by(ASKED * PAGE) {
+        let asked = (length - from).min(ASKED * PAGE);
+        let pages = asked.div_ceil(PAGE);
+        let arguments = [start + from, asked, is_resident.as_mut_ptr().expose_provenance(), 0, 0, 0];
+        // SAFETY: mincore writes a byte for each page of the range to the vector, which has room for `ASKED`; a range that
+        // is not mapped any more is an error.
+        if check(unsafe { call(nr::MINCORE, arguments) }).is_ok() {
+            bytes += is_resident.iter().take(pages).map(|page| u64::from(page & 1)).sum::<u64>() * PAGE as u64;
+        }
+    }
+    bytes
+}
+
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    core::iter::successors(page(&FIRST), |last| page(&last.next)).flat_map(|page| &page.slots)
+}
+
+fn page(link: &AtomicPtr<Page>) -> Option<&'static Page> {
+    // SAFETY: null, or a mapping of a page, which is never unmapped once a link leads to it; zeroes are valid atomics.
+    unsafe { link.load(Ordering::Acquire).as_ref() }
+}
+
+/// Links a new page, or finds the one that another thread has linked.
+fn append(link: &AtomicPtr<Page>) -> Option<&'static Page> {
+    let arguments = [0, PAGE, PROT_READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, usize::MAX, 0];
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    let new = check(unsafe { call(nr::MMAP, arguments) }).ok()?;
+    let new = ptr::with_exposed_provenance_mut::<Page>(new);
+    if link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: mapped just now; nobody else has its address.
+        unsafe { call(nr::MUNMAP, [new.expose_provenance(), PAGE, 0, 0, 0, 0]) };
+    }
+    page(link)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sys;
+
+    #[test]
+    fn what_was_touched_is_resident() {
+        const LENGTH: usize = 64 << 20;
+        let start = sys::map_private(LENGTH).unwrap();
+        let address = start.expose_provenance();
+        const MADV_NOHUGEPAGE: usize = 15;
+        // SAFETY: the advice changes nothing but the size of pages. Kernels without large pages refuse it.
+        unsafe { call(nr::MADVISE, [address, LENGTH, MADV_NOHUGEPAGE, 0, 0, 0]) };
+        assert_eq!(bytes_resident_in(address, LENGTH), 0);
+        // In the first piece that the kernel is asked about, and in the last.
+        for page in [0, 1, 5000, LENGTH / PAGE - 1] {
+            // SAFETY: within the mapping.
+            unsafe { start.add(page * PAGE).write_volatile(1) };
+        }
+        assert_eq!(bytes_resident_in(address, LENGTH), 4 * PAGE as u64);
+        let entered = || slots().any(|slot| slot.start.load(Ordering::Relaxed) == address);
+        assert!(entered() && bytes_resident() >= 4 * PAGE as u64);
+        // SAFETY: it is this test's, and not used any more.
+        unsafe { sys::unmap(start, LENGTH) };
+        assert_eq!(bytes_resident_in(address, LENGTH), 0, "a range that is not mapped has nothing resident");
+    }
+
+    #[test]
+    fn there_is_room_for_many() {
+        let starts: [_; 3 * SLOTS] = core::array::from_fn(|_| sys::map_private(PAGE).unwrap());
+        let is_entered = |start: *mut u8| slots().any(|slot| slot.start.load(Ordering::Relaxed) == start.addr());
+        assert!(starts.iter().all(|&start| is_entered(start)));
+        for start in starts {
+            // SAFETY: it is this test's, and not used any more.
+            unsafe { sys::unmap(start, PAGE) };
+        }
+        // Another test may have been given the addresses.
+        assert!(slots().filter(|slot| slot.start.load(Ordering::Relaxed) != 0).count() < 2 * SLOTS);
+    }
+}

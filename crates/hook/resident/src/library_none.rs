@@ -1,0 +1,31 @@
+//! What the ledger needs of the C library: it does not start where it has not been tried.
+
+use core::ffi::{c_int, c_void};
+
+use heapledger_thread::Library;
+
+unsafe extern "C" fn key_create(_: *mut u32, _: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn key_delete(_: u32) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn set_specific(_: u32, _: *const c_void) -> c_int {
+    -1
+}
+
+/// Functions that fail.
+pub(crate) const LIBRARY: Library = Library { key_create, key_delete, set_specific };
+
+/// Returns false: it cannot.
+pub(crate) fn watch_forks(_: extern "C" fn(), _: extern "C" fn(), _: extern "C" fn()) -> bool {
+    false
+}
+
+/// Lists nothing.
+pub(crate) fn list_modules() {}
+
+/// Finds nothing.
+pub(crate) fn find_first_stack() {}

@@ -1,0 +1,21 @@
+//! The program puts itself in a sandbox (`seccomp`), from where on we make no system calls.
+
+use heapledger_family::sandbox::Moment;
+use heapledger_inspect::Ledger;
+
+use crate::environment;
+
+/// See [`heapledger_family::sandbox`]. In strict mode a thread may not even read the time stamp counter.
+#[unsafe(no_mangle)]
+fn heapledger_family_sandbox(moment: Moment) {
+    match moment {
+        Moment::Before { is_strict } => {
+            environment::report_early();
+            if is_strict {
+                Ledger::get().stop();
+            }
+        }
+        Moment::Refused => environment::report_later(),
+        Moment::Entered { .. } => {}
+    }
+}

@@ -1,0 +1,113 @@
+//! Names of functions, for heaps.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Instant;
+
+use heapledger_inspect::{Frame, Stack};
+use heapledger_report::between::{self, quiet};
+
+/// The functions at places that have been looked up, the innermost first, kept from dump to dump. Memory of ours, not the
+/// program's.
+static KNOWN: Mutex<Option<HashMap<u64, Arc<[Function]>>>> = Mutex::new(None);
+
+/// Places that are kept.
+const PLACES_MAX: usize = 1 << 18;
+
+#[derive(Clone)]
+struct Function {
+    name: Arc<str>,
+    /// True if it is between the program and its allocator.
+    is_allocators: bool,
+}
+
+fn with<R>(run: impl FnOnce(&mut HashMap<u64, Arc<[Function]>>) -> R) -> R {
+    // Nobody forks meanwhile.
+    let _guard = between::dumps();
+    run(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// Looks up the functions at places that are not known yet, until `end`.
+///
+/// A thread does it: the first look-up reads the program's debug information, and takes as long as it takes. What it reads
+/// after `end` is there for the next dump.
+pub(crate) fn look_up(mut places: HashSet<Frame>, end: Instant) {
+    with(|known| {
+        places.retain(|frame| !known.contains_key(&frame.address));
+        if known.len() + places.len() > PLACES_MAX {
+            known.clear();
+        }
+    });
+    if places.is_empty() {
+        return;
+    }
+    let (sender, done) = mpsc::channel::<()>();
+    let run = move || {
+        let _sender = sender;
+        for frame in places.into_iter().take(PLACES_MAX) {
+            if Instant::now() >= end {
+                return;
+            }
+            let functions = functions_at(frame);
+            with(|known| known.insert(frame.address, functions));
+        }
+    };
+    if quiet::thread("heapledger-name", run).is_ok() {
+        // The thread sends nothing: it ends, or is late.
+        let _ = done.recv_timeout(end.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// What is known.
+pub(crate) struct Names(HashMap<u64, Arc<[Function]>>);
+
+impl Names {
+    pub(crate) fn known() -> Names {
+        Names(with(|known| known.clone()))
+    }
+
+    /// The scopes of the context, then the functions, both from the outermost; without the allocator's own. Functions that
+    /// are not known are called by their addresses.
+    pub(crate) fn frames(&self, stack: Stack) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        let mut is_own = true;
+        for frame in stack.frames() {
+            let Some(functions) = self.0.get(&frame.address) else {
+                is_own = false;
+                names.push(unnamed(frame).name);
+                continue;
+            };
+            for function in functions.iter() {
+                is_own = is_own && function.is_allocators;
+                if !is_own {
+                    names.push(Arc::clone(&function.name));
+                }
+            }
+        }
+        names.extend(stack.context().map(|scope| scope.to_string().into()));
+        names.reverse();
+        names
+    }
+}
+
+fn unnamed(frame: Frame) -> Function {
+    Function { name: format!("pc:{:x}", frame.address).into(), is_allocators: false }
+}
+
+#[cfg(feature = "symbols")]
+fn functions_at(frame: Frame) -> Arc<[Function]> {
+    let symbols = frame.symbols();
+    if symbols.iter().all(|symbol| symbol.function.is_none()) {
+        return [unnamed(frame)].into();
+    }
+    let named = symbols.into_iter().map(|symbol| {
+        let is_allocators = symbol.is_allocator();
+        Function { name: symbol.function.unwrap_or_else(|| "??".to_owned()).into(), is_allocators }
+    });
+    named.collect()
+}
+
+#[cfg(not(feature = "symbols"))]
+fn functions_at(frame: Frame) -> Arc<[Function]> {
+    [unnamed(frame)].into()
+}
