@@ -1,6 +1,7 @@
 //! The laws of ARCHITECTURE.md, checked on the manifests, the sources and the built preload library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -99,6 +100,26 @@ fn packages() -> BTreeMap<String, (String, Vec<String>)> {
         .collect()
 }
 
+/// The crates that a lock file takes from a registry, with their versions.
+fn locked(file: &str) -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let value = |package: &str, key: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""));
+        line.map(|value| value.trim_end_matches('"').to_owned())
+    };
+    let packages = text.split("[[package]]").filter(|package| package.contains("\nsource = "));
+    packages.map(|package| (value(package, "name").unwrap(), value(package, "version").unwrap())).collect()
+}
+
+/// Tests build it without a network: all that it needs was downloaded for this workspace.
+#[test]
+fn the_hook_library_in_rust_needs_the_crates_of_this_workspace_only() {
+    let own = locked("examples/hooks/fences/Cargo.lock");
+    assert!(!own.is_empty());
+    let elsewhere: Vec<_> = own.difference(&locked("Cargo.lock")).cloned().collect();
+    assert!(elsewhere.is_empty(), "versions that this workspace does not have: {elsewhere:?}");
+}
+
 #[test]
 fn zones_depend_downwards_only() {
     let packages = packages();
@@ -129,7 +150,7 @@ fn zones_depend_downwards_only() {
 
 #[test]
 fn the_facade_has_no_logic() {
-    let source = std::fs::read_to_string(root().join("crates/process/heapledger/src/lib.rs")).unwrap();
+    let source = fs::read_to_string(root().join("crates/process/heapledger/src/lib.rs")).unwrap();
     assert!(source.contains("#![forbid(unsafe_code)]"));
     for line in source.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
         let is_re_export = line.is_empty() || ["#!", "#[", "pub use "].iter().any(|start| line.starts_with(start));
@@ -139,9 +160,9 @@ fn the_facade_has_no_logic() {
 
 #[test]
 fn hook_crates_have_no_standard_library() {
-    for entry in std::fs::read_dir(root().join("crates/hook")).unwrap() {
+    for entry in fs::read_dir(root().join("crates/hook")).unwrap() {
         let library = entry.unwrap().path().join("src/lib.rs");
-        let source = std::fs::read_to_string(&library).unwrap();
+        let source = fs::read_to_string(&library).unwrap();
         let is_freestanding =
             source.contains("\n#![no_std]") || source.contains("\n#![cfg_attr(panic = \"abort\", no_std)]");
         assert!(is_freestanding, "{} is not no_std", library.display());
@@ -151,9 +172,9 @@ fn hook_crates_have_no_standard_library() {
 
 #[test]
 fn format_crates_are_safe() {
-    for entry in std::fs::read_dir(root().join("crates/format")).unwrap() {
+    for entry in fs::read_dir(root().join("crates/format")).unwrap() {
         let library = entry.unwrap().path().join("src/lib.rs");
-        let source = std::fs::read_to_string(&library).unwrap();
+        let source = fs::read_to_string(&library).unwrap();
         assert!(source.contains("#![forbid(unsafe_code)]"), "{} may hold unsafe code", library.display());
     }
 }
@@ -164,7 +185,7 @@ const CHECKER_UNDEFINED_ALLOWED: &[&str] =
 
 #[test]
 fn the_library_of_the_checks_needs_and_offers_what_it_says() {
-    let bytes = std::fs::read(env!("HEAPLEDGER_CHECKER_LIBRARY")).unwrap();
+    let bytes = fs::read(env!("HEAPLEDGER_CHECKER_LIBRARY")).unwrap();
     let library = object::File::parse(&*bytes).unwrap();
     for symbol in library.dynamic_symbols() {
         let name = symbol.name().unwrap();
@@ -182,7 +203,7 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
 
 #[test]
 fn the_preload_library_needs_and_offers_what_it_says() {
-    let bytes = std::fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();
+    let bytes = fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();
     let library = object::File::parse(&*bytes).unwrap();
     let mut exported = Vec::new();
     for symbol in library.dynamic_symbols() {
