@@ -162,7 +162,7 @@ fn is_in_context(pattern: &Pattern, said: &Said) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn footer_and_replay_agree(steps in steps(150)) {

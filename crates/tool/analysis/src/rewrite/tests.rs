@@ -35,7 +35,7 @@ fn merged(parts: &[&Recording<'_>]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn merged_sessions_keep_their_images(one in steps(80), two in steps(80)) {
@@ -170,7 +170,7 @@ fn held(recording: &Recording<'_>, moment: Moment) -> Vec<(Vec<u64>, Amount)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn parts_of_sessions_are_as_they_were(
@@ -235,7 +235,7 @@ fn by_process(recording: &Recording<'_>) -> Vec<(u32, Counts, Option<heapledger_
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn segments_merge_to_what_they_were(

@@ -13,6 +13,7 @@ fn advice(recording: &Recording) -> (Vec<(String, String)>, Value) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn is_given_where_there_is_a_defect_and_nowhere_else() {
     let scratch = Scratch::new();
     let of = |defect: &str| advice(&Job::fixture("advice", defect).recorded(&scratch).1);

@@ -177,6 +177,7 @@ fn with_dhat() {
 
 /// Up to the one block that heaptrack's own C++ library takes in the program, and what it frees before it looks.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn with_heaptrack() {
     /// libstdc++'s reserve for exceptions, in programs that have no libstdc++ of their own.
     const RESERVE: i64 = 72_704;

@@ -297,6 +297,7 @@ int main(int count, char **arguments) {
 
 /// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_examples_of_a_bump_arena() {
     let scratch = Scratch::new();
     let in_c = scratch.file("bump");

@@ -166,6 +166,7 @@ fn the_report_and_the_exit_status() {
 /// A write past a block that is live when the process ends is found at every end that can be seen, with the same
 /// status; at the others it is said that nobody looked.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_live_blocks_at_every_end() {
     let fixture = program("ends");
     let of = |how: &str| {
@@ -231,6 +232,7 @@ fn the_program_does_not_see_the_handlers() {
 
 /// Correct programs, of C, C++ and Python: nothing is found, and nothing is different.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_people_use_are_the_same_and_clean() {
     let mut jobs = vec![
         Job::fixture("misuse", "nothing"),

@@ -92,6 +92,7 @@ fn figures_are_those_of_the_program() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_verb_selects_by_context() {
     let total = |answer: &Value| (number(&answer["total"], "blocks"), number(&answer["total"], "bytes"));
     let b = "request{route=/b}";
@@ -131,6 +132,7 @@ fn every_verb_selects_by_context() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn trees_and_groups_add_up() {
     let total = RECORDED.recording.ask("top", &["--total"])["total"].clone();
     for by in ["context", "scope", "task", "heap", "site"] {
@@ -223,6 +225,7 @@ fn rotated(scratch: &Scratch) -> (Value, Vec<Recording>) {
 /// The session's mode says what is taken.
 /// Futures of tokio, in tasks that move between threads, and spans of `tracing`: `crates/process/context/examples/service.rs`.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_rust_service() {
     let scratch = Scratch::new();
     let service = example("service");
@@ -267,6 +270,7 @@ fn by_context_and_heap(recording: &Recording, options: &[&str]) -> Sums {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn heaps_in_contexts() {
     let scratch = Scratch::new();
     let sums = |told: &Value| -> Sums {

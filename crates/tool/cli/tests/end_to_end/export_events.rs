@@ -47,6 +47,7 @@ fn heaptrack(scratch: &Scratch, file: &Path, what: &str) -> i64 {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn heaptrack_counts_what_we_count() {
     if installed("heaptrack_print").is_none() {
         return;

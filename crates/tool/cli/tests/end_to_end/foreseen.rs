@@ -171,6 +171,7 @@ fn programs_with_an_allocator_of_their_own() {
 
 /// The shell is recorded in any case; of what the script starts it is said what can be told.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn launchers() {
     let scratch = Scratch::new();
     let fixed = build("limits", Build::Static);
@@ -236,6 +237,7 @@ fn programs_that_wrap_malloc() {
 
 /// Programs of the distribution that export malloc: each is judged as its recording then shows.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn real_programs_that_define_malloc() {
     let scratch = Scratch::new();
     for (file, argument) in [("mold", "-v"), ("chromedriver", "--version"), ("firefox-esr", "--version")] {
@@ -275,6 +277,7 @@ fn programs_of_languages_with_a_heap_of_their_own() {
 
 /// Libraries are found as the dynamic linker will find them: from where the file is, not from where a link to it is.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn libraries_beside_a_program() {
     let scratch = Scratch::new();
     let directory = |name: &str| {
@@ -316,6 +319,7 @@ fn libraries_beside_a_program() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rust_programs_with_an_allocator_of_their_own() {
     let scratch = Scratch::new();
     let own = r#"
@@ -358,6 +362,7 @@ fn rust_programs_with_an_allocator_of_their_own() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_with_sanitizers() {
     let scratch = Scratch::new();
     // A shared runtime that wants to be first: the program would not start.

@@ -9,6 +9,7 @@ fn row<'a>(answer: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_leak_is_told_from_all_else() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("grows", "2000").recorded(&scratch);

@@ -66,6 +66,7 @@ fn a_program_that_is_killed_while_its_threads_allocate() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn ten_thousand_short_threads() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("short_threads", "10000").both(&scratch);
@@ -256,6 +257,7 @@ fn a_collector_that_is_stopped_and_continued() {
 
 /// The collector is killed: a call that waits for it notices in a bounded time, with and without a free descriptor.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn how_long_a_killed_collector_is_waited_for() {
     /// It is looked for ten times a second; the rest is for a busy machine.
     const LONGEST_MS: i64 = 2000;
@@ -407,6 +409,7 @@ fn an_environment_with_nothing_in_it() {
 
 /// Programs of other kinds run as ever, wherever they are started, and `record` says that they are not recorded.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_cannot_be_recorded() {
     let scratch = Scratch::new();
     program("execs");

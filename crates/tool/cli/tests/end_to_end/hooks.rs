@@ -125,6 +125,7 @@ fn an_observer_sees_as_many_calls_as_the_recorder() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_replacement_serves_programs_as_they_are() {
     let scratch = Scratch::new();
     let (histogram, fences) = examples();
@@ -287,6 +288,7 @@ fn libraries_that_are_none_are_refused() {
 
 /// Names that the loader could not be given as they are.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_library_with_spaces_in_its_name() {
     let scratch = Scratch::new();
     let (histogram, _) = examples();

@@ -103,6 +103,7 @@ fn memory_is_sampled() {
 
 /// Totals only: the same answers as with events, from a file that does not grow with them.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_without_events() {
     let scratch = Scratch::new();
     let job = |work| Job::fixture("mix", work);
@@ -184,6 +185,7 @@ fn summary(file: &Path) -> Value {
 
 /// Threads come and go without leaving anything behind in the file.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_of_very_many_threads() {
     let scratch = Scratch::new();
     let (_, few) = Job::fixture("short_threads", "100").option("--aggregate").recorded(&scratch);
@@ -476,6 +478,7 @@ fn rotated_files_of_many_processes() {
 /// A child whose parent has ended in an earlier file, and that only then allocates, has its stacks all the same; and a
 /// file in which nothing happens says what is live.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_in_which_little_happens() {
     let phases = Phases::start(&["--rotate=200ms"]);
     // The first of the new files may have the end of the phase in it, and the last is not complete.

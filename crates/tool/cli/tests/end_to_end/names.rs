@@ -72,6 +72,7 @@ fn are_those_that_the_program_has() {
 
 /// A recording says the same elsewhere and after a rebuild.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn are_kept_by_every_recording() {
     let scratch = Scratch::new();
     let program = copy("mix", &scratch);
@@ -98,6 +99,7 @@ fn are_kept_by_every_recording() {
 
 /// A file of a recording that goes on in the next one can be copied away.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn are_in_a_file_before_the_program_ends() {
     let scratch = Scratch::new();
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));

@@ -30,6 +30,7 @@ fn programs(recording: &Recording) -> impl Iterator<Item = &str> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_inner_one_records() {
     let scratch = Scratch::new();
     let text = |name: &str| scratch.file(name).to_str().unwrap().to_owned();
@@ -94,6 +95,7 @@ fn the_inner_one_checks() {
 
 /// Where other programs are between the two, and where they change the environment.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn through_other_programs() {
     let scratch = Scratch::new();
     let (_, alone) = Job::shell(&line()).recorded(&scratch);

@@ -98,6 +98,7 @@ fn by_process() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn what_a_time_allocated_and_retained() {
     // All of it, and what of it was live when the time was over.
     let first = ask("top", "--module questions --during {0}-{1}");
@@ -120,6 +121,7 @@ fn what_a_time_allocated_and_retained() {
 
 /// Every verb that reads takes the same selection.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_verb_selects() {
     let selection = "--function alpha --thread digger";
     assert_eq!(number(&ask("leaks", selection)["total"], "bytes"), 300);
@@ -171,6 +173,7 @@ fn questions_that_make_no_sense() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_freed_within_a_threshold() {
     let temporary = |options: &str| number(&ask("temporary", options)["total"], "temporary");
     // beta's are freed by the next call; dig's first after its 7 further ones, by another thread; grow's by each other.

@@ -106,6 +106,7 @@ fn a_printed_time_can_be_asked_for() {
 /// The first level of a tree is what the same word has as rows elsewhere; so are the boxes of a
 /// flame graph.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn levels_of_a_tree_are_rows_of_a_table() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("forks", "").recorded(&scratch);

@@ -42,6 +42,7 @@ fn pauses(recording: &Recording) -> Vec<Value> {
 
 /// The program goes on by itself, and records again when the recorder is back: a second flood is there, to the event.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_stopped_recorder_is_not_waited_for_for_ever() {
     let flood = Flood::new();
     let again = Flood::new();
@@ -150,6 +151,7 @@ fn who_comes_while_the_recorder_stands_still_goes_on() {
 /// A program that starts when another one has noticed that the recorder stands still does not wait
 /// for it.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_start_in_a_known_stall_do_not_wait() {
     let flood = Flood::new();
     let end = flood.scratch.file("end");
@@ -222,6 +224,7 @@ fn a_slow_file_is_waited_for() {
 
 /// A pipe that nobody empties for a while, as a disk that hangs.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_file_that_stands_still_is_not_waited_for() {
     let flood = Flood::new();
     let pipe = flood.scratch.file("pipe");

@@ -73,6 +73,7 @@ fn the_macros_compile_whatever_the_standard() {
 
 /// Switched off, a program has nothing of it: no symbol that it refers to, none that it defines.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn switched_off_there_is_no_symbol() {
     let Some(nm) = installed("nm") else { return };
     let scratch = Scratch::new();

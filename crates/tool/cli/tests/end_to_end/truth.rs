@@ -151,6 +151,7 @@ fn exchanges(events_min: i64, rounds: u32, late_max: fn(i64) -> i64) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_exchanged_beside_other_recordings() {
     exchanges(25_000_000, 100_000, |_| 0);
 }

@@ -299,6 +299,7 @@ fn recorded_score(scratch: &Scratch, program: &Path, name: &str, debug_dirs: &[P
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn cxx_with_debug_information() {
     if let Some(score) = c_score("g++", "objects.cpp", &["-g", "-O2"]) {
         score.assert_at_least(970, "objects.cpp");

@@ -35,6 +35,7 @@ fn row<'a>(answer: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn objects_of_cpython_are_called_by_its_functions() {
     let scratch = Scratch::new();
     let Some(recording) = recorded(&scratch, "malloc") else { return };

@@ -41,6 +41,7 @@ fn reported(job: Job, scratch: &Scratch) -> String {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn static_programs() {
     let fixed = build("limits", Build::Static);
     let fixed = fixed.to_str().unwrap();
@@ -149,6 +150,7 @@ fn another_root_directory() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn other_network_namespaces() {
     let Some(unshare) = installed("unshare").filter(|_| is_root()) else {
         return crate::harness::skipped("only root makes network namespaces");

@@ -68,6 +68,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_file_is_replaced_only_by_force_and_an_input_never() {
     let scratch = prepared();
     for (writer, input) in WRITERS {
@@ -113,6 +114,7 @@ fn a_file_is_replaced_only_by_force_and_an_input_never() {
 /// A verb that dies while it writes leaves nothing, and what was there as it was. (The kernel ends it where its file would
 /// become too long.)
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn nothing_is_half_written() {
     let scratch = prepared();
     let before = names(scratch.path());
@@ -154,6 +156,7 @@ fn a_program_that_does_not_start_replaces_nothing() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn pipes_and_descriptors_are_written_directly() {
     let scratch = prepared();
     for (writer, _) in WRITERS {

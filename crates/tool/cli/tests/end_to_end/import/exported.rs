@@ -33,6 +33,7 @@ fn answers(scratch: &Scratch, recording: &Recording, file: &OsStr) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn as_traces_of_chrome() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix_threads", "300").recorded(&scratch);
@@ -57,6 +58,7 @@ fn as_traces_of_chrome() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn as_profiles_of_firefox() {
     let scratch = Scratch::new();
     // The format has no place for blocks of no bytes: numbers of blocks are others.
