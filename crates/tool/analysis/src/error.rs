@@ -16,6 +16,9 @@ pub enum Error {
     /// Nothing was recorded at that moment.
     #[error("the recording ends before that moment")]
     AfterEnd,
+    /// The recording begins in the middle of a run, at this time, and nothing before it is in it.
+    #[error("the recording begins after that moment")]
+    BeforeBeginning(heapledger_recording::Time),
     /// The question takes events, and the recording has none.
     #[error("the recording has totals only, no events that could answer this")]
     NoEvents,

@@ -21,9 +21,10 @@ pub struct Filter {
     pub functions: Vec<Pattern>,
     /// Without any of these as the name of any function of the stack.
     pub not_functions: Vec<Pattern>,
-    /// Allocated by a function with one of these as its name: the innermost one that is no allocator.
+    /// Allocated by a function with one of these as its name: the innermost one that is no allocator, or the
+    /// [owner](crate::Owner).
     pub allocated_by: Vec<Pattern>,
-    /// Not allocated by a function with one of these as its name.
+    /// Neither of the two has one of these as its name.
     pub not_allocated_by: Vec<Pattern>,
     /// Allocated by a function of a module with one of these as its path or file name.
     pub modules: Vec<Pattern>,
@@ -176,7 +177,10 @@ fn passes_frames(filter: &Filter, names: &mut Names<'_, '_>, stacks: &Stacks, st
     let module = names.module_path(names.function(allocates).module);
     let file = module.rsplit('/').next().unwrap_or_default();
     let in_module = |pattern: &Pattern| pattern.matches(&module) || pattern.matches(file);
-    let is_allocating = |pattern: &Pattern| names.function(allocates).matches(pattern);
+    let is_asked = !filter.allocated_by.is_empty() || !filter.not_allocated_by.is_empty();
+    let owner = is_asked.then(|| names.owner(stacks, stack).frame.function);
+    let is_allocating =
+        |pattern: &Pattern| [Some(allocates), owner].iter().flatten().any(|it| names.function(*it).matches(pattern));
     let fits = |wanted: &[Pattern], unwanted: &[Pattern], is: &dyn Fn(&Pattern) -> bool| {
         (wanted.is_empty() || wanted.iter().any(is)) && !unwanted.iter().any(is)
     };

@@ -55,8 +55,12 @@ impl Selection {
         Selection { moment, ..self.clone() }
     }
 
-    /// Fails if it asks for a time that the recording does not reach.
+    /// Fails if it asks for a time that is not in the recording.
     pub(crate) fn expect_time(&self, recording: &Recording<'_>) -> Result<(), Error> {
+        let begins = recording.session().map_or(Time(0), |session| session.begins);
+        if self.moment.time().is_some_and(|time| time < begins) {
+            return Err(Error::BeforeBeginning(begins));
+        }
         let start = self.filter.allocated.as_ref().map(|time| Time(*time.start()));
         let latest = [start, self.moment.time()].into_iter().flatten().max();
         let is_there = |time: Time| recording.footer().is_none_or(|footer| time <= footer.time);

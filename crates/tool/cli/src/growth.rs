@@ -77,6 +77,11 @@ fn print(
             out.aside(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
         }
     }
+    let steps = growth.count(TrendKind::Steps);
+    if steps > 0 {
+        let verb = if steps == 1 { "grows" } else { "grow" };
+        out.aside(format_args!("{} more {verb} in steps, as a container does that doubles", count(steps as u64)))?;
+    }
     if slowing > 0 && !arguments.all {
         let verb = if slowing == 1 { "grows" } else { "grow" };
         let number = count(slowing as u64);

@@ -202,6 +202,10 @@ impl Input {
             }
             analysis::Error::AfterEnd => Failure::new(Exit::Usage, error)
                 .hint(format_args!("`heapledger info {}` says how long it is", self.path.display())),
+            analysis::Error::BeforeBeginning(begins) => Failure::new(Exit::Usage, error).hint(format_args!(
+                "it begins at {}, in the middle of a run: name the file before it, or a later moment",
+                time(begins)
+            )),
             analysis::Error::NoEvents => Failure::new(Exit::Usage, error)
                 .hint("it was made by `heapledger record --aggregate`; a recording made without that option can tell"),
             other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),

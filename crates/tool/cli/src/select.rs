@@ -34,7 +34,8 @@ pub(crate) struct BlockFilter {
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_function: Vec<Pattern>,
 
-    /// Only blocks allocated by such a function, or by one of several: the innermost that is no allocator
+    /// Only blocks allocated by such a function, or by one of several: the innermost that is no allocator, or the owner
+    /// that `top` shows
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     allocated_by: Vec<Pattern>,
 

@@ -121,8 +121,8 @@ fn add(kind: Kind, names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, in
             into.extend(frames.iter().map(|frame| names.function(frame.function).short.to_string()));
         }
         Kind::AllocatedBy => {
-            let frame = names.useful_frame(stacks, stack);
-            into.insert(names.function(frame.function).short.to_string());
+            let frames = [names.useful_frame(stacks, stack), names.owner(stacks, stack).frame];
+            into.extend(frames.iter().map(|frame| names.function(frame.function).short.to_string()));
         }
         Kind::Module => {
             let frame = names.useful_frame(stacks, stack);

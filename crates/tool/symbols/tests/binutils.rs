@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use heapledger_symbols::{Frame, NameSource, Options};
 use object::{Object, ObjectSection};
-use support::Subject;
+use support::{Scratch, Subject};
 
 /// One frame as `addr2line -f -i` has it: function and place.
 type Line = (String, String);
@@ -107,7 +107,8 @@ fn compare(tool: &str, subject: &Subject, count: u64, allowed: usize) {
 
 #[test]
 fn rust_program() {
-    let subject = Subject::new(std::env::current_exe().unwrap());
+    let scratch = Scratch::new();
+    let subject = Subject::new(support::rust_program(&scratch));
     compare("addr2line", &subject, 400, 0);
     compare("llvm-addr2line", &subject, 4000, 0);
 }

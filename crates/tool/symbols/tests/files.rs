@@ -591,10 +591,11 @@ fn one_path_two_builds() {
 #[test]
 fn answers_are_shared_between_threads() {
     fn is_shareable<T: Send + Sync>(_: &T) {}
-    let path = std::env::current_exe().unwrap();
+    let scratch = Scratch::new();
+    let path = support::rust_program(&scratch);
     let subject = Subject::new(&path);
     is_shareable(&subject.symbolizer);
-    let (start, size) = extent(&path, |name| name.contains("answers_are_shared_between_threads"));
+    let (start, size) = extent(&path, |name| name.contains("4crew4main"));
     let ask = || (start..start + size).map(|offset| subject.frames(offset)).collect::<Vec<_>>();
     let answers = std::thread::scope(|scope| {
         let threads = [scope.spawn(ask), scope.spawn(ask), scope.spawn(ask)];

@@ -271,6 +271,11 @@ proptest! {
                 parts.reverse();
             }
             let from = parts[1].session().unwrap().begins.0;
+            if let Some(before) = from.checked_sub(1) {
+                let mut names = Names::new(&parts[1], Symbolizer::new(Options::default()));
+                let answer = Profile::load(&mut names, &Selection::at(Moment::At(Time(before))), &mut |_, _| ());
+                prop_assert_eq!(answer.map(drop), Err(crate::Error::BeforeBeginning(Time(from))));
+            }
             let bytes = merged(&parts[1..].iter().collect::<Vec<_>>());
             let rest = Recording::open(&bytes).unwrap();
             let end = whole.footer().unwrap().time.0;

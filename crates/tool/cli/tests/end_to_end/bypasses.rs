@@ -82,6 +82,7 @@ fn a_wrapper_behind_ours_is_not_led_back() {
 /// A namespace of `dlmopen` has a C library of its own. Its constructors, its threads, forks and namespaces that it makes
 /// itself are recorded like the program.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_call_in_a_namespace_of_its_own() {
     for mode in ["exchange", "many", "threads", "child", "another", "older", "symbols"] {
         let (_, recording) = agrees(|work| namespaces(mode, work), "1000");

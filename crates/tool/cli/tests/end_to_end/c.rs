@@ -215,6 +215,7 @@ fn sums(recording: &Recording, by: &str) -> HashMap<String, (i64, i64)> {
 
 /// Also where references are not through the global offset table by themselves.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_program_with_the_header_is_recorded_however_it_is_built() {
     let scratch = Scratch::new();
     let source = scratch.write("everything.c", EVERYTHING);

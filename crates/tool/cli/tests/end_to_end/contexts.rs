@@ -241,6 +241,7 @@ fn a_rust_service() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn modes() {
     let scratch = Scratch::new();
     for (mode, has_contexts, has_stacks) in

@@ -104,6 +104,7 @@ fn pprof_counts_what_we_count() {
 
 /// A Rust program with inlined functions: each place with all that was inlined there, each module with its build id.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn pprof_shows_inlined_functions_and_modules() {
     if installed("go").is_none() {
         return;
@@ -290,6 +291,7 @@ fn dhat_has_maxima_and_lifetimes() {
 
 /// The peak of processes that run one after the other is that of one of them, whatever moment is asked for.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn several_processes_have_one_peak() {
     let scratch = Scratch::new();
     let job = || {

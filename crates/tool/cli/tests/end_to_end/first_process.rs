@@ -78,6 +78,7 @@ fn the_first_process_reaps_orphans() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_first_process_passes_signals_on() {
     let scratch = Scratch::new();
     if !has_namespaces() {

@@ -69,6 +69,7 @@ fn assert_foreseen(program: &Path, code: &str, is_obstacle: bool, scratch: &Scra
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_load_no_library() {
     let scratch = Scratch::new();
     let fixed = build("limits", Build::Static);
@@ -208,6 +209,7 @@ fn launchers() {
 
 /// A program's own malloc comes before the recorder's, and finds it when it asks for the next one.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_wrap_malloc() {
     let scratch = Scratch::new();
     let wraps = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n\
@@ -473,6 +475,7 @@ fn a_program_that_is_all_right() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn codes_are_explained() {
     let outcome = heapledger(["explain"]);
     assert!(outcome.status.success(), "{outcome:?}");

@@ -233,6 +233,7 @@ fn a_collector_that_is_killed() {
 
 /// The collector is stopped for a while: the program waits at most, and nothing is lost.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_collector_that_is_stopped_and_continued() {
     let scratch = Scratch::new();
     let file = scratch.file("recording.hl");

@@ -500,6 +500,11 @@ fn rotated_files_in_which_little_happens() {
     assert_eq!(quiet.total("bytes_live_max"), 100_000, "{quiet:?}");
     let sites = quiet.ask("leaks", &[]).to_string();
     assert!(sites.contains("phase_1"), "{sites}");
+    // What was before a file is in the file before it.
+    let refused = heapledger(["top", "--at", "0s", quiet.path.to_str().unwrap()]);
+    assert_eq!(refused.status, exited(2), "{refused:?}");
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.contains("the recording begins after that moment") && why.contains("hint: it begins at "), "{why}");
     // The child of the last phase is in the file in which it ended: on a busy machine another one may follow.
     let (own, child) = (490 * 100 + 10 * 5000 + 500 * 200 + 1000 * 300, 9 * 90);
     let last = parts.last().unwrap().total("bytes_live_end");

@@ -119,6 +119,7 @@ fn are_in_a_file_before_the_program_ends() {
 /// functions are, so that wrappers are found there, too, and what is known of functions without a
 /// name.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn tell_owners_where_the_program_is_not() {
     let scratch = Scratch::new();
     let (one, stripped) = (copy("wrappers", &scratch), scratch.file("stripped"));

@@ -39,6 +39,13 @@ fn rows_name_own_functions_and_what_they_call() {
     let functions = recording.ask("top", &["--total", "--by", "function"]);
     let (reserve, _) = row(&functions, "std::vector::reserve");
     assert_eq!(reserve["owner"]["function"], "store::by_container", "{reserve:#}");
+    // Each row can be selected by what it is called.
+    for (function, blocks) in [("store::by_wrapper", 10), ("store::by_container", 1), ("std::vector::reserve", 1)] {
+        let selected = recording.ask("top", &["--total", "--allocated-by", function]);
+        assert_eq!(number(&selected["total"], "blocks"), blocks, "{function}: {selected:#}");
+        let others = recording.ask("top", &["--total", "--not-allocated-by", function]);
+        assert_eq!(number(&others["total"], "blocks"), number(&top["total"], "blocks") - blocks, "{function}");
+    }
     // A stack begins with its owner, too.
     let leaks = recording.ask("leaks", &[]);
     let found = leaks["rows"].as_array().unwrap().iter().filter(|row| row["owner"]["function"] == "store::by_helper");
@@ -58,6 +65,7 @@ fn wrappers_are_declared() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rows_are_of_lines_files_and_processes() {
     let (_scratch, recording) = owners();
     let whole = recording.ask("top", &["--total"])["total"].clone();
@@ -72,6 +80,7 @@ fn rows_are_of_lines_files_and_processes() {
 
 /// The text of a table: a function, its place, and what it calls.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn texts_say_via_what() {
     let (_scratch, recording) = owners();
     let shown = |words: &[&str]| {

@@ -56,6 +56,7 @@ fn by_function() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn by_module() {
     let all = total("--total");
     let program = total("--total --module questions");
@@ -67,6 +68,7 @@ fn by_module() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn by_thread() {
     let info = ask("info", "");
     let digger =
@@ -79,6 +81,7 @@ fn by_thread() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn by_size_and_lifetime() {
     assert_eq!(total("--total --module questions --size 1000"), (20_000, 20));
     assert_eq!(total("--total --module questions --size 64..100"), (1300 + 192 + 64, 13 + 3 + 1));
@@ -191,6 +194,7 @@ fn blocks_freed_within_a_threshold() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn reallocations_and_what_they_copy() {
     let answer = ask("reallocations", "--module questions");
     let (total, first) = (&answer["total"], &answer["rows"][0]);
@@ -206,6 +210,7 @@ fn reallocations_and_what_they_copy() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn callers_and_callees() {
     let of = |verb: &str, function: &str, options: &str| {
         let line = format!("{verb} {function} {} --json {options}", RECORDED.1.path.display());
@@ -281,6 +286,7 @@ fn known_leaks_are_suppressed() {
 
 /// What needs no events is answered from totals alone; the rest is refused, and says why.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_totals_alone() {
     let scratch = Scratch::new();
     let (_, totals) = Job::fixture("questions", "").option("--aggregate").recorded(&scratch);

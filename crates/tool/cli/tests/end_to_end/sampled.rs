@@ -21,6 +21,7 @@ fn assert_near(recording: &Recording, name: &str, error: &str, truth: i64, more:
 
 /// Totals of all calls of the malloc family, of many threads at once; and a replay, which is told the same.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_are_estimated_with_their_errors() {
     let scratch = Scratch::new();
     for (fixture, work) in [("mix", "150000"), ("mix_threads", "15000")] {

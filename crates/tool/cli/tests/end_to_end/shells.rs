@@ -86,11 +86,13 @@ fn bash_completes() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn zsh_completes() {
     completes("zsh", "SHELL -d -i", "autoload -Uz compinit\ncompinit -u -D\nsource ./completion\n");
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn fish_completes() {
     completes("fish", "SHELL --no-config -i -C 'source ./completion'", "");
 }

@@ -146,6 +146,7 @@ fn on_fibers_and_in_signal_handlers() {
 
 /// More different stacks than any table starts with.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn very_many() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("stacks", "65536").recorded(&scratch);

@@ -178,6 +178,7 @@ fn programs_that_start_in_a_known_stall_do_not_wait() {
 
 /// Without a timeout it is waited for.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
     let flood = Flood::new();
     let file = flood.scratch.file("recording.hl");

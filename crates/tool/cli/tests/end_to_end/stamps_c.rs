@@ -151,6 +151,7 @@ fn a_program_lists_its_usage_by_type() {
 
 /// The types that the macros give the blocks of a C++ program, without run-time type information, are in its recording.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_macros_tell_a_recording_the_types() {
     let scratch = Scratch::new();
     for (compiler, local, pair) in

@@ -142,6 +142,7 @@ impl Drop for Server {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn from_debuginfod() {
     if installed("debuginfod-find").is_none() {
         return;

@@ -192,6 +192,7 @@ fn frees_that_nobody_saw() {
 
 /// Beside frees that nobody saw, those that were seen are all known: an address that is handed out again holds no thread up.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn frees_that_nobody_saw_among_others() {
     let scratch = Scratch::new();
     for caches in ["", "glibc.malloc.tcache_count=0"] {
@@ -223,6 +224,7 @@ fn blocks_of_a_deep_recursion() {
 
 /// The user's own preloaded library comes between the recorder and libc, and is called as before.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn behind_another_preloaded_allocator() {
     let checked = |name: &'static str| {
         move |work: &str| {

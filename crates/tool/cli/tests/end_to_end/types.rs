@@ -338,6 +338,7 @@ fn cxx_without_debug_information() {
 /// That of the C library has types, too, of what its own functions do: none is that of a block of
 /// the program's, and its own blocks are called as they are without.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn c_with_debug_information_of_the_c_library() {
     let directory = PathBuf::from("/usr/lib/debug");
     if !directory.join(".build-id").exists() {

@@ -58,6 +58,7 @@ fn static_programs() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_of_other_machines_libraries_and_sanitizers() {
     let scratch = Scratch::new();
     scratch.write("empty.c", "int main(void) { return 0; }\n");
@@ -180,6 +181,7 @@ fn little_address_space() {
 
 /// bear replaces LD_PRELOAD in what it starts, and is wrapped around exec there.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_under_bear() {
     let (Some(bear), Some(_)) = (installed("bear"), installed("gcc")) else { return };
     let scratch = Scratch::new();

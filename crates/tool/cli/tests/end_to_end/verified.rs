@@ -35,6 +35,7 @@ fn assert_all_verified(recording: &Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn in_programs_that_are_hard_to_unwind() {
     let scratch = Scratch::new();
     for (name, arguments) in

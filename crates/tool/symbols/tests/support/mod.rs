@@ -76,6 +76,13 @@ pub(crate) fn is_installed(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
+/// An optimised program with debug information, most of it of the standard library: where it is, and what is inlined there.
+pub(crate) fn rust_program(scratch: &Scratch) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/programs/crew.rs");
+    assert!(scratch.run("rustc", &["--edition", "2024", "-O", "-g", "-o", "program", source]));
+    scratch.path("program")
+}
+
 pub(crate) struct Subject {
     pub(crate) path: PathBuf,
     pub(crate) build_id: Vec<u8>,
