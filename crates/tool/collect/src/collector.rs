@@ -33,7 +33,7 @@ use crate::forks::Forks;
 use crate::image::{Image, Noted, Shared, errors};
 use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
 use crate::lost::Lost;
-use crate::memory::{Budget, Prober};
+use crate::memory::{Budget, Prober, thread_time};
 use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
 use crate::process;
 use crate::shared::{Page, Pool, SharedRing};
@@ -938,7 +938,7 @@ impl Collector {
         if !self.probing.is_left() {
             return;
         }
-        let start = Instant::now();
+        let start = thread_time();
         for process in self.by_pid.values().filter_map(|&process| self.processes.get(process)) {
             let Some(slot) = process.images.last().and_then(|&image| self.slots.get_mut(image)) else { continue };
             if let Stage::Running(image) = &mut slot.stage {

@@ -2,7 +2,7 @@
 //!
 //! A sample takes two files: `status` for what is resident, `maps` for what is mapped. Reading `maps` takes the longer
 //! the more mappings there are, and holds up the process's own changes to them meanwhile: [`Budget`] sees to it that
-//! no more than a hundredth of the time goes there.
+//! no more than a hundredth of a processor goes there.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
 use heapledger_recording::{MemorySample, Time};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Between the first samples of an image, in nanoseconds.
 const INTERVAL_FIRST: u64 = 5_000_000;
@@ -55,7 +56,8 @@ impl Samples {
     }
 }
 
-/// How much time sampling may take.
+/// How much time sampling may take: of the processor, since on a busy machine most of a sample's time may be spent waiting
+/// for one.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     next: Option<Instant>,
@@ -66,10 +68,17 @@ impl Budget {
         self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    /// Accounts for what was done since `start`.
-    pub(crate) fn spend(&mut self, start: Instant) {
-        self.next = Some(Instant::now() + start.elapsed().saturating_mul(99).min(Duration::from_secs(3600)));
+    /// Accounts for what this thread has done since its [processor time](thread_time) was `start`.
+    pub(crate) fn spend(&mut self, start: Duration) {
+        let spent = thread_time().saturating_sub(start);
+        self.next = Some(Instant::now() + spent.saturating_mul(99).min(Duration::from_secs(3600)));
     }
+}
+
+/// The processor time of this thread so far.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Reads what /proc says, with memory that is used again.
@@ -203,9 +212,10 @@ mod tests {
     fn sampling_takes_a_hundredth_of_the_time() {
         let mut budget = Budget::default();
         assert!(budget.is_left());
-        budget.spend(Instant::now().checked_sub(Duration::from_millis(10)).unwrap());
+        let (start, before) = (thread_time(), Instant::now());
+        while thread_time() - start < Duration::from_millis(10) {}
+        budget.spend(start);
         assert!(!budget.is_left());
-        let next = budget.next.unwrap();
-        assert!(next > Instant::now() + Duration::from_millis(900));
+        assert!(budget.next.unwrap() > before + Duration::from_millis(990));
     }
 }
