@@ -118,6 +118,7 @@ fn every_namespace_of_a_crowd() {
 
 /// Who allocates in a namespace is found like anybody else: by stacks that the C library's own unwinder agrees with.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_leak_in_a_namespace_is_found() {
     let (_, clean) = agrees(|work| namespaces("clean", work), "100");
     let (_, leak) = agrees(|work| namespaces("leak", work), "100");
@@ -135,6 +136,7 @@ fn a_leak_in_a_namespace_is_found() {
 
 /// Where the C library of a namespace cannot be redirected, its calls are not recorded: that is said.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_namespace_past_a_wrapper_is_named() {
     let wrapper = build("interposer", Build::Module);
     let job = namespaces("exchange", "100").variable("LD_PRELOAD", &wrapper);

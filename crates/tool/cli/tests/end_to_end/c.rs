@@ -131,6 +131,7 @@ fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
 
 /// Scopes of the program, of a library that it links, and of one that it loads, in both ways of linking.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_thread_has_one_stack_of_scopes_whoever_enters_them() {
     let scratch = Scratch::new();
     let library = |name: &str| {

@@ -47,6 +47,7 @@ fn expected(recording: &Recording, trace: &Value) -> Vec<[[u64; 2]; 2]> {
 
 /// Without a viewer: what is in `heaps_v2` adds up.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn aggregated_heaps_add_up() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "300").recorded(&scratch);

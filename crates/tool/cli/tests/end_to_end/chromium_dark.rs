@@ -144,6 +144,7 @@ fn first(name: &str) -> String {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_log_is_advised_on_and_served() {
     let scratch = Scratch::new();
     let log = scratch.write("log.json.gz", heap(100).to_gzip());

@@ -93,6 +93,7 @@ fn growth_is_found_and_adds_up() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn moments_of_one_run() {
     let scratch = Scratch::new();
     let script = "our @kept = map { 'x' x 1000 } 1..3000; select undef, undef, undef, 0.3; @kept = ();";

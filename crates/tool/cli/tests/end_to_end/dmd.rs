@@ -225,6 +225,7 @@ impl Nameless {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_log_with_names_can_leave_the_machine() {
     let body = |text: String| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     let mut here = Vec::new();

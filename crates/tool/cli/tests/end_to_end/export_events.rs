@@ -82,6 +82,7 @@ fn heaptrack_counts_what_we_count() {
 
 /// What is live at a time, and what of it one function has allocated.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn heaptrack_shows_a_part_of_what_happened() {
     if installed("heaptrack_print").is_none() {
         return;

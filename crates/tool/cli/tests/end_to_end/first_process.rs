@@ -38,6 +38,7 @@ fn recorder(running: &Running) -> Pid {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_first_process_ends_as_its_command_does() {
     let scratch = Scratch::new();
     if !has_namespaces() {

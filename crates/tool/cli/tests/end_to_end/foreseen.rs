@@ -402,6 +402,7 @@ fn programs_with_sanitizers() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn interpreters_that_allocate_themselves() {
     let Some(python) = installed("python3") else { return };
     let scratch = Scratch::new();

@@ -148,6 +148,7 @@ fn a_replacement_serves_programs_as_they_are() {
 
 /// What the replacement is for: it finds a write past the end of a block, and a use after it was freed.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_replacement_finds_what_a_program_does_wrong() {
     const SIGSEGV: i32 = 11;
     let (_, fences) = examples();
@@ -339,6 +340,7 @@ fn a_storm_of_hooks() {
 
 /// As C99 and as C++11, with every warning; and a program that looks for the hook table runs alone.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_header_compiles_and_runs_alone() {
     let scratch = Scratch::new();
     let text = "#include <heapledger/hooks.h>\n#include <heapledger/hooks.h>\n\

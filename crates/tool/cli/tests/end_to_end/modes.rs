@@ -160,6 +160,7 @@ fn totals_of_every_process() {
 
 /// The recorder is killed in the middle: the file has the state of some seconds before, whole.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_outlive_their_recorder() {
     let scratch = Scratch::new();
     let (ready, end, file) = (scratch.file("ready"), scratch.file("end"), scratch.file("recording.hl"));

@@ -77,6 +77,7 @@ fn assert_lists_another_sessions(outer: &Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_inner_one_checks() {
     let scratch = Scratch::new();
     let misuse = program("misuse");

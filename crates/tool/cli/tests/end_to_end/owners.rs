@@ -133,6 +133,7 @@ const WRAPPED: [(&str, i64); 9] = [
 
 /// Small functions nearly all of whose calls return a block, and that many functions call, are found.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn wrappers_are_found() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("wrappers", "").recorded(&scratch);

@@ -183,6 +183,7 @@ fn nothing_is_added_to_the_environment() {
 /// program's environment, in vfork children too: it is given nothing of ours, and what it starts is
 /// recorded.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_wrapper_that_edits_the_environment() {
     let scratch = Scratch::new();
     let (edits, wrapper) = (program("edits"), build("wraps", Build::Module));
@@ -210,6 +211,7 @@ fn a_wrapper_that_edits_the_environment() {
 
 /// mold's wrapper does that in g++, whose environment has grown by then.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_linker_mold() {
     let (Some(mold), Some(_)) = (installed("mold"), installed("g++")) else { return };
     let scratch = Scratch::new();

@@ -93,6 +93,7 @@ fn by_size_and_lifetime() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn by_process() {
     let pid = number(&RECORDED.1.processes()[0], "pid");
     assert_eq!(total(&format!("--process {pid}")), total(""));
@@ -148,6 +149,7 @@ fn every_verb_selects() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn what_is_left_out_is_told() {
     let answer = ask("top", "--total --function alpha");
     let all = total("--total");
@@ -253,6 +255,7 @@ fn sizes_by_class() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn known_leaks_are_suppressed() {
     let scratch = Scratch::new();
     let path = RECORDED.1.path.to_str().unwrap();

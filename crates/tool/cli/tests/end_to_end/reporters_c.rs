@@ -264,6 +264,7 @@ fn examples(page: &str, language: &str) -> String {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_guide_for_c_and_cpp_compiles() {
     let scratch = Scratch::new();
     let page = std::fs::read_to_string(headers().join("../docs/reporters.md")).unwrap();

@@ -225,6 +225,7 @@ fn answers_say_that_they_are_estimates() {
 
 /// A limit is exceeded by what is no accident.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_limit_allows_for_error_bars() {
     let scratch = Scratch::new();
     let job = |rows: &str| Job::fixture("mix", rows).option("--sample=4KiB");
@@ -269,6 +270,7 @@ fn heaptrack(file: &Path) -> [i64; 3] {
 
 /// Formats of events, and of what was live over time, have the bytes that each recorded block stands for.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn exported_events_have_what_they_stand_for() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "20000").option("--sample=4KiB").recorded(&scratch);

@@ -75,6 +75,7 @@ fn pictures_have_names() {
 
 /// A time that is printed is the moment that `--at` shows; in every verb, beside the file's name, too.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_printed_time_can_be_asked_for() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);

@@ -71,6 +71,7 @@ impl Moved {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_programs_that_are_elsewhere() {
     let Some(moved) = Moved::new() else { return };
     moved.assert_not_named(&moved.first(&[], &[]).0);

@@ -217,6 +217,7 @@ fn rust_score(name: &str, options: &[&str]) -> Option<Score> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rust_with_debug_information() {
     if let Some(score) = rust_score("containers", &["-C", "debuginfo=1"]) {
         score.assert_at_least(990, "containers, debug 1");
@@ -307,6 +308,7 @@ fn cxx_with_debug_information() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn c_with_debug_information() {
     for compiler in ["gcc", "clang"] {
         if let Some(score) = c_score(compiler, "c_sites.c", &["-g", "-O2"]) {

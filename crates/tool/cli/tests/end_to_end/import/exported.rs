@@ -92,6 +92,7 @@ fn as_profiles_of_firefox() {
 
 /// Addresses without names: of a program whose code is elsewhere in memory than in the file. It is linked by lld, as Rust's are.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn as_addresses() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("growth", "20").recorded(&scratch);
