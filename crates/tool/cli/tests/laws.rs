@@ -120,6 +120,53 @@ fn the_hook_library_in_rust_needs_the_crates_of_this_workspace_only() {
     assert!(elsewhere.is_empty(), "versions that this workspace does not have: {elsewhere:?}");
 }
 
+/// The filters and the skipped parts of names of each lane of `.ci/run`, without those of `full`.
+fn lanes() -> Vec<(Vec<String>, Vec<String>)> {
+    let script = fs::read_to_string(root().join(".ci/run")).unwrap().replace("\\\n", " ");
+    let (quick, _) = script.split_once("if [ \"$mode\" = full ]").unwrap();
+    let arguments = quick.lines().filter_map(|line| Some(line.split_once("\" ")?.1.split_once(" end_to_end ")?.1));
+    let parse = |line: &str| {
+        let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
+        let mut words = line.split_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "--skip" => unwanted.extend(words.next().map(str::to_owned)),
+                _ if word.starts_with("--") => {}
+                _ => wanted.push(word.to_owned()),
+            }
+        }
+        (wanted, unwanted)
+    };
+    arguments.map(parse).collect()
+}
+
+/// Whoever ignores a test because it takes long says that `.ci/run` runs it.
+#[test]
+fn what_takes_long_is_in_a_lane() {
+    let lanes = lanes();
+    let is_run = |name: &str| {
+        let is = |part: &String| name.contains(part.as_str());
+        lanes.iter().any(|(wanted, unwanted)| wanted.iter().any(is) && !unwanted.iter().any(is))
+    };
+    let folder = root().join("crates/tool/cli/tests/end_to_end");
+    let (mut open, mut names) = (vec![folder.clone()], Vec::new());
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let module = path.strip_prefix(&folder).unwrap().with_extension("").to_str().unwrap().replace('/', "::");
+        let text = fs::read_to_string(&path).unwrap();
+        for part in text.split("#[ignore = \"it takes long; `.ci/run` runs it\"]").skip(1) {
+            let name = part.split_once("fn ").unwrap().1.split_once('(').unwrap().0;
+            names.push(format!("{}::{name}", module.trim_end_matches("::mod")));
+        }
+    }
+    assert!(names.len() > 50, "{names:?}");
+    let forgotten: Vec<_> = names.into_iter().filter(|name| !is_run(name)).collect();
+    assert!(forgotten.is_empty(), "no lane of .ci/run has these: {forgotten:?}");
+}
+
 #[test]
 fn zones_depend_downwards_only() {
     let packages = packages();
