@@ -24,7 +24,7 @@ fn of_chromium() {
     let file = scratch.file("trace.json");
     let browser = Command::new(chromium)
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--memlog=all", "--memlog-stack-mode=native"])
-        .args(["--trace-startup=disabled-by-default-memory-infra", "--trace-startup-duration=4"])
+        .args(["--trace-startup=disabled-by-default-memory-infra", "--trace-startup-duration=10"])
         .args(["--trace-startup-format=json", &format!("--trace-startup-file={}", file.display())])
         .arg(format!("--user-data-dir={}", scratch.file("home").display()))
         .arg("data:text/html,<h1>a page</h1>")
