@@ -166,31 +166,31 @@ fn repeat(word: &str, first: [&str; 2]) {
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
+#[ignore = "builds five programs, for minutes: `.ci/run full` runs it"]
 fn a_leak_below_lua() {
     repeat("below Lua", ["parse_order", "orders.c:"]);
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
+#[ignore = "builds five programs, for minutes: `.ci/run full` runs it"]
 fn a_service_on_axum() {
     repeat("axum", ["token_of", "sessions.rs:"]);
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
+#[ignore = "builds five programs, for minutes: `.ci/run full` runs it"]
 fn a_tool_that_grows() {
     repeat("that grows", ["tokenize", "indexer.cpp:"]);
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
+#[ignore = "builds five programs, for minutes: `.ci/run full` runs it"]
 fn a_script_with_numpy() {
     repeat("numpy", ["array_subtract", "via npyiter_new_temp_array"]);
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
+#[ignore = "builds five programs, for minutes: `.ci/run full` runs it"]
 fn a_service_in_production() {
     repeat("in production", ["token_of", "sessions.rs:"]);
 }
