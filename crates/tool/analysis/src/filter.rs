@@ -21,10 +21,10 @@ pub struct Filter {
     pub functions: Vec<Pattern>,
     /// Without any of these as the name of any function of the stack.
     pub not_functions: Vec<Pattern>,
-    /// Allocated by a function with one of these as its name: the innermost one that is no allocator, or the
-    /// [owner](crate::Owner).
+    /// Allocated by a function with one of these as its name: the innermost one that is no
+    /// allocator, or the [owner](crate::Owner).
     pub allocated_by: Vec<Pattern>,
-    /// Neither of the two has one of these as its name.
+    /// Allocated where neither of these two functions has one of these as its name.
     pub not_allocated_by: Vec<Pattern>,
     /// Allocated by a function of a module with one of these as its path or file name.
     pub modules: Vec<Pattern>,

@@ -140,7 +140,7 @@ fn lanes() -> Vec<(Vec<String>, Vec<String>)> {
     arguments.map(parse).collect()
 }
 
-/// Whoever ignores a test because it takes long says that `.ci/run` runs it.
+/// A test that is ignored because it takes long is run by a lane of `.ci/run`, as its reason says.
 #[test]
 fn what_takes_long_is_in_a_lane() {
     let lanes = lanes();

@@ -56,8 +56,8 @@ impl Samples {
     }
 }
 
-/// How much time sampling may take: of the processor, since on a busy machine most of a sample's time may be spent waiting
-/// for one.
+/// Keeps sampling within its share of a processor: its time on a clock would do on an idle machine
+/// only, since on a busy one most of a sample is waiting for a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     next: Option<Instant>,

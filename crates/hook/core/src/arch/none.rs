@@ -1,6 +1,10 @@
 //! Everything else than x86-64 Linux: nobody observes, and nothing is observed. What is called here answers as a kernel does that knows
 //! no system call.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::Countdown;
+
 /// System call numbers used by Heapledger.
 #[allow(missing_docs, reason = "the names are the kernel's")]
 pub mod nr {
@@ -97,25 +101,23 @@ pub fn thread_pointer() -> usize {
     0
 }
 
+/// The state of [`way`](crate::hooks::way).
+#[inline(always)]
+pub(crate) fn way() -> &'static AtomicU32 {
+    static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
+    &WAY
+}
+
+/// True if that is 0.
+#[inline(always)]
+pub(crate) fn is_way_zero() -> bool {
+    way().load(Ordering::Relaxed) == 0
+}
+
 /// Nothing is counted.
 #[inline(always)]
 pub fn count_down(_: usize, _: u32) -> bool {
     false
-}
-
-/// A thread's way to its next sample point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Countdown {
-    /// Bytes until the thread has to look.
-    pub left: i64,
-    /// The rate at which it was drawn.
-    pub rate: u64,
-    /// Bytes from there to the sample point.
-    pub beyond: u64,
-    /// After how many bytes the thread last chose to look.
-    pub stride: u64,
-    /// The time stamp of then.
-    pub looked: u64,
 }
 
 /// This thread's: nothing has been drawn.

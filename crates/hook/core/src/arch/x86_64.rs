@@ -5,6 +5,8 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU32;
 
+use super::Countdown;
+
 /// System call numbers used by Heapledger.
 #[allow(missing_docs, reason = "the names are the kernel's")]
 pub mod nr {
@@ -272,21 +274,6 @@ fn count_up(size: usize) {
             options(nostack),
         );
     }
-}
-
-/// A thread's way to its next sample point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Countdown {
-    /// Bytes until the thread has to look; not above 0 where nothing has been drawn.
-    pub left: i64,
-    /// The rate at which it was drawn.
-    pub rate: u64,
-    /// Bytes from there to the sample point.
-    pub beyond: u64,
-    /// After how many bytes the thread last chose to look.
-    pub stride: u64,
-    /// The time stamp of then.
-    pub looked: u64,
 }
 
 /// This thread's.
