@@ -1,8 +1,7 @@
 //! The symbol tables of an ELF file of 64 bits, little-endian. Any bytes may be in it.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom};
 
 /// The table with all symbols of a file, and that with those which other files may need.
 pub(crate) const ALL: u64 = 2;
@@ -93,12 +92,13 @@ pub(crate) fn name(names: &[u8], at: u32) -> Option<&[u8]> {
     Some(&name[..name.iter().position(|&byte| byte == 0)?])
 }
 
-fn read(file: &File, offset: u64, length: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+fn read(mut file: &File, offset: u64, length: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
     if length > bytes_max.min(file.metadata()?.len()) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, offset)?;
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
