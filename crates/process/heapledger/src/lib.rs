@@ -252,6 +252,14 @@ pub use heapledger_context::{__entry, __private};
 pub use heapledger_context::{Category, Context, IgnoreGuard, InContext, ScopeGuard, WithContext};
 pub use heapledger_context::{category, context, ignore, set_context};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
+// The examples of the macros.
+#[cfg(doctest)]
+#[doc = include_str!("../../derive/docs/heap_size.md")]
+#[doc = include_str!("../../derive/docs/in_context.md")]
+#[doc = include_str!("../../derive/docs/sizes.md")]
+#[cfg_attr(feature = "reports", doc = include_str!("../../derive/docs/reporter.md"))]
+#[cfg_attr(feature = "stamps", doc = include_str!("../../derive/docs/stamped.md"))]
+pub use heapledger_derive as examples_of_macros;
 #[cfg(all(feature = "reports", not(target_os = "linux")))]
 pub use heapledger_derive::no_reporter as reporter;
 #[cfg(all(feature = "reports", target_os = "linux"))]

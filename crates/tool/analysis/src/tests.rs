@@ -228,7 +228,7 @@ proptest! {
 
     #[test]
     fn filters_leave_out_what_they_say(
-        steps in steps(150),
+        steps in steps(60),
         bounds in any::<[prop::sample::Index; 4]>(),
         thread in 0_u32..3,
         function in 100_u64..106,

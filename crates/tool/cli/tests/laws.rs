@@ -167,6 +167,36 @@ fn what_takes_long_is_in_a_lane() {
     assert!(forgotten.is_empty(), "no lane of .ci/run has these: {forgotten:?}");
 }
 
+/// Cargo looks for examples where there are none for as long as it takes to read the crate.
+#[test]
+fn examples_are_compiled() {
+    let mut without = 0;
+    for folder in
+        fs::read_dir(root().join("crates")).unwrap().flat_map(|zone| fs::read_dir(zone.unwrap().path()).unwrap())
+    {
+        let folder = folder.unwrap().path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let mut open = vec![folder.join("src")];
+        let is_left_out = manifest.contains("doctest = false");
+        without += usize::from(is_left_out);
+        while let Some(path) = open.pop().filter(|_| is_left_out) {
+            if path.is_dir() {
+                open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let fences = text
+                .lines()
+                .filter_map(|line| line.trim_start().strip_prefix("//")?.get(1..)?.trim().strip_prefix("```"));
+            // Every other one ends an example.
+            for fence in fences.step_by(2) {
+                assert!(["text", "ignore"].contains(&fence), "{}: nobody compiles this example", path.display());
+            }
+        }
+    }
+    assert!(without > 10, "{without}");
+}
+
 #[test]
 fn zones_depend_downwards_only() {
     let packages = packages();

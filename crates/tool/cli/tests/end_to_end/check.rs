@@ -40,6 +40,7 @@ fn stack(role: &str, by: &str, functions: &[&str]) -> (String, String, Vec<Strin
 
 /// What is found of one kind: its fields, and its stacks.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn each_kind_of_misuse_is_found_with_its_stacks() {
     let (main, make, drop) = (["main"], ["make", "main"], ["drop", "main"]);
     let cases = [

@@ -252,6 +252,7 @@ fn a_log_with_names_can_leave_the_machine() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn names_come_from_symbol_files_of_breakpad() {
     let scratch_names = |scratch: &Scratch| {
         let outcome = dmd(scratch, &["--mode", "live", "--save", "bare.json", "keeps.hl"]);

@@ -62,6 +62,7 @@ fn samples(raw: &str) -> Vec<Sample> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn pprof_counts_what_we_count() {
     if installed("go").is_none() {
         return;

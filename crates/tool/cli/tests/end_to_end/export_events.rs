@@ -113,6 +113,7 @@ fn detailed(shown: &str, bytes: i64) -> bool {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn ms_print_shows_peak_and_end() {
     if installed("ms_print").is_none() {
         return;

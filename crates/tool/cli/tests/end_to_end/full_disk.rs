@@ -26,6 +26,7 @@ fn a_device_that_is_full() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_full_disk() {
     let scratch = Scratch::new();
     if installed("unshare").is_none() {

@@ -20,6 +20,7 @@ fn answers_of_the_malloc_family() {
 
 /// However a program ends, its last block is in the recording, and its end is what it would have been.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_way_to_end() {
     let scratch = Scratch::new();
     let (_, idle) = Job::fixture("dies", "0 return").recorded(&scratch);
@@ -169,6 +170,7 @@ fn a_program_that_locks_itself_in() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn tight_limits() {
     let scratch = Scratch::new();
     let tight = ["none 0", "NOFILE 3", "AS 60000000", "FSIZE 0", "STACK 65536", "MEMLOCK 0"];

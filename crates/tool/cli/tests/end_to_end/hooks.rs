@@ -101,6 +101,7 @@ fn no_hook_at_all() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn an_observer_sees_as_many_calls_as_the_recorder() {
     let scratch = Scratch::new();
     let (histogram, _) = examples();
@@ -163,6 +164,7 @@ fn a_replacement_finds_what_a_program_does_wrong() {
 
 /// Children get the hooks too, however they are started, and nothing of it is seen in their environment.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn children_get_the_hooks() {
     let Some(_) = installed("perl") else { return };
     let scratch = Scratch::new();

@@ -14,6 +14,7 @@ use crate::harness::{Job, Recording, Running, Scratch, exited, heapledger, numbe
 /// The recorder stands still while the program makes 800,000 events: the program does not wait, and each event is either
 /// in the recording or counted as lost.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn full_rings_drop() {
     let scratch = Scratch::new();
     let (go, done) = (scratch.file("go"), scratch.file("done"));
@@ -81,6 +82,7 @@ fn rings_with_room_drop_nothing() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn memory_is_sampled() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("resident", "").recorded(&scratch);
@@ -334,6 +336,7 @@ fn never_started() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_stretch_of_time() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");
@@ -514,6 +517,7 @@ fn rotated_files_in_which_little_happens() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_oldest_files_are_removed() {
     let scratch = Scratch::new();
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));

@@ -159,6 +159,7 @@ fn tell_owners_where_the_program_is_not() {
 
 /// Names go where the events go, and anonymous recordings have none.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn survive_what_is_done_to_a_recording() {
     let scratch = Scratch::new();
     let (one, two) = (copy("mix", &scratch), copy("forks", &scratch));
@@ -241,6 +242,7 @@ fn are_not_put_into_pipes() {
 /// Nothing tells whether a file without a build id is the one that ran; that it has changed since
 /// is told.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_file_that_changed_and_has_no_build_id_are_told_apart() {
     let scratch = Scratch::new();
     let (plain, program) = (copy("wrappers", &scratch), scratch.file("without-id"));

@@ -19,6 +19,7 @@ fn owners() -> (Scratch, Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn rows_name_own_functions_and_what_they_call() {
     let (_scratch, recording) = owners();
     let top = recording.ask("top", &["--total"]);
@@ -278,6 +279,7 @@ fn every_verb_has_the_same_rows() {
 /// Checks the first rows of programs of Debian, what they allocate by, and that functions that allocate
 /// for others have no rows.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_real_programs() {
     let scratch = Scratch::new();
     let json: Vec<String> = (0..2000).map(|i| format!("{{\"id\": {i}, \"tags\": [\"a{i}\", \"b\"]}}")).collect();
@@ -391,6 +393,7 @@ int main(void) {
 
 /// Pictures fold what leads to the program's own code, say how much of what they show, and know own code by its colour.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn pictures_are_of_the_programs_own_code() {
     if installed("c++").is_none() {
         return;

@@ -59,6 +59,7 @@ fn fork_while_threads_allocate() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_way_to_start_a_program() {
     let scratch = Scratch::new();
     let told = program("execs");
@@ -287,6 +288,7 @@ fn a_daemon_that_outlives_the_recording() {
 
 /// The session's peak is that of the sum over the processes that were alive at the same time.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_peak_of_a_session() {
     let scratch = Scratch::new();
     program("tower");
@@ -302,6 +304,7 @@ fn the_peak_of_a_session() {
 
 /// A thousand processes, one after the other and some at the same time.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn many_processes() {
     let scratch = Scratch::new();
     program("dies");

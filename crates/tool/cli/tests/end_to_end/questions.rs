@@ -42,6 +42,7 @@ fn fits_nothing(verb: &str, options: &str) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn by_function() {
     assert_eq!(total("--total --function alpha"), (1300, 13));
     assert_eq!(total("--total --allocated-by alpha"), (1300, 13));

@@ -41,6 +41,7 @@ fn made(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Recordi
 /// Recordings without events are one, with the same totals; the peak is exact if they did not run
 /// at once.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_are_merged() {
     let scratch = Scratch::new();
     let job = || Job::fixture("forks", "10");

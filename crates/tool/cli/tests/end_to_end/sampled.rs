@@ -70,6 +70,7 @@ fn assert_agrees(recording: &Recording) {
 /// Blocks with types and contexts, pools, forks, and processes that replace themselves: nothing of it changes the
 /// program, and what is said of blocks that are not in the sample goes by in silence.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn whatever_programs_do_is_sampled() {
     let scratch = Scratch::new();
     for (fixture, work) in

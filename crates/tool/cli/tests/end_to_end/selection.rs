@@ -53,6 +53,7 @@ fn every_verb_writes_to_a_file() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn pictures_have_names() {
     let scratch = Scratch::new();
     let recorded = Job::fixture("mix", "2000").start(Some(&scratch.file("run.hl"))).outcome();

@@ -50,6 +50,7 @@ fn blocks_of(stacks: &[Stack], innermost: &str) -> i64 {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn after_exceptions_and_longjmp() {
     if installed("c++").is_none() {
         return;
@@ -157,6 +158,7 @@ fn very_many() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_deep_recursion() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("deep", "50000").recorded(&scratch);

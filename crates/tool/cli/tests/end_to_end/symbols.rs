@@ -89,6 +89,7 @@ fn of_programs_that_are_elsewhere() {
 
 /// What was found once need not be found again.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_earlier_runs() {
     let Some(moved) = Moved::new() else { return };
     let (kept, cache) = (moved.scratch.file("kept"), moved.scratch.file("cache"));

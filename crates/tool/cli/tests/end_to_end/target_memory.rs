@@ -43,6 +43,7 @@ fn it_is_what_the_kernel_says() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn it_is_little_for_each_stack() {
     let scratch = Scratch::new();
     for levels in [15, 16, 17] {
@@ -103,6 +104,7 @@ fn of_a_compiler() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_limit_is_kept_and_what_is_folded_is_told() {
     let scratch = Scratch::new();
     let stacks = 1 << 15;

@@ -28,6 +28,7 @@ fn agrees(timeline: &Value, summary: &Value) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_session_and_of_each_process() {
     let scratch = Scratch::new();
     let line = "perl -e '@a = map { $_ x 20 } 1..20000; select undef, undef, undef, 0.05; @a = (); exit 3'; \
@@ -93,6 +94,7 @@ fn as_text_and_as_a_picture() {
 
 /// What the largest groups held adds up to what was live, and at the peak it is what `top` says.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_the_largest_groups() {
     let scratch = Scratch::new();
     let script = "our @kept; for (1..10) { push @kept, map { 'x' x 500 } 1..500; select undef, undef, undef, 0.02 } \
@@ -124,6 +126,7 @@ fn of_the_largest_groups() {
 
 /// What is resident is beside what is live, and it is said if there is much more of it.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn resident_memory_in_the_summary() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("resident", "160").recorded(&scratch);

@@ -81,12 +81,14 @@ fn failures_keep_errno() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn frees_by_other_threads() {
     agrees(|work| Job::fixture("queue", work), "500000"); // 4 million events
 }
 
 /// The order of events across threads: one wrong pair would be a free of an unknown block, or a block that is live twice.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_exchanged_through_atomic_slots() {
     for caches in ["", "glibc.malloc.tcache_count=0"] {
         let job = |work: &str| Job::fixture("exchange", work).variable("GLIBC_TUNABLES", caches);
@@ -166,6 +168,7 @@ fn blocks_exchanged_ten_billion_times() {
 
 /// A program that hands addresses out again, though nobody saw them freed.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn frees_that_nobody_saw() {
     let scratch = Scratch::new();
     for threads in ["0", "4"] {

@@ -91,6 +91,7 @@ fn verbs_agree() {
 
 /// What a program has stamped is what it says, whatever its code looks like.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn stamps_are_types() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("stamps", "50").recorded(&scratch);
@@ -118,6 +119,7 @@ fn stamps_are_types() {
 }
 /// A program that knows what it allocates: `growth`, in three rounds of four threads.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn types_of_a_rust_program() {
     let scratch = Scratch::new();
     let recording = Job::fixture("growth", "3").recorded(&scratch).1;

@@ -77,6 +77,7 @@ fn programs_of_other_machines_libraries_and_sanitizers() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn an_exec_that_fails_is_none() {
     let scratch = Scratch::new();
     for how in ["vfork+failed", "posix_spawn-failed"] {
@@ -92,6 +93,7 @@ fn an_exec_that_fails_is_none() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_of_other_users() {
     if !is_root() {
         return crate::harness::skipped("only root becomes another user");
@@ -133,6 +135,7 @@ fn programs_with_other_rights() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn another_root_directory() {
     let Some(chroot) = installed("chroot").filter(|_| is_root()) else {
         return crate::harness::skipped("only root changes the root directory");

@@ -61,6 +61,7 @@ fn in_programs_that_are_hard_to_unwind() {
 /// The destructors of a thread allocate when the recorder has let go of it: no stack is taken there. Each stack is in one of
 /// three classes all the same.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn in_threads_that_allocate_while_they_end() {
     if installed("c++").is_none() {
         return;
