@@ -111,7 +111,7 @@ impl Names<'_, '_> {
 
     /// Returns the group of a stack, as it stands where there could be a function.
     fn group_frame(&mut self, stacks: &Stacks, stack: NodeId, by: RankBy) -> Frame {
-        match group(self, stacks, stack, by) {
+        match group(self, stacks, (stack, None), by) {
             (Key::Line(function) | Key::File(function), _) => Frame::named(function),
             (Key::Module(module), _) => {
                 let path = self.module_path(module);

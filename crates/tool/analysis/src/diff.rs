@@ -145,6 +145,7 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> Label {
             named(&names.function(rank.frame.function).short)
         }
         Key::Type(_) => named(&names.function(rank.frame.function).full),
+        Key::Part(_) => named(&names.function(rank.frame.function).short),
     }
 }
 

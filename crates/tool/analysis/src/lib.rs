@@ -103,7 +103,7 @@ pub use naming::{EncodedNames, FoundNames, find_names};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use owners::{Declared, Owner};
 pub use pattern::{Pattern, PatternError};
-pub use profile::{Holdings, Profile, Site, Totals, totals};
+pub use profile::{Apart, Holdings, Profile, Site, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
 pub use reallocations::{Reallocating, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};

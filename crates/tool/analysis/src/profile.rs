@@ -1,6 +1,7 @@
 //! What every site holds at a moment.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use heapledger_core::Blocks;
 use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording, Time};
@@ -46,6 +47,51 @@ pub struct Site {
     pub part: Option<FunctionId>,
 }
 
+/// The sites of each thread, process or size apart.
+#[derive(Clone, Copy)]
+pub struct Apart<'l> {
+    /// What they are told apart by: only events tell.
+    pub by: By,
+    /// How a part is called where a function could stand. Parts that are called the same are one.
+    pub label: &'l dyn Fn(Part) -> String,
+}
+
+impl Apart<'_> {
+    /// What it takes to tell sites apart.
+    pub(crate) fn needs(apart: Option<&Apart<'_>>) -> Needs {
+        Needs { stack: true, thread: apart.is_some_and(|apart| apart.by == By::Thread) }
+    }
+
+    /// Returns the part that a block is of: `None` where that is not known. All are of one if they are not told apart.
+    pub(crate) fn part(apart: Option<&Apart<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
+        apart.map_or(Some(Part::Rest), |apart| apart.by.part(recording, origin))
+    }
+}
+
+impl fmt::Debug for Apart<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Apart").field("by", &self.by).finish_non_exhaustive()
+    }
+}
+
+/// The labels of parts, each once.
+pub(crate) struct PartLabels<'a, 'l> {
+    apart: Option<&'a Apart<'l>>,
+    known: HashMap<Part, FunctionId>,
+}
+
+impl<'a, 'l> PartLabels<'a, 'l> {
+    pub(crate) fn new(apart: Option<&'a Apart<'l>>) -> PartLabels<'a, 'l> {
+        PartLabels { apart, known: HashMap::new() }
+    }
+
+    /// Returns the label of a part; `None` if sites are not told apart.
+    pub(crate) fn of(&mut self, names: &mut Names<'_, '_>, part: Part) -> Option<FunctionId> {
+        let apart = self.apart?;
+        Some(*self.known.entry(part).or_insert_with(|| names.label(&(apart.label)(part)).function))
+    }
+}
+
 /// What a selection holds at each moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -75,28 +121,25 @@ impl Profile {
         Ok(Holdings::load_within(names, selection, Some(within), progress)?.profile(selection))
     }
 
-    /// The profile of a selection with the sites of each thread, process or size apart: always a
-    /// replay. `label` tells how a part is called where a function could stand.
+    /// The profile of a selection with the sites of each thread, process or size apart: always a replay.
     pub fn load_apart(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        by: By,
-        label: impl Fn(Part) -> String,
+        apart: &Apart<'_>,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
         let recording = names.recording();
         let mut merged = MergedStacks::new(recording);
-        let needs = Needs { stack: true, thread: by == By::Thread };
-        let key = |origin: &Origin, stack, _| by.part(recording, origin).map(|part| (part, stack));
+        let needs = Apart::needs(Some(apart));
+        let key = |origin: &Origin, stack, _| apart.by.part(recording, origin).map(|part| (part, stack));
         let tally = tally(names, &mut merged, selection, needs, key, None, progress)?;
         let mut damage = tally.damage;
         damage.append(&mut merged.damage);
         let mut profile = Profile::of_nothing(merged.stacks, tally.left_out, damage, selection);
-        let mut labels = HashMap::new();
+        let mut labels = PartLabels::new(Some(apart));
         for (key, holding) in tally.groups {
             let (part, stack) = key.unwrap_or((Part::Rest, NodeId::ROOT));
-            let label = *labels.entry(part).or_insert_with(|| names.label(&label(part)).function);
-            profile.add(stack, Some(label), holding, selection.moment);
+            profile.add(stack, labels.of(names, part), holding, selection.moment);
         }
         Ok(profile)
     }

@@ -36,6 +36,8 @@ pub enum RankBy {
     Heap,
     /// The type of the blocks.
     Type(TypeBy),
+    /// The thread, process or size of sites that are told [apart](crate::Apart).
+    Part,
 }
 
 /// What the sites of a group have in common.
@@ -63,6 +65,8 @@ pub enum Key {
     Heap(Option<TextId>),
     /// The type.
     Type(TypeId),
+    /// The label of a thread, process or size. `None`: they are not told apart.
+    Part(Option<FunctionId>),
 }
 
 /// A group of sites.
@@ -90,7 +94,7 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
         if own == 0 && metric != Metric::Bytes {
             continue;
         }
-        let (key, frame) = group(names, &profile.stacks, site.stack, by);
+        let (key, frame) = group(names, &profile.stacks, (site.stack, site.part), by);
         let at = *places.entry(key).or_insert(ranks.len());
         if at == ranks.len() {
             let amount = Amount::default();
@@ -108,8 +112,13 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
     ranks
 }
 
-/// The group that a stack is in, and what it is called by.
-pub(crate) fn group(names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, by: RankBy) -> (Key, Frame) {
+/// The group that a site is in, which is a stack and the label of a part, and what the group is called by.
+pub(crate) fn group(
+    names: &mut Names<'_, '_>,
+    stacks: &Stacks,
+    (stack, part): (NodeId, Option<FunctionId>),
+    by: RankBy,
+) -> (Key, Frame) {
     let (key, label) = match by {
         RankBy::Owner | RankBy::Line | RankBy::File => {
             let frame = names.owner(stacks, stack).frame;
@@ -132,6 +141,10 @@ pub(crate) fn group(names: &mut Names<'_, '_>, stacks: &Stacks, stack: NodeId, b
         RankBy::Type(by) => {
             let (id, frame) = names.type_of(stacks, stack, by);
             return (Key::Type(id), frame);
+        }
+        RankBy::Part => {
+            let label = part.unwrap_or_else(|| names.label("(all)").function);
+            return (Key::Part(part), Frame::named(label));
         }
         RankBy::Context => {
             let context = stacks.context(stack);

@@ -7,10 +7,12 @@ use heapledger_ledger::Variance;
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, LiveBlock};
 
 use crate::amount::Amount;
+use crate::breakdown::Part;
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
 use crate::moment::Selection;
-use crate::names::Names;
+use crate::names::{FunctionId, Names};
+use crate::profile::{Apart, PartLabels};
 use crate::rank::{Key, Rank, RankBy, group};
 use crate::replay::{Origin, Progress};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
@@ -21,8 +23,8 @@ use crate::stacks::{MergedStacks, NodeId, Stacks};
 pub struct Reallocations {
     /// The stacks.
     pub stacks: Stacks,
-    /// The stacks that called for it, in no particular order.
-    pub sites: Vec<(NodeId, Reallocating)>,
+    /// The stacks that called for it, in no particular order; each with the label of its part, if parts are told apart.
+    pub sites: Vec<((NodeId, Option<FunctionId>), Reallocating)>,
     /// Their sum.
     pub whole: Reallocating,
     /// Parts of the recording that could not be read, and are missing here.
@@ -70,8 +72,8 @@ impl Reallocations {
     pub fn grouped(&self, names: &mut Names<'_, '_>, by: RankBy) -> Vec<(Rank, Reallocating)> {
         let mut groups: Vec<(Rank, Reallocating)> = Vec::new();
         let mut places: HashMap<Key, (usize, u64)> = HashMap::new();
-        for (stack, site) in &self.sites {
-            let (key, frame) = group(names, &self.stacks, *stack, by);
+        for ((stack, part), site) in &self.sites {
+            let (key, frame) = group(names, &self.stacks, (*stack, *part), by);
             let copied = site.bytes_copied_max.0;
             let (at, most) = places.entry(key).or_insert((groups.len(), copied));
             if *at == groups.len() {
@@ -92,10 +94,12 @@ impl Reallocations {
 type Block = (Bytes, u32);
 
 /// The reallocations whose new blocks are of a selection; its moment does not matter. Goes through all events, one image
-/// after the other, and takes 50 to 150 bytes for each block that is live in one at once.
+/// after the other, and takes 50 to 150 bytes for each block that is live in one at once, and 300 to 700 for each site. `apart` is what tells sites apart
+/// for [`RankBy::Part`].
 pub fn reallocations(
     names: &mut Names<'_, '_>,
     selection: &Selection,
+    apart: Option<&Apart<'_>>,
     progress: Progress<'_>,
 ) -> Result<Reallocations, Error> {
     let recording = names.recording();
@@ -106,7 +110,7 @@ pub fn reallocations(
     let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
     let mut merged = MergedStacks::new(recording);
     let mut found = Reallocations::default();
-    let mut sites: HashMap<NodeId, Reallocating> = HashMap::new();
+    let mut sites: HashMap<(NodeId, Part), Reallocating> = HashMap::new();
     let (mut done, all) = (0, events_in(recording, &images));
     rounds.round(|progress| {
         for &image in &images {
@@ -129,12 +133,17 @@ pub fn reallocations(
                         stack: one.stack,
                     };
                     if let Verdict::Selected(stack) = sieve.verdict(names, &mut merged, &origin) {
-                        sites.entry(stack).or_default().add(&one.counted());
+                        let part = Apart::part(apart, recording, &origin).unwrap_or(Part::Rest);
+                        sites.entry((stack, part)).or_default().add(&one.counted());
                     }
                 }
                 done += events.len() as u64;
                 progress(done, all);
-                if bytes_of(&live) > memory_max.0 { Err(Error::MemoryLimit(memory_max)) } else { Ok(()) }
+                if bytes_of(&live) + bytes_of(&sites) > memory_max.0 {
+                    Err(Error::MemoryLimit(memory_max))
+                } else {
+                    Ok(())
+                }
             })?;
             merged.forget(image);
         }
@@ -145,7 +154,8 @@ pub fn reallocations(
     found.damage = each_once(found.damage);
     found.stacks = merged.stacks;
     sites.values().for_each(|site| found.whole.add(site));
-    found.sites = sites.into_iter().collect();
+    let mut labels = PartLabels::new(apart);
+    found.sites = sites.into_iter().map(|((stack, part), site)| ((stack, labels.of(names, part)), site)).collect();
     Ok(found)
 }
 

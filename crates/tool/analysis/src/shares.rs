@@ -90,7 +90,7 @@ impl Shares {
             let Verdict::Selected(node) = sieve.verdict(names, merged, origin) else { return NOT_SELECTED };
             match by {
                 SharesBy::Rank(by) => *known.entry(node).or_insert_with(|| {
-                    let (key, _) = group(names, &merged.stacks, node, by);
+                    let (key, _) = group(names, &merged.stacks, (node, None), by);
                     numbers.get(&GroupKey::Rank(key)).copied().unwrap_or(others)
                 }),
                 SharesBy::Part(by) => {

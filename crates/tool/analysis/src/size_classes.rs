@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use heapledger_core::Bytes;
 
 use crate::amount::{Amount, Holding, Metric};
-use crate::breakdown::size_class;
+use crate::breakdown::{Part, size_class};
 use crate::error::Error;
 use crate::moment::Selection;
-use crate::names::Names;
-use crate::profile::{Profile, Site};
+use crate::names::{FunctionId, Names};
+use crate::profile::{Apart, PartLabels, Profile, Site};
 use crate::rank::{Key, Rank, RankBy, group, rank};
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId};
-use crate::tally::{Needs, tally};
+use crate::tally::tally;
 
 /// Groups of sites, each with what it holds of each size class.
 #[derive(Debug, Default)]
@@ -25,42 +25,50 @@ pub struct SizeClasses {
     pub profile: Profile,
 }
 
-/// Breaks the groups of a selection down by the sizes of their blocks: a replay of its events.
+/// Breaks the groups of a selection down by the sizes of their blocks: a replay of its events. `apart` is what tells sites
+/// apart for [`RankBy::Part`].
 pub fn size_classes(
     names: &mut Names<'_, '_>,
     by: RankBy,
+    apart: Option<&Apart<'_>>,
     metric: Metric,
     selection: &Selection,
     progress: Progress<'_>,
 ) -> Result<SizeClasses, Error> {
-    let mut merged = MergedStacks::new(names.recording());
-    let needs = Needs { stack: true, ..Needs::default() };
-    let key = |origin: &Origin, stack, _| Some((stack, size_class(origin.size)));
+    let recording = names.recording();
+    let mut merged = MergedStacks::new(recording);
+    let needs = Apart::needs(apart);
+    let key = |origin: &Origin, stack, _| {
+        Apart::part(apart, recording, origin).map(|part| (part, stack, size_class(origin.size)))
+    };
     let tally = tally(names, &mut merged, selection, needs, key, None, progress)?;
     let moment = selection.moment;
     let mut profile = Profile { left_out: tally.left_out.at(moment), damage: tally.damage, ..Profile::default() };
     profile.damage.append(&mut merged.damage);
     profile.stacks = merged.stacks;
     let mut all = Holding::default();
-    let mut sites: HashMap<NodeId, Amount> = HashMap::new();
+    let mut labels = PartLabels::new(apart);
+    // Blocks beyond what can be told apart have no size.
+    let whole = |key: Option<(Part, NodeId, Bytes)>| key.unwrap_or((Part::Rest, NodeId::ROOT, Bytes(u64::MAX)));
+    let mut sites: HashMap<(NodeId, Option<FunctionId>), Amount> = HashMap::new();
     for (key, holding) in &tally.groups {
         all += *holding;
-        *sites.entry(key.map_or(NodeId::ROOT, |(stack, _)| stack)).or_default() += holding.at(moment);
+        let (part, stack, _) = whole(*key);
+        *sites.entry((stack, labels.of(names, part))).or_default() += holding.at(moment);
     }
     profile.whole = all.at(moment);
     profile.allocated = selection.filter.allocated.as_ref().map(|_| all.total);
-    let is_there = |(_, amount): &(NodeId, Amount)| !amount.is_nothing();
-    profile.sites =
-        sites.into_iter().filter(is_there).map(|(stack, amount)| Site { stack, amount, part: None }).collect();
-    profile.sites.sort_unstable_by_key(|site| site.stack);
+    let sites = sites.into_iter().filter(|(_, amount)| !amount.is_nothing());
+    profile.sites = sites.map(|((stack, part), amount)| Site { stack, amount, part }).collect();
+    profile.sites.sort_unstable_by_key(|site| (site.stack, site.part));
 
     let mut classes: HashMap<Key, BTreeMap<Bytes, Amount>> = HashMap::new();
     for (key, holding) in tally.groups {
-        // Blocks beyond what can be told apart have no size.
-        let (stack, class) = key.unwrap_or((NodeId::ROOT, Bytes(u64::MAX)));
+        let (part, stack, class) = whole(key);
         let amount = holding.at(moment);
         if !amount.is_nothing() {
-            let (key, _) = group(names, &profile.stacks, stack, by);
+            let site = (stack, labels.of(names, part));
+            let (key, _) = group(names, &profile.stacks, site, by);
             *classes.entry(key).or_default().entry(class).or_default() += amount;
         }
     }

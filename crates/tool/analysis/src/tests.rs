@@ -361,7 +361,7 @@ proptest! {
         let lives = lives(&recording);
         let filter = Filter { size: Some(0..=most), ..Filter::default() };
         let selection = Selection { filter, ..Selection::default() };
-        let found = reallocations(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
+        let found = reallocations(&mut names(&recording), &selection, None, &mut |_, _| ()).unwrap();
         let expected = lives.iter().filter(|life| life.size <= most).filter_map(|life| Some((life.replaced?, life.size)));
         let sum = expected.fold((0, 0, 0, 0), |sum, (old, new)| {
             (sum.0 + 1, sum.1 + u64::from(old < new), sum.2 + u64::from(old > new), sum.3 + old.min(new))

@@ -18,7 +18,7 @@ mod tables;
 mod types;
 mod verbs;
 
-pub(crate) use self::by::{By, Rows, SitesBy};
+pub(crate) use self::by::{By, Grouping, Rows};
 pub(crate) use self::common::{Frames, Input, Named, Range, SymbolFiles, Symbols, Target, Written};
 pub(crate) use self::diff::Diff;
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};

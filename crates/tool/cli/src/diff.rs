@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Amount, Difference, Metric, Moment, Profile, Rank, diff, growth};
+use heapledger_analysis::{Amount, Apart, By, Difference, Metric, Moment, Profile, Rank, diff, growth};
 use heapledger_recording::Recording;
 use heapledger_reports::{Row, Tree, escape};
 use serde::Serialize;
 
-use crate::args::{Diff, SitesBy};
+use crate::args::{Diff, Grouping};
 use crate::document::Document;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -17,6 +17,7 @@ use crate::format::{bytes, count};
 use crate::input::{Input, shown};
 use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
 use crate::output::{Output, tell};
+use crate::parts::part_labels_of_any_run;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, module_and_frame, row, type_of};
 use crate::sampled::{self, RateJson, rates_json};
@@ -28,12 +29,12 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let recordings = [inputs[0].open()?, inputs[1].open()?];
     let question = |at: usize| ask(arguments, &inputs[at], &recordings[at], sides[at].1, metric);
     let (mut before, mut after) = (question(0)?, question(1)?);
-    let profiles = [before.profile_or_nothing()?, after.profile_or_nothing()?];
+    let Grouping { rank: by, parts, depth, .. } = arguments.by;
+    let profiles = [profile(&mut before, parts)?, profile(&mut after, parts)?];
     // What only one of the two has is what a difference is asked for.
     let is_empty = profiles.iter().all(|profile| profile.whole.is_nothing());
     before.expect_match(is_empty).or_else(|nowhere| after.expect_match(is_empty).map_err(|_| nowhere))?;
 
-    let SitesBy { rank: by, depth, .. } = arguments.by;
     let names = (&mut before.labels.names, &mut after.labels.names);
     let mut differences = diff((&profiles[0], names.0), (&profiles[1], names.1), by, metric);
     let all = differences.len();
@@ -56,6 +57,17 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
         comparison.print(&shown, out)?;
     }
     comparison.judge(arguments.fail_above)
+}
+
+/// What sites hold, those of parts apart if the groups are of parts.
+fn profile(question: &mut Question<'_, '_>, parts: Option<By>) -> Result<Profile> {
+    let Some(by) = parts else { return question.profile_or_nothing() };
+    let label = part_labels_of_any_run(question.recording);
+    let apart = Apart { by, label: &label };
+    let profile =
+        question.answer(|names, selection, progress| Profile::load_apart(names, selection, &apart, progress))?;
+    question.input.warn_of(&profile.damage);
+    Ok(profile)
 }
 
 /// The files and their moments.

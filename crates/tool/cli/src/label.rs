@@ -262,10 +262,14 @@ impl OwnerJson {
     }
 }
 
-/// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something.
+/// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something; and
+/// the part, if they were asked for by that.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DeclaredJson {
+    /// What the thread, process or size is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<String>,
     /// The scopes, the outermost first.
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<Vec<ScopeJson>>,
@@ -317,6 +321,7 @@ impl DeclaredJson {
         let mut declared = DeclaredJson::default();
         match key {
             Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Function(_) | Key::Module(_) | Key::Type(_) => {}
+            Key::Part(label) => declared.part = label.map(|label| labels.names.function(label).short.to_string()),
             Key::Context(id) => declared.context = context(id),
             Key::Scope(name) => declared.scope = Some(name.map(|name| labels.names.text(name))),
             Key::Task(task) => declared.task = Some(task.map(|task| labels.scope(task))),

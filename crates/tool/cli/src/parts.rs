@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use heapledger_analysis::{Amount, By, Metric, Part, breakdown};
 use heapledger_core::Bytes;
-use heapledger_recording::Recording;
+use heapledger_recording::{ImageStart, Recording};
 use heapledger_reports::Row;
 use serde::Serialize;
 
@@ -78,10 +78,31 @@ pub(crate) fn part_row(recording: &Recording<'_>, part: Part, several_images: bo
     Row::new(name).note(note)
 }
 
-/// Returns the name of a part where a function could stand.
-pub(crate) fn part_label(recording: &Recording<'_>, part: Part, several_images: bool) -> String {
-    let (name, note) = part_name(recording, part, several_images);
-    if note.is_empty() { name } else { format!("{name} {note}") }
+/// Returns what calls parts by their names where a function could stand.
+pub(crate) fn part_labels(recording: &Recording<'_>) -> impl Fn(Part) -> String {
+    let several_images = recording.images().len() > 1;
+    move |part| {
+        let (name, note) = part_name(recording, part, several_images);
+        if note.is_empty() { name } else { format!("{name} {note}") }
+    }
+}
+
+/// Returns what calls parts as another run could call them, too: threads and processes without their numbers.
+pub(crate) fn part_labels_of_any_run(recording: &Recording<'_>) -> impl Fn(Part) -> String {
+    let program = |image: &ImageStart| {
+        let path = String::from_utf8_lossy(&image.executable);
+        path.rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    move |part| match part {
+        Part::Process(pid) => {
+            recording.images().iter().rfind(|image| image.pid == pid).map(program).unwrap_or_default()
+        }
+        Part::Thread(image, thread) => {
+            let name = recording.thread(image, thread).map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
+            name.filter(|name| !name.is_empty()).unwrap_or_else(|| "(no name)".to_owned())
+        }
+        Part::Size(_) | Part::SizeClass(_) | Part::Rest => part_name(recording, part, false).0,
+    }
 }
 
 /// Returns the name of a part, and a less important text after it.

@@ -148,7 +148,7 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
     if let Key::Context(context) = rank.key {
         return Row::new(labels.context(stacks, context));
     }
-    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_)) {
+    if matches!(rank.key, Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) | Key::Part(_)) {
         return Row::new(labels.function(rank.frame.function));
     }
     if let Key::Line(id) | Key::File(id) = rank.key
@@ -340,7 +340,7 @@ pub(crate) fn module_and_frame(labels: &Labels<'_, '_>, rank: &Rank) -> (Option<
         Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Site(_) | Key::Function(_) => {
             (None, Some(labels.frame(&rank.frame)))
         }
-        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) => (None, None),
+        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) | Key::Part(_) => (None, None),
     }
 }
 

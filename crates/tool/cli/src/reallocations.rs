@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{Metric, Rank, Reallocating, Reallocations as Found, reallocations};
+use heapledger_analysis::{Apart, Metric, Rank, Reallocating, Reallocations as Found, reallocations};
 use heapledger_core::Blocks;
 use heapledger_reports::Tree;
 use serde::Serialize;
@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::format::{bytes, count, percent};
 use crate::label::{DeclaredJson, FrameJson, OwnerJson};
 use crate::output::Output;
+use crate::parts::part_labels;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{limit, module_and_frame, row, type_of};
 use crate::sampled;
@@ -23,7 +24,10 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;
-    let found = question.answer(|names, selection, progress| reallocations(names, selection, progress))?;
+    let label = part_labels(&recording);
+    let apart = arguments.by.parts.map(|by| Apart { by, label: &label });
+    let found =
+        question.answer(|names, selection, progress| reallocations(names, selection, apart.as_ref(), progress))?;
     input.warn_of(&found.damage);
     question.expect_match(found.sites.is_empty())?;
     let mut groups = found.grouped(&mut question.labels.names, arguments.by.rank);

@@ -1,16 +1,16 @@
 //! `heapledger sizes`: a histogram by size class.
 
-use heapledger_analysis::{Amount, By, Metric, Part, size_classes};
+use heapledger_analysis::{Amount, Apart, By, Metric, Part, size_classes};
 use heapledger_core::Bytes;
 use heapledger_reports::Row;
 use serde::Serialize;
 
-use crate::args::{SitesBy, Sizes};
+use crate::args::{Grouping, Sizes};
 use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count};
 use crate::output::Output;
-use crate::parts::{self, PartJson};
+use crate::parts::{self, PartJson, part_labels};
 use crate::question::Question;
 use crate::ranks::{Columns, RankJson, TableJson, limit, print_rows, row};
 use crate::sampled;
@@ -48,11 +48,13 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
 }
 
 /// Shows the histograms of the largest groups.
-fn by_group(question: &mut Question<'_, '_>, by: SitesBy, arguments: &Sizes, out: &mut Output) -> Result<()> {
+fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, out: &mut Output) -> Result<()> {
     let metric = question.metric;
-    let SitesBy { name, rank: sites_by, depth } = by;
-    let found =
-        question.answer(|names, selection, progress| size_classes(names, sites_by, metric, selection, progress))?;
+    let Grouping { name, rank: by, parts, depth } = by;
+    let label = part_labels(question.recording);
+    let apart = parts.map(|by| Apart { by, label: &label });
+    let found = question
+        .answer(|names, selection, progress| size_classes(names, by, apart.as_ref(), metric, selection, progress))?;
     let profile = &found.profile;
     question.input.warn_of(&profile.damage);
     question.expect_match(profile.whole.is_nothing())?;

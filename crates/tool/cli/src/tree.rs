@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use heapledger_analysis::{Amount, By as Parts, CallId, CallTree, Direction, Layer, Metric, Profile, RankBy};
+use heapledger_analysis::{Amount, Apart, By as Parts, CallId, CallTree, Direction, Layer, Metric, Profile, RankBy};
 use heapledger_reports::Row;
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::format::counted;
 use crate::label::{FrameJson, Labels};
 use crate::output::Output;
-use crate::parts::part_label;
+use crate::parts::part_labels;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Columns};
 
@@ -82,11 +82,10 @@ impl Levels {
     /// parts.
     pub(crate) fn profile(&self, question: &mut Question<'_, '_>) -> Result<Profile> {
         let Some(by) = self.parts else { return question.profile() };
-        let recording = question.recording;
-        let several = recording.images().len() > 1;
-        let label = |part| part_label(recording, part, several);
+        let label = part_labels(question.recording);
+        let apart = Apart { by, label: &label };
         let profile =
-            question.answer(|names, selection, progress| Profile::load_apart(names, selection, by, label, progress))?;
+            question.answer(|names, selection, progress| Profile::load_apart(names, selection, &apart, progress))?;
         question.input.warn_of(&profile.damage);
         question.expect_match(profile.whole.is_nothing())?;
         Ok(profile)

@@ -44,7 +44,7 @@ pub(super) fn find(
     list: &mut AdviceList,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let found = reallocations(names, selection, progress)?;
+    let found = reallocations(names, selection, None, progress)?;
     list.damage.extend(&found.damage);
     let allocated = Profile::load(names, &selection.moved(Moment::Total), progress)?.whole.bytes;
     let least = COPIED_MIN.0.max(allocated.0 / 100 * COPIED_PERCENT);

@@ -1,7 +1,7 @@
 //! The values of `--by`: the same words in every verb that has rows of sites.
 
 use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{EnumValueParser, TypedValueParser};
 use heapledger_analysis::{By as Parts, RankBy, TypeBy};
 
 use crate::ranks::Depth;
@@ -73,14 +73,6 @@ impl By {
         Rows::Sites(rank, Depth::Function)
     }
 
-    /// Returns what stacks are grouped by, and how much of them is shown; `None` if stacks do not tell.
-    pub(crate) fn sites(self) -> Option<(RankBy, Depth)> {
-        match self.rows() {
-            Rows::Sites(by, depth) => Some((by, depth)),
-            Rows::Events(_) => None,
-        }
-    }
-
     /// Returns its name in JSON and on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -103,25 +95,32 @@ impl By {
     }
 }
 
-/// The words that stacks answer.
-pub(crate) fn of_sites() -> impl TypedValueParser<Value = SitesBy> {
-    let words = By::value_variants().iter().filter(|by| by.sites().is_some()).filter_map(ValueEnum::to_possible_value);
-    PossibleValuesParser::new(words).try_map(|word| {
-        let by = By::from_str(&word, false)?;
-        let (rank, depth) = by.sites().ok_or_else(|| "only events tell that".to_owned())?;
-        Ok::<_, String>(SitesBy { name: by.name(), rank, depth })
-    })
+/// Any of these words, where rows are groups of sites.
+pub(crate) fn grouping() -> impl TypedValueParser<Value = Grouping> {
+    EnumValueParser::<By>::new().map(Grouping::from)
 }
 
-/// The grouping of stacks.
+/// What sites are grouped by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SitesBy {
+pub(crate) struct Grouping {
     /// The word for it.
     pub(crate) name: &'static str,
     /// The key of a group.
     pub(crate) rank: RankBy,
+    /// What sites have to be told apart by for it.
+    pub(crate) parts: Option<Parts>,
     /// How much of a stack is shown.
     pub(crate) depth: Depth,
+}
+
+impl From<By> for Grouping {
+    fn from(by: By) -> Grouping {
+        let (rank, parts, depth) = match by.rows() {
+            Rows::Sites(rank, depth) => (rank, None, depth),
+            Rows::Events(parts) => (RankBy::Part, Some(parts), Depth::Function),
+        };
+        Grouping { name: by.name(), rank, parts, depth }
+    }
 }
 
 #[cfg(test)]

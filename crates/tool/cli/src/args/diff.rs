@@ -4,7 +4,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use heapledger_analysis::Moment;
 
-use super::by::{self, SitesBy};
+use super::by::{self, Grouping};
 use super::common::Data;
 use crate::args::{Named, Symbols, Written};
 use crate::select::{self, AnyMetric, Limit, Which, moment, number};
@@ -21,6 +21,8 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 ///                                                     calls that are more
 ///     $ heapledger diff before.hl after.hl --by type  types of which there is
 ///                                                     more
+///     $ heapledger diff before.hl after.hl --by thread
+///                                                     threads that hold more
 ///     $ heapledger diff run.hl --at 5s --at 20s       what grew between these
 ///                                                     times
 ///     $ heapledger diff old.hl@end new.hl@1min        moments beside the names
@@ -30,8 +32,10 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 /// name and, where that is known, in a source file of the same name: addresses,
 /// process ids and directories do not count, nor do versions of libraries. Types
 /// are the same if they are called the same in full, whatever the compiler made of
-/// that. Where no names are known only the same build of a module can be compared,
-/// so keep the old programs, or their debug information, for --debug-dir.
+/// that. Threads are the same if they have the same name, and processes if they run
+/// the same program. Where no names are known only the same build of a module can
+/// be compared, so keep the old programs, or their debug information, for
+/// --debug-dir.
 ///
 /// Exit status: 104 if the whole grew by more than --fail-above allows; of samples,
 /// by more than their error bar beyond that.
@@ -44,8 +48,8 @@ pub(crate) struct Diff {
     pub(crate) files: Vec<Named>,
 
     /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "owner", value_parser = by::of_sites())]
-    pub(crate) by: SitesBy,
+    #[arg(long, value_name = "WHAT", default_value = "owner", value_parser = by::grouping())]
+    pub(crate) by: Grouping,
 
     /// How many rows to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]

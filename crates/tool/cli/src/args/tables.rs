@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Lifetime, Pattern};
 
-use super::by::{self, By, SitesBy};
+use super::by::{self, By, Grouping};
 use crate::args::{Input, Symbols};
 use crate::select::{Live, LiveMetric, What, Which, number, within};
 
@@ -202,8 +202,8 @@ pub(crate) struct Reallocations {
     pub(crate) input: Input,
 
     /// What to sum up by
-    #[arg(long, value_name = "WHAT", default_value = "site", value_parser = by::of_sites())]
-    pub(crate) by: SitesBy,
+    #[arg(long, value_name = "WHAT", default_value = "site", value_parser = by::grouping())]
+    pub(crate) by: Grouping,
 
     /// What to order by
     #[arg(long, value_name = "WHAT", default_value = "copied")]
@@ -282,8 +282,8 @@ pub(crate) struct Sizes {
     pub(crate) input: Input,
 
     /// Show the sizes of each of the largest of these by itself
-    #[arg(long, value_name = "WHAT", value_parser = by::of_sites())]
-    pub(crate) by: Option<SitesBy>,
+    #[arg(long, value_name = "WHAT", value_parser = by::grouping())]
+    pub(crate) by: Option<Grouping>,
 
     /// How many of them; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 5, value_parser = number, requires = "by")]

@@ -26,6 +26,7 @@ fn deepbind(mode: &str, work: &str) -> Job {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_call_of_a_library_that_binds_deeply() {
     for mode in ["lazy", "now", "bare", "handle"] {
         let (_, recording) = agrees(|work| deepbind(mode, work), "1000");

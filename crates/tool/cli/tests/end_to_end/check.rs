@@ -128,6 +128,7 @@ fn a_double_free_is_found_in_threads_and_children_and_swallowed() {
 
 /// The allocator ends the program for it, as it would; what was found before is told.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn what_is_no_block_is_passed_on_and_told() {
     for (kind, inside) in [("inside", json!(16)), ("no-block", json!(null))] {
         let bare = Job::new([program("misuse")]).argument(kind).bare();

@@ -315,6 +315,7 @@ fn no_recording_is_no_panic() {
 
 /// What a program prints may be cut off by whoever reads it.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_closed_pipe_is_no_panic() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "20000").recorded(&scratch);

@@ -9,6 +9,7 @@ fn assert_says_so(recording: &Recording) {
 
 /// The thread that enters it is recorded on: into the ring that it has, without a system call.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_thread_in_a_sandbox() {
     let scratch = Scratch::new();
     for how in ["strict", "filter", "seccomp"] {
@@ -24,6 +25,7 @@ fn a_thread_in_a_sandbox() {
 
 /// New threads and children are not recorded, and counted; new programs start.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn threads_children_and_programs_in_a_sandbox() {
     let scratch = Scratch::new();
     for (how, code) in [("threads", 9), ("fork", 10), ("exec", 5)] {
@@ -43,6 +45,7 @@ fn threads_children_and_programs_in_a_sandbox() {
 /// The checks step aside: what is wrong before is reported, and the program ends as it does without
 /// them.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_checked_program_in_a_sandbox() {
     for how in ["strict", "filter", "seccomp", "threads", "fork", "exec"] {
         let job = Job::fixture("confined", how);

@@ -160,7 +160,7 @@ fn trees_and_groups_add_up() {
 
 /// Totals alone, several files, and what is made of recordings have the same contexts.
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_sort_of_recording_has_them() {
     let Recorded { told, idle, .. } = &*RECORDED;
     let scratch = Scratch::new();

@@ -1,44 +1,24 @@
 //! Answers for programs: every one is as its JSON Schema has it.
 
+mod schema;
+
 use std::collections::HashMap;
-use std::fs;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use jsonschema::Validator;
 use serde_json::Value;
 
+use self::schema::Schema;
 use crate::harness::{Job, Recording, Scratch, exited, heapledger};
-
-/// The validator of a document; with fields that the schema does not name as errors: they would be undocumented.
-fn validator(name: &str) -> Arc<Validator> {
-    static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let make = || {
-        let path = format!("{}/../../../docs/json/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("no schema of `{name}`: {error}"));
-        let mut schema: Value = serde_json::from_str(&text).unwrap();
-        let defined =
-            schema.get_mut("$defs").and_then(Value::as_object_mut).into_iter().flatten().map(|(_, schema)| schema);
-        defined.for_each(close);
-        close(&mut schema);
-        Arc::new(jsonschema::validator_for(&schema).unwrap_or_else(|error| panic!("{name}: {error}")))
-    };
-    Arc::clone(known.entry(name.to_owned()).or_insert_with(make))
-}
-
-fn close(schema: &mut Value) {
-    if schema.get("properties").is_some() && schema.get("additionalProperties").is_none() {
-        schema["unevaluatedProperties"] = false.into();
-    }
-}
 
 /// What is wrong with a document.
 fn problems(document: &Value) -> Vec<String> {
+    static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
     let name = document["schema"].as_str().and_then(|name| name.strip_prefix("heapledger/"));
     let Some(name) = name else { return vec![format!("it has no name: {document:.200}")] };
-    let problems = validator(name);
-    let problems = problems.iter_errors(document);
-    problems.map(|error| format!("{name}{}: {error:.300}", error.instance_path())).collect()
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let schema = Arc::clone(known.entry(name.to_owned()).or_insert_with(|| Arc::new(Schema::read(name))));
+    drop(known);
+    schema.problems(document).into_iter().map(|problem| format!("{name}{problem}")).collect()
 }
 
 /// Returns what a verb has answered.
@@ -60,7 +40,7 @@ fn check(document: &Value) {
 }
 
 /// What verbs are asked, with the schema of their answer; `A` and `B` are recordings.
-const QUESTIONS: [(&str, &str); 48] = [
+const QUESTIONS: [(&str, &str); 51] = [
     ("summary A", "summary"),
     ("summary A --at peak", "selected"),
     ("summary A --function main", "selected"),
@@ -92,10 +72,12 @@ const QUESTIONS: [(&str, &str); 48] = [
     ("temporary A --within 1s", "ranks"),
     ("reallocations A", "reallocations"),
     ("reallocations A --by type", "reallocations"),
+    ("reallocations A --by thread", "reallocations"),
     ("callers mix_step A --total", "neighbours"),
     ("callees main A --total", "neighbours"),
     ("sizes A", "parts"),
     ("sizes A --by owner", "size-groups"),
+    ("sizes A --by process", "size-groups"),
     ("timeline A", "timeline"),
     ("timeline A --by function", "timeline"),
     ("timeline A --function main", "timeline"),
@@ -103,6 +85,7 @@ const QUESTIONS: [(&str, &str); 48] = [
     ("advise A", "advice"),
     ("diff A B", "diff"),
     ("diff A B --by type", "diff"),
+    ("diff A B --by size", "diff"),
     ("diff A B --by module --fail-above 1GiB", "diff"),
     ("info A", "info"),
     ("doctor", "doctor"),

@@ -175,7 +175,7 @@ fn json(file: &Path) -> Value {
 }
 
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_format_has_the_totals() {
     let scratch = Scratch::new();
     // Of one process; of several that have their peaks one after the other; and estimates.
@@ -267,6 +267,7 @@ fn has_the_totals(scratch: &Scratch, recording: &Recording) {
 
 /// The most of each function, what is left of it, and for how long its blocks lived.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn dhat_has_maxima_and_lifetimes() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("lives", "").recorded(&scratch);

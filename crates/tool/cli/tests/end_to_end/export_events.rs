@@ -163,6 +163,7 @@ fn retained(profile: &Value) -> HashMap<i64, i64> {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn firefox_profiles_retain_what_is_live() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("forks", "").recorded(&scratch);

@@ -109,6 +109,7 @@ fn programs_that_load_no_library() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_with_other_rights() {
     let scratch = Scratch::new();
     let Some(built) = compiled(&scratch, "cc", &["-O1", "-fno-builtin"], ("plain.c", C)) else { return };
@@ -420,6 +421,7 @@ fn interpreters_that_allocate_themselves() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_without_unwind_information() {
     let scratch = Scratch::new();
     let without = ["-fno-asynchronous-unwind-tables", "-Wl,--no-eh-frame-hdr", "-Wl,--build-id=none"];
@@ -431,6 +433,7 @@ fn programs_without_unwind_information() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_miss_a_library() {
     let scratch = Scratch::new();
     let options = ["-shared", "-Wl,-soname,libheapledger-test-missing.so"];
@@ -464,6 +467,7 @@ fn the_machine() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_program_that_is_all_right() {
     let (answer, status) = doctor(&program("mix"));
     assert_eq!((codes(&answer), status), (vec![], Some(0)), "{answer:#}");

@@ -93,6 +93,7 @@ fn blocks_before_main_and_after_it() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn leaving_the_recorder_by_siglongjmp() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("escapes", "50000").both(&scratch);
@@ -117,6 +118,7 @@ fn a_program_that_closes_all_descriptors() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn standard_descriptors_that_are_closed() {
     let scratch = Scratch::new();
     program("closes");
@@ -201,6 +203,7 @@ fn tight_limits() {
 
 /// The collector is killed: the program goes on as if nothing had happened, and the file is readable as far as it goes.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_collector_that_is_killed() {
     let scratch = Scratch::new();
     program("persists");

@@ -188,6 +188,7 @@ fn children_get_the_hooks() {
 
 /// Children that are made by vfork run in their parent's memory, and leave nothing in it.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn children_leave_nothing_behind() {
     let Some(python) = installed("python3") else { return };
     let script = "
@@ -315,7 +316,7 @@ fn run_ends_as_the_program_does() {
 
 /// Hooks that come and go thousands of times while four threads allocate: none is missed, met twice, or met after it went.
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_storm_of_hooks() {
     let scratch = Scratch::new();
     let job = Job::fixture("hooks_storm", "2000");

@@ -289,6 +289,7 @@ fn of_jemalloc() {
 
 /// Out and in again.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_pprof() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "100").recorded(&scratch);

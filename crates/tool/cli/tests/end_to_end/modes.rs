@@ -277,6 +277,7 @@ fn assert_second_phase_left_out(recording: &Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn paused_by_command() {
     let phases = Phases::start(&[]);
     assert_eq!(phases.ask("status").unwrap()["recording"], "on");
@@ -289,6 +290,7 @@ fn paused_by_command() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn paused_by_signal() {
     let phases = Phases::start(&[]);
     phases.run(1);
@@ -364,6 +366,7 @@ fn a_stretch_of_time() {
 
 /// A program that signals its whole process group, its recorder among them, does not switch it.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn signals_of_the_program_are_not_for_the_recorder() {
     let scratch = Scratch::new();
     let job = Job::shell("trap : USR2; kill -USR2 0; sleep 0.2; exec \"$PROGRAMS/mix\" 1000");

@@ -196,6 +196,7 @@ fn survive_what_is_done_to_a_recording() {
 
 /// Of a recording that cannot have names the verb says so, and leaves it as it is.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn are_refused_to_files_without_an_end() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("mix", "100").recorded(&scratch);
@@ -220,6 +221,7 @@ fn are_refused_to_files_without_an_end() {
 
 /// A pipe has what was written to it; nothing is written there after that.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn are_not_put_into_pipes() {
     let scratch = Scratch::new();
     let piped = scratch.file("piped.hl");

@@ -55,6 +55,7 @@ fn rows_name_own_functions_and_what_they_call() {
 
 /// A wrapper that is not called like one, and code that is not the program's.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn wrappers_are_declared() {
     let (_scratch, recording) = owners();
     let plain = recording.ask("top", &["--total"]);
@@ -235,6 +236,7 @@ fn projects_declare_functions() {
 
 /// The report after `record` knows wrappers, too.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn reports_are_by_owner() {
     let scratch = Scratch::new();
     let job = || Job::fixture("wrappers", "").with_report();
@@ -268,8 +270,17 @@ fn every_verb_has_the_same_rows() {
     }
     let whole = number(&recording.ask("reallocations", &[])["total"], "reallocations");
     assert!(whole > 0);
-    for by in of_sites {
+    let held = number(&recording.ask("sizes", &[])["total"], "bytes");
+    for by in of_sites.into_iter().chain(of_events) {
         assert_eq!(sum("reallocations", by, "reallocations"), whole, "reallocations --by {by}");
+        assert_eq!(sum("sizes", by, "bytes"), held, "sizes --by {by}");
+    }
+    // A block has one size.
+    let sizes = recording.ask("sizes", &["--by", "size", "-n", "0"]);
+    for row in sizes["rows"].as_array().unwrap() {
+        let [class] = &row["classes"].as_array().unwrap()[..] else { panic!("{row:#}") };
+        assert_eq!(class["bytes"], row["bytes"], "{row:#}");
+        assert!(row["part"].as_str().unwrap().contains(" bytes"), "{row:#}");
     }
     // Several stacks of one context are one row.
     let rows = |by| number(&recording.ask("reallocations", &["--by", by]), "rows_all");
@@ -330,6 +341,7 @@ fn first_rows_of_real_programs() {
 
 /// A program in C++ that leaves memory to its containers: rows are its functions, each by itself.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_a_program_in_cpp() {
     if installed("c++").is_none() {
         return;
@@ -349,6 +361,7 @@ fn first_rows_of_a_program_in_cpp() {
 
 /// Lua with its names: what its libraries have their interpreter make is theirs.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_a_program_with_lua() {
     let library = "/usr/lib/x86_64-linux-gnu/liblua5.4.a";
     if !std::path::Path::new(library).exists() {

@@ -59,7 +59,6 @@ fn fork_while_threads_allocate() {
 }
 
 #[test]
-#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_way_to_start_a_program() {
     let scratch = Scratch::new();
     let told = program("execs");
@@ -100,6 +99,7 @@ fn every_way_to_start_a_program() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn every_member_of_the_exec_family() {
     let scratch = Scratch::new();
     let execs = program("execs");
@@ -228,6 +228,7 @@ fn the_linker_mold() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_started_by_several_threads() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("spawn_threads", "20").both(&scratch);
@@ -321,6 +322,7 @@ fn many_processes() {
 
 /// A program finds the bridge by weak reference, and what it says is in the recording.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn markers_through_the_bridge() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("bridge", "").both(&scratch);

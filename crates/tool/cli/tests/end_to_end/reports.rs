@@ -290,6 +290,7 @@ impl Killed {
 /// With more clients than descriptors the page sleeps between attempts, and answers again when some
 /// have gone.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_page_without_descriptors_sleeps() {
     const DESCRIPTORS: usize = 12;
     let scratch = Scratch::new();

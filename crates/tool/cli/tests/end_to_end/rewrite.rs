@@ -104,7 +104,7 @@ fn figures(answer: &Value) -> Vec<(i64, i64)> {
 }
 
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn merged_recordings_add_up() {
     let scratch = Scratch::new();
     let (_, one) = Job::fixture("mix_threads", "300").recorded(&scratch);
@@ -159,7 +159,7 @@ fn merged_recordings_add_up() {
 }
 
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn anonymous_recordings_have_the_same_figures_and_no_names() {
     let scratch = Scratch::new();
     let secret = scratch.file("secret-directory");
@@ -301,7 +301,7 @@ fn parts_answer_like_the_whole() {
 
 /// Files of `--rotate` are one recording again, which says what one says that was never cut.
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn segments_merge_to_what_one_recording_says() {
     let plain = Scratch::new();
     for (fixture, work) in [("mix", "600000"), ("mix_threads", "150000")] {

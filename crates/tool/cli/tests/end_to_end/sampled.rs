@@ -101,6 +101,7 @@ fn whatever_programs_do_is_sampled() {
 
 /// From no sample point in sight to all blocks, while the program runs: each thread notices after some KiB, and leaves nothing out from then on.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn the_rate_can_be_set_while_the_program_runs() {
     let scratch = Scratch::new();
     let (go, done) = (scratch.file("go"), scratch.file("done"));
@@ -313,7 +314,7 @@ fn samples_without_events_and_in_parts() {
 
 /// Forty runs of a real program: the mean of the estimates is the truth, and error bars of two standard errors have it.
 #[test]
-#[ignore = "a minute of runs; in .ci/run"]
+#[ignore = "a minute of runs; in `.ci/run full`"]
 fn estimates_of_real_programs_are_right_on_average() {
     let Some(python) = crate::harness::installed("python3") else { return };
     let scratch = Scratch::new();

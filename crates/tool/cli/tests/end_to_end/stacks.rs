@@ -87,6 +87,7 @@ fn after_exceptions_and_longjmp() {
 
 /// `plugin_b.so` is mapped where `plugin_a.so` was.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn of_libraries_that_come_and_go() {
     let scratch = Scratch::new();
     let directory = build("plugin_a", Build::Module).parent().unwrap().to_owned();
@@ -114,6 +115,7 @@ fn of_libraries_that_come_and_go() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn after_leaving_the_recorder_by_siglongjmp() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("escapes", "20000").recorded(&scratch);
@@ -123,6 +125,7 @@ fn after_leaving_the_recorder_by_siglongjmp() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn on_fibers_and_in_signal_handlers() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("fibers", "160").recorded(&scratch);
@@ -176,7 +179,7 @@ fn of_a_deep_recursion() {
 
 /// The views of one recording agree with its totals.
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn add_up() {
     let scratch = Scratch::new();
     let mut jobs = vec![Job::fixture("mix_threads", "20000"), Job::fixture("forks", ""), Job::fixture("growth", "50")];

@@ -109,7 +109,7 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
 
 /// New threads and new programs do not wait for the broker's answer either.
 #[test]
-#[ignore = "takes long; `.ci/run` runs it"]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn who_comes_while_the_recorder_stands_still_goes_on() {
     let scratch = Scratch::new();
     for name in ["short_threads", "mix"] {

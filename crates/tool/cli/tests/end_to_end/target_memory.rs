@@ -31,6 +31,7 @@ fn compared(job: &Job, scratch: &Scratch) -> (i64, i64, Recording) {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn it_is_what_the_kernel_says() {
     let scratch = Scratch::new();
     for (levels, threads, stacks) in [(6, 1, 64), (10, 1, 1 << 10), (16, 1, 1 << 16), (12, 8, 8 << 12)] {
@@ -137,6 +138,7 @@ fn a_limit_is_kept_and_what_is_folded_is_told() {
 
 /// Where the program may have no more address space than it needs, the recorder leaves it that.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_program_near_its_limit_lives() {
     let scratch = Scratch::new();
     let fixture = program("many_stacks");

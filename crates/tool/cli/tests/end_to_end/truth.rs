@@ -245,6 +245,7 @@ fn behind_another_preloaded_allocator() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_of_very_many_stacks() {
     agrees(|work| Job::fixture("stacks", work), "65536");
 }

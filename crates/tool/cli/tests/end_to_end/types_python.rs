@@ -66,6 +66,7 @@ fn objects_of_cpython_are_called_by_its_functions() {
 /// With its own allocator, only what is larger than 512 bytes is of malloc, and what that allocator
 /// needs itself.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn tables_of_pymalloc_are_called_so() {
     let scratch = Scratch::new();
     let Some(recording) = recorded(&scratch, "pymalloc") else { return };

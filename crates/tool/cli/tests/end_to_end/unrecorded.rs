@@ -122,6 +122,7 @@ fn a_program_that_ends_before_it_begins() {
 }
 
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_with_other_rights() {
     if !is_root() {
         return crate::harness::skipped("only root makes programs of other users");
@@ -198,6 +199,7 @@ fn programs_under_bear() {
 
 /// A recorded child whose heap is not malloc's.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn allocators_of_their_own() {
     let scratch = Scratch::new();
     let own = program("own_malloc");

@@ -107,6 +107,7 @@ fn of_a_stack_that_was_cut() {
 
 /// Verifying takes little address space.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn under_a_tight_limit() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("limits", "AS 60000000").option("--verify-stacks").both(&scratch);
@@ -115,6 +116,7 @@ fn under_a_tight_limit() {
 
 /// Unwind information that a program registers at run time is not followed: so a difference is seen, counted and told.
 #[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
 fn a_difference_is_told() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("registers", "50").option("--verify-stacks").both(&scratch);

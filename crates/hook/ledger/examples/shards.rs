@@ -2,9 +2,9 @@
 //! `benches/register`, which runs this.
 //!
 //! ```text
-//! register time LIVE ROUNDS           CPU ns per pair of a removal and an insertion, 1 to 4 threads
-//! register play ours|hash LIVE PAIRS  plays the pairs, with one thread, for callgrind to count
-//! register look LIVE                  what a look-up of an interior address and an iteration take
+//! shards time LIVE ROUNDS           CPU ns per pair of a removal and an insertion, 1 to 4 threads
+//! shards play ours|hash LIVE PAIRS  plays the pairs, with one thread, for callgrind to count
+//! shards look LIVE                  what a look-up of an interior address and an iteration take
 //! ```
 
 use std::cell::UnsafeCell;
@@ -265,6 +265,6 @@ fn main() {
             let table = if arguments[1] == "ours" { ours() } else { hash() };
             Worker::new(0, number(2), &*table).play(&*table, number(3));
         }
-        _ => eprintln!("usage: register time LIVE ROUNDS | play ours|hash LIVE PAIRS | look LIVE"),
+        _ => eprintln!("usage: shards time LIVE ROUNDS | play ours|hash LIVE PAIRS | look LIVE"),
     }
 }
