@@ -187,7 +187,7 @@ fn dark_matter_is_looked_through() {
     chromium.wait(READY);
 
     // What nobody reports, the most first, with whose it is and what to do about it.
-    assert_eq!(chromium.eval("document.activeElement.id"), "records");
+    chromium.wait("document.activeElement.id === 'records'");
     assert_eq!(drawn(&chromium)[0].0, "store::db::Db::set", "{:?}", drawn(&chromium));
     chromium.wait(&whole("Extend explicit/store/entries: it reports other blocks that store::db::Db::set"));
     assert_eq!(chromium.eval("document.querySelector('#record .owner .function').textContent"), "store::db::Db::set");
@@ -197,7 +197,7 @@ fn dark_matter_is_looked_through() {
     let is_seen = "(() => { const owner = document.querySelector('#record .owner').getBoundingClientRect(); \
         const around = document.getElementById('record').getBoundingClientRect(); \
         return owner.height > 0 && owner.top >= around.top && owner.bottom <= Math.min(around.bottom, innerHeight) })()";
-    assert_eq!(chromium.eval(is_seen), true);
+    chromium.wait(is_seen);
     assert_eq!(
         chromium.eval("document.querySelector('#record .folded summary').textContent"),
         "31 frames of libraries and dependencies"
@@ -264,7 +264,7 @@ fn dark_matter_is_looked_through() {
     // What is typed is looked for at once.
     chromium.press("/read_frame");
     chromium.wait(&format!("{lines} === 1"));
-    assert_eq!(chromium.eval("document.querySelector('#record mark').textContent"), "read_frame");
+    chromium.wait("document.querySelector('#record mark')?.textContent === 'read_frame'");
     chromium.press(&key::ESCAPE.to_string());
     chromium.wait(&format!("{lines} === 3002"));
     // Frames that are folded are opened if the filter finds something in them.

@@ -560,11 +560,19 @@ fn read_all(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
 }
 
 /// Waits until something is so.
-pub(crate) fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(2));
+pub(crate) fn wait_until(what: &str, so: impl FnMut() -> bool) {
+    assert!(comes(PATIENCE, so), "waited in vain until {what}");
+}
+
+/// Waits until something is so, if it is within that time.
+pub(crate) fn comes(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        match so() {
+            true => return true,
+            false if Instant::now() >= deadline => return false,
+            false => std::thread::sleep(Duration::from_millis(2)),
+        }
     }
 }
 

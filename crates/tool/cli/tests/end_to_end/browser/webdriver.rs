@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::end;
-use crate::harness::{Scratch, installed, wait_until};
+use crate::harness::{Scratch, comes, installed, wait_until};
 
 /// Longer than anything a browser is asked for takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +57,8 @@ impl Chromium {
             &format!("--user-data-dir={}", profile.display()),
         ];
         let options = json!({"binary": browser, "args": arguments});
-        let wanted = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}});
+        let wanted = json!({"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}});
+        let wanted = json!({"capabilities": {"alwaysMatch": wanted}});
         let answer = chromium.send("POST", "/session", Some(&wanted));
         chromium.session = answer["sessionId"].as_str().unwrap().to_owned();
         let address = answer["capabilities"]["goog:chromeOptions"]["debuggerAddress"].as_str().unwrap();
@@ -79,7 +80,15 @@ impl Chromium {
 
     /// Waits until an expression is true in the page.
     pub(crate) fn wait(&self, expression: &str) {
-        wait_until(expression, || self.eval(expression) == true);
+        if !comes(2 * PATIENCE, || self.eval(expression) == true) {
+            let loaded = "performance.getEntries().map((one) => [one.name, one.responseStatus, one.duration])";
+            panic!(
+                "waited in vain until {expression}\nthe page: {}\nloaded: {}\nlog: {}",
+                self.eval("document.documentElement.outerHTML.slice(0, 20000)"),
+                self.eval(loaded),
+                self.post("se/log", json!({"type": "browser"})),
+            );
+        }
     }
 
     /// Presses keys, one after the other: characters, or [`key`]s.
