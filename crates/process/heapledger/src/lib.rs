@@ -128,6 +128,21 @@
 //! assert_eq!((block.type_name(), block.stamp.unwrap().label), (Some("[u32]"), Some("rows of a page")));
 //! ```
 //!
+//! For blocks that nobody stamped, `Ledger::types` (feature `types`) asks the program's own debug information, by the stack that
+//! allocated them, and says with each type how sure it is.
+//!
+#![cfg_attr(feature = "types", doc = "```")]
+#![cfg_attr(not(feature = "types"), doc = "```ignore")]
+//! # use heapledger::{Allocator, Ledger, Options, TypeCertainty};
+//! # #[global_allocator]
+//! # static ALLOCATOR: Allocator = Allocator::system();
+//! # let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let rows = vec![String::from("a row"); 100];
+//! let types = ledger.types();
+//! assert!(types.rows.iter().any(|row| row.name == "[u8]" && row.blocks.0 >= 100));
+//! print!("{types}");
+//! ```
+//!
 //! # Who holds what: memory reporters
 //!
 //! Parts of a program say how much they hold, by walking through it: [`HeapSize`] asks the allocator for the size of each

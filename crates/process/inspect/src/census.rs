@@ -7,6 +7,7 @@ use heapledger_core::{Blocks, Bytes, sys};
 
 use crate::block::LiveBlocks;
 use crate::maps::{Maps, VtableSymbols};
+use crate::table::{self, Row};
 
 /// Blocks that are looked at in one go.
 const BATCH: usize = 1024;
@@ -75,8 +76,8 @@ impl fmt::Display for VtableCensus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |of: fn(&DynamicType) -> u64| self.types.iter().map(of).sum::<u64>();
         let without = (self.blocks.0 - sum(|found| found.blocks.0), self.bytes.0 - sum(|found| found.bytes.0));
-        let types = self.types.iter().map(|found| (&*found.name, found.blocks.0, found.bytes.0));
-        crate::table::write(out, "dynamic type", types.chain([("[no vtable]", without.0, without.1)]))
+        let types = self.types.iter().map(|found| Row::new(&found.name, found.blocks.0, found.bytes.0));
+        table::write(out, "dynamic type", types.chain([Row::new("[no vtable]", without.0, without.1)]))
     }
 }
 

@@ -87,7 +87,8 @@ impl Ledger {
     }
 
     /// Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first, with their
-    /// shares, and the totals: in a sampled ledger estimates. Blocks without stamp are `[unknown]`.
+    /// shares, and the totals: in a sampled ledger estimates. Blocks without stamp are `[unknown]`; `Ledger::types`, of the
+    /// feature `types`, infers what they are.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl Ledger {
         while let Some(block) = query(|| blocks.next()).ok_or(PrintError::Interrupted)? {
             table.add(block);
         }
-        let types = table.by_type().iter().map(|row| (row.name(), row.blocks, row.bytes));
+        let types = table.by_type().iter().map(|row| table::Row::new(row.name(), row.blocks, row.bytes));
         print(to, |out| Ok(table::write(out, "type", types)?))
     }
 

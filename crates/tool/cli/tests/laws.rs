@@ -220,6 +220,7 @@ fn zones_depend_downwards_only() {
                 }
                 ("tool", None) => true,
                 ("process", Some("process" | "format" | "hook")) => true,
+                ("process", Some("tool")) => name == "heapledger-inspect" && dependency == "heapledger-symbols",
                 ("process", None) => true,
                 _ => false,
             };
