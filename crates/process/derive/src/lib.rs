@@ -1,5 +1,6 @@
 //! The macros of Heapledger: see the crate `heapledger`, which re-exports them, and in which their examples are compiled:
-//! from here they would need every library of Heapledger a second time, for a compiler's plugin.
+//! from here they would need every library of Heapledger a second time, for a plugin of the compiler. So `cargo test --doc`
+//! does not see them here.
 
 mod heap_size;
 mod in_context;
@@ -11,14 +12,14 @@ mod stamped;
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
-#[doc = include_str!("../docs/in_context.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/in_context.md"))]
 #[proc_macro_attribute]
 pub fn in_context(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as syn::ItemFn);
     in_context::expand(arguments.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-#[doc = include_str!("../docs/stamped.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/stamped.md"))]
 #[proc_macro_attribute]
 pub fn stamped(arguments: TokenStream, item: TokenStream) -> TokenStream {
     #[cfg(feature = "stamps")]
@@ -33,7 +34,7 @@ pub fn stamped(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-#[doc = include_str!("../docs/reporter.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/reporter.md"))]
 #[proc_macro_attribute]
 pub fn reporter(path: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as syn::ItemFn);
@@ -47,14 +48,14 @@ pub fn no_reporter(_: TokenStream, _: TokenStream) -> TokenStream {
     TokenStream::new()
 }
 
-#[doc = include_str!("../docs/heap_size.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/heap_size.md"))]
 #[proc_macro_derive(HeapSize, attributes(heap))]
 pub fn heap_size(item: TokenStream) -> TokenStream {
     let input = parse_macro_input!(item as syn::DeriveInput);
     heap_size::expand(input).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-#[doc = include_str!("../docs/sizes.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/sizes.md"))]
 #[proc_macro_derive(Sizes, attributes(heap))]
 pub fn sizes(item: TokenStream) -> TokenStream {
     let input = parse_macro_input!(item as syn::DeriveInput);
