@@ -208,8 +208,8 @@ impl Ledger {
     /// says of the stack that allocated it, checked against the sizes of that stack's live blocks. Not of one moment: see
     /// [`Ledger::blocks`].
     ///
-    /// Reads the debug information of the modules on these stacks, each time: about a second for 100 MB of it, and memory in
-    /// proportion, which is given back and in no ledger. Not for signal handlers; [`Ledger::print_types`] is for those.
+    /// Reads the debug information of the modules on these stacks, anew each time. Its time and memory are in proportion to
+    /// that; the memory is in no ledger, and given back. Not for signal handlers; [`Ledger::print_types`] is for those.
     #[cfg(feature = "types")]
     pub fn types(self) -> LiveTypes {
         untracked::scope(LiveTypes::of_this_process)
